@@ -1,5 +1,4 @@
-"""Slow, obvious second implementations of the sweep line, and the two published ones, which are not
-minimal."""
+"""Slow, obvious second implementations of the sweep line; the two published ones, which are not minimal."""
 
 from collections.abc import Sequence
 from itertools import combinations

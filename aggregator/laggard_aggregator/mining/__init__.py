@@ -1,5 +1,4 @@
-"""Darshan, Slurm and LMT in one store; the files on a job's critical path; why its I/O was slow
-(docs/mining.md)."""
+"""Darshan, Slurm and LMT in one store; critical files; why a job's I/O was slow (docs/mining.md)."""
 
 from typing import Any
 

@@ -1,5 +1,4 @@
-"""Rows of the store's tables from one Darshan log; written as Arrow files that the caller maps into
-memory."""
+"""Rows of the store's tables from one Darshan log, written as Arrow files for the caller to map."""
 
 import os
 import posixpath
@@ -16,8 +15,13 @@ from numpy.typing import NDArray
 from laggard_aggregator.mining import tables
 from laggard_aggregator.mining.darshan_log import DarshanLog, Layouts, LogHead, ModuleRecords
 from laggard_aggregator.mining.job_tables import JobTables
+from laggard_common.errors import InputError
 
-_MAX_SECONDS: Final = 1e9
+_MAX_SECONDS: Final = 1e8
+"""Limit of times within a run, three years: those of a damaged log must not overflow."""
+_FIRST_NS: Final = 631_152_000 * 10**9
+_LAST_NS: Final = 7_258_118_400 * 10**9
+"""Begin and end of the years in which logs are believed to have been written, 1990 to 2199."""
 _ALL_RANKS: Final = -1
 _DXT: Final = {"DXT_POSIX": "POSIX", "DXT_MPIIO": "MPI-IO"}
 _MAX_COMMAND_CHARS: Final = 1000
@@ -27,6 +31,8 @@ def convert(path: Path, log: int, directory: Path) -> None:
     """Writes the tables of OF_A_LOG from `path` to `directory`, one Arrow file each. Raises InputError."""
     with closing(DarshanLog(path)) as opened:
         head = opened.head()
+        if not _FIRST_NS <= head.start_ns <= head.end_ns + 10**9 <= _LAST_NS:
+            raise InputError(str(path), "damaged: its times of start and end cannot be right")
         names = opened.names()
         modules = {
             name: records for name in ("POSIX", "STDIO", "MPI-IO") if (records := opened.records(name))
@@ -74,8 +80,10 @@ def _job_table(log: int, path: str, head: LogHead, files: pa.Table) -> pa.Table:
     sums = {
         name: pc.sum(own[name]).as_py() or 0 for name in ("bytes_read", "bytes_written", "reads", "writes")
     }
-    for name in ("sequential_reads", "sequential_writes"):
+    for name in ("sequential_reads", "sequential_writes"):  # of POSIX; others have null
         sums[name] = pc.sum(own[name]).as_py() or 0
+    posix = own.filter(pc.equal(own["module"], "POSIX"))
+    sums["posix_requests"] = sum(pc.sum(posix[name]).as_py() or 0 for name in ("reads", "writes"))
     by_module = {each["values"]: each["counts"] for each in pc.value_counts(files["module"]).to_pylist()}
     collective = pc.greater(pc.add(files["collective_reads"], files["collective_writes"]), 0)
     is_mpiio = pc.equal(files["module"], "MPI-IO")
@@ -179,8 +187,7 @@ def _counters(module: str, records: ModuleRecords) -> dict[str, Any]:
 
 
 def _small(counters: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
-    """Requests below 1 MiB. Darshan's bin holds those of 1 MiB too; its list of common sizes tells how
-    many."""
+    """Requests below 1 MiB. Darshan's bin holds those of 1 MiB too; its list of common sizes counts them."""
     bins = {
         kind: [np.maximum(counters[f"SIZE_{kind}_{size}"], 0) for size in tables.SMALL_BINS]
         for kind in ("READ", "WRITE")
@@ -235,7 +242,7 @@ def _micros(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _bounded(seconds: Any) -> Any:
-    """Times of a damaged log must not overflow."""
+    """Times within a run, within limits that a damaged log may exceed."""
     return np.clip(np.nan_to_num(seconds, nan=0.0), -_MAX_SECONDS, _MAX_SECONDS)
 
 
@@ -271,8 +278,7 @@ class _MountPoints:
 
 
 class _Stripes:
-    """Layout of files by their id. Several ranks may have recorded the layout of one file: the first
-    counts."""
+    """Layout of files by their id. Several ranks may have recorded that of one file: the first counts."""
 
     def __init__(self, layouts: Layouts | None) -> None:
         self._of: dict[int, tuple[int, int, list[int]]] = {}

@@ -1,8 +1,7 @@
 """libdarshan-util from the `darshan` wheel, without that package's own imports.
 
 `import darshan` imports pandas, which takes longer than to read a log of thousands of files. Only its text
-of C
-declarations and its search for the library are used here.
+of C declarations and its search for the library are used here.
 """
 
 import sys
@@ -29,8 +28,7 @@ class _PandasBlocker(MetaPathFinder):
 
 @contextmanager
 def without_pandas() -> Iterator[None]:
-    """Keeps pyarrow from importing pandas, which it does where that is installed, though nothing here uses
-    it."""
+    """Keeps pyarrow from importing pandas where it is installed: nothing here uses it."""
     blocker = _PandasBlocker()
     sys.meta_path.insert(0, blocker)
     try:

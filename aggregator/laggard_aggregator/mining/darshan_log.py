@@ -1,6 +1,6 @@
 """Reads a Darshan log through libdarshan-util, in arrays: one module at a time, never an object per record.
 
-Logs are input from anyone: run this in a child process (`workers`), which the C library may crash.
+Logs are input from anyone: run this in a child process (`readers`), which the C library may crash.
 """
 
 import os

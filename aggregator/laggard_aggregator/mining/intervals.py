@@ -1,20 +1,22 @@
 """Sweep line over I/O intervals: time with I/O activity, critical files, exclusive times (IOMiner II-D).
 
 Critical files are the minimum set of intervals that covers the time with I/O activity. The greedy rule that
-is
-minimal: at the current time choose, among the intervals that have started, the one that ends last. Algorithm
-2
-of the paper keeps the first interval on its heap instead, and is not minimal.
+is minimal: at the current time choose, among the intervals that have started, the one that ends last.
+Algorithm 2 of the paper keeps the first interval on its heap instead, and is not minimal.
 
 All times are int64 microseconds. An interval without length covers no time and is never chosen.
 """
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+_MAX_AXIS_US: Final = 2.0**62
+"""Groups whose spans sum to more are laid on several axes."""
 Times = NDArray[np.int64]
 Places = NDArray[np.int64]
 
@@ -37,14 +39,17 @@ class CriticalPath:
         return self.end - self.start
 
 
-def critical_path(starts: Times, ends: Times, groups: NDArray[np.int64] | None = None) -> CriticalPath:
+def critical_path(
+    starts: Times,
+    ends: Times,
+    groups: NDArray[np.int64] | None = None,
+    keys: Sequence[NDArray[np.int64]] = (),
+) -> CriticalPath:
     """The critical path of each group of intervals; O(n log n).
 
-    `groups` (n,): equal values must lie next to each other; None: one group. Among intervals with the same
-    end
-    the one that is first in the input is chosen. Groups are laid one after another on one axis of time, so
-    that
-    a single pass serves all of them.
+    `groups` (n,): equal values must lie next to each other; None: one group. `keys` (n,): of intervals with
+    the same end the least by these columns is chosen, then the first of the input. Groups are laid one after
+    another on one axis of time, so that a single pass serves all of them.
     """
     groups = np.zeros(starts.size, np.int64) if groups is None else groups
     kept = np.flatnonzero(ends > starts)
@@ -55,19 +60,40 @@ def critical_path(starts: Times, ends: Times, groups: NDArray[np.int64] | None =
     first = np.concatenate(([0], np.flatnonzero(np.diff(groups)) + 1))
     lowest = np.minimum.reduceat(starts, first)
     spans = np.maximum.reduceat(ends, first) - lowest + 1
+    if first.size > 1 and float(spans.sum(dtype=np.float64)) > _MAX_AXIS_US:
+        middle = first[first.size // 2]
+        return _joined(
+            [
+                (
+                    kept[part],
+                    critical_path(starts[part], ends[part], groups[part], [k[kept[part]] for k in keys]),
+                )
+                for part in (slice(0, middle), slice(middle, None))
+            ]
+        )
     base = np.cumsum(spans) - spans - lowest
     shift = np.repeat(base, np.diff(np.append(first, starts.size)))
     starts, ends = starts + shift, ends + shift
     order = np.arange(starts.size) if _is_sorted(starts) else np.argsort(starts, kind="stable")
     starts, ends = starts[order], ends[order]
     reach = np.maximum.accumulate(ends)
-    latest = _first_with_latest_end(ends, reach, order)
+    latest = _first_with_latest_end(ends, reach, order, [key[kept] for key in keys] if keys else [])
     states = _chain(starts, reach)
     place = latest[states]
     end = reach[states]
     begin = np.maximum(np.concatenate(([0], end[:-1])), starts[_inverse(order, place)])
     back = shift[place]
     return CriticalPath(kept[place], begin - back, end - back, groups[place])
+
+
+def _joined(parts: Sequence[tuple[Places, CriticalPath]]) -> CriticalPath:
+    """The paths of parts of the input, each with the input's indices of its intervals."""
+    return CriticalPath(
+        np.concatenate([kept[path.place] for kept, path in parts]),
+        np.concatenate([path.start for _, path in parts]),
+        np.concatenate([path.end for _, path in parts]),
+        np.concatenate([path.group for _, path in parts]),
+    )
 
 
 def busy_time(starts: Times, ends: Times) -> int:
@@ -85,56 +111,31 @@ def busy_time(starts: Times, ends: Times) -> int:
     return int(np.maximum(reach, 0, out=reach).sum())
 
 
-def sole_time(starts: Times, ends: Times, of: NDArray[np.bool_]) -> int:
-    """Time in which no interval but those `of` is active: removing them would end the I/O this much
-    earlier."""
-    return busy_time(starts, ends) - busy_time(starts[~of], ends[~of])
-
-
-def merged(starts: Times, ends: Times) -> tuple[Times, Times]:
-    """Starts and ends of the periods with activity, in order."""
-    path = critical_path(starts, ends)
-    if not path.place.size:
-        return path.start, path.end
-    new = np.concatenate(([True], path.start[1:] > path.end[:-1]))
-    at = np.flatnonzero(new)
-    return path.start[at], path.end[np.append(at[1:], path.end.size) - 1]
-
-
-def overlap(starts: Times, ends: Times, low: Times, high: Times) -> Times:
-    """How much of each interval [`low`, `high`] the periods of activity cover; same shape as `low`."""
-    begin, stop = merged(starts, ends)
-    if not begin.size:
-        return np.zeros_like(low)
-    done = np.concatenate(([0], np.cumsum(stop - begin)))
-
-    def covered(until: Times) -> Times:
-        at = np.searchsorted(begin, until, "right")
-        before = np.maximum(at - 1, 0)
-        inside = np.clip(until - begin[before], 0, (stop - begin)[before])
-        amount: Times = np.where(at > 0, done[before] + inside, 0)
-        return amount
-
-    return covered(high) - covered(low)
-
-
 def _is_sorted(values: Times) -> bool:
     return bool((values[1:] >= values[:-1]).all())
 
 
-def _first_with_latest_end(ends: Times, reach: Times, order: Places) -> Places:
-    """For each position the input index of the interval with the latest end up to it; ties: the first
-    index."""
+def _first_with_latest_end(
+    ends: Times, reach: Times, order: Places, keys: Sequence[NDArray[np.int64]]
+) -> Places:
+    """For each position the input index of the interval with the latest end up to it; ties: the least key."""
     is_new = np.concatenate(([True], reach[1:] > reach[:-1]))
     segment = np.cumsum(is_new) - 1
-    is_tied = (ends == reach) & ~is_new
-    chosen = order[np.flatnonzero(is_new)[segment]]
-    if is_tied.any():
-        index = np.where(ends == reach, order, order.size)
+    found: Places = order[np.flatnonzero(is_new)[segment]]
+    is_last = ends == reach
+    tied = np.zeros(int(segment[-1]) + 1, np.bool_)
+    tied[segment[is_last & ~is_new]] = True
+    in_tied = tied[segment]
+    candidates = np.flatnonzero(is_last & in_tied)
+    if candidates.size:
+        inputs = order[candidates]
+        by_key = np.lexsort((inputs, *(key[inputs] for key in reversed(keys))))
+        index = np.full(order.size, candidates.size)
+        index[candidates[by_key]] = np.arange(candidates.size)
         # each segment lies below the one before it, so the running minimum starts over
-        lowest = np.minimum.accumulate(index - segment * (order.size + 1)) + segment * (order.size + 1)
-        chosen = lowest
-    found: Places = chosen
+        offset = segment * (candidates.size + 1)
+        lowest = np.minimum.accumulate(index - offset) + offset
+        found[in_tied] = inputs[by_key][lowest[in_tied]]
     return found
 
 

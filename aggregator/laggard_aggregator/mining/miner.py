@@ -111,8 +111,7 @@ class MineRows:
     def group(
         self, key: str, function: Callable[[list[Row]], Any] | None = None, **aggregates: str
     ) -> "MineRows":
-        """One row a group: `aggregates` are SQL expressions; `function` gets the rows of a group and returns
-        `value`."""
+        """One row a group. `aggregates`: SQL expressions. `function`: of a group's rows, gives `value`."""
         if function is None:
             listed = ", ".join([key, *(f"{sql} as {_name(name)}" for name, sql in aggregates.items())])
             return self._wrapped(listed, f"group by {key}")
@@ -155,8 +154,7 @@ class MineRows:
         return self._mine.keep(pa.Table.from_pylist([function(row) for row in self]))
 
     def extract_perf_factors(self, low: str, high: str, direction: str) -> "MineRows":
-        """Contributing factors of the jobs among these rows with a bandwidth from `low` up to `high`
-        (Algorithm 1)."""
+        """Contributing factors of those of these jobs with a bandwidth of `low` to `high` (Algorithm 1)."""
         if direction not in DIRECTIONS:
             raise ConfigError("", [f"direction: expected read or write, got {direction}"])
         found = job_list(self._mine.engine, JobFilter(direction, size_bytes(low), size_bytes(high)))

@@ -1,13 +1,16 @@
 """Child processes that read Darshan logs, each with a limit of memory and time; a crash costs one log."""
 
+import itertools
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -36,6 +39,14 @@ class ReadTask:
     directory: Path
 
 
+@dataclass(frozen=True, slots=True)
+class ReadProblem:
+    """A log that was not converted, as one line. `is_of_log`: the next run would find the same."""
+
+    text: str
+    is_of_log: bool
+
+
 class LogReader:
     """One child process, started on first use and again after it died."""
 
@@ -43,8 +54,8 @@ class LogReader:
         self._memory_bytes, self._seconds = memory_bytes, seconds
         self._child: subprocess.Popen[bytes] | None = None
 
-    def convert(self, task: ReadTask) -> str | None:
-        """Converts a log; returns the problem as one line, None when there was none."""
+    def convert(self, task: ReadTask) -> ReadProblem | None:
+        """Converts a log; returns its problem, None when there was none. Raises ServiceError."""
         child = self._child = self._child or self._start()
         assert child.stdin is not None
         assert child.stdout is not None
@@ -56,27 +67,32 @@ class LogReader:
         except BrokenPipeError:
             answer = b""
         if answer is None:
-            self.close(kill=True)
-            return f"{task.path}: not read within {self._seconds:.0f} s"
+            child.kill()
+            self.close()
+            return ReadProblem(f"{task.path}: not read within {self._seconds:.0f} s", is_of_log=False)
         if not answer.endswith(b"\n"):
-            self.close(kill=True)
-            return f"{task.path}: damaged: the reader of logs crashed"
-        error: str | None = json.loads(answer)["error"]
-        return error
+            if self.close() == -signal.SIGKILL:
+                return ReadProblem(f"{task.path}: not read: the reader of logs was killed", is_of_log=False)
+            return ReadProblem(f"{task.path}: damaged: the reader of logs crashed", is_of_log=True)
+        found = json.loads(answer)
+        if found["error"] is None:
+            return None
+        if found["of"] == "installation":
+            raise ServiceError(found["error"])
+        return ReadProblem(found["error"], is_of_log=found["of"] == "log")
 
-    def close(self, *, kill: bool = False) -> None:
-        """Ends the child."""
+    def close(self) -> int:
+        """Ends the child; returns its exit code, negative for a signal."""
         child, self._child = self._child, None
         if child is None:
-            return
-        if kill:
-            child.kill()
+            return 0
         assert child.stdin is not None
         assert child.stdout is not None
         with suppress(BrokenPipeError):
             child.stdin.close()
-        child.wait()
+        code = child.wait()
         child.stdout.close()
+        return code
 
     def _start(self) -> subprocess.Popen[bytes]:
         if find_spec("darshan") is None:
@@ -101,14 +117,31 @@ class ReaderPool:
     """`size` readers, each used by one thread."""
 
     def __init__(self, size: int, memory_bytes: int = MEMORY_BYTES) -> None:
-        self._memory_bytes = memory_bytes
+        self._memory_bytes, self._size = memory_bytes, size
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="log-reader")
         self._own = threading.local()
         self._readers: list[LogReader] = []
 
-    def convert(self, tasks: Sequence[ReadTask]) -> Iterator[str | None]:
-        """Yields the problem of each log, None for none, in the order of `tasks`."""
-        return self._threads.map(self._convert, tasks)
+    def convert(self, tasks: Iterable[ReadTask]) -> Iterator[tuple[ReadTask, ReadProblem | None]]:
+        """An iterator over each task with its problem, None for none, in the order of `tasks`.
+
+        The first logs are read at once, then two for each reader ahead: converted tables wait on disk.
+        """
+        following = iter(tasks)
+        waiting: deque[tuple[ReadTask, Future[ReadProblem | None]]] = deque()
+
+        def submit(several: int) -> None:
+            for task in itertools.islice(following, several):
+                waiting.append((task, self._threads.submit(self._convert, task)))
+
+        def results() -> Iterator[tuple[ReadTask, ReadProblem | None]]:
+            while waiting:
+                first, future = waiting.popleft()
+                yield first, future.result()
+                submit(1)
+
+        submit(2 * self._size)
+        return results()
 
     def close(self) -> None:
         """Ends threads and children; logs not begun are left."""
@@ -116,7 +149,7 @@ class ReaderPool:
         for reader in self._readers:
             reader.close()
 
-    def _convert(self, task: ReadTask) -> str | None:
+    def _convert(self, task: ReadTask) -> ReadProblem | None:
         reader: LogReader | None = getattr(self._own, "reader", None)
         if reader is None:
             reader = self._own.reader = LogReader(self._memory_bytes)

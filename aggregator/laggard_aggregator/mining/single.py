@@ -1,5 +1,4 @@
-"""Verdicts on logs without a store: each is converted in a child process, those of one job are judged
-together.
+"""Verdicts on logs without a store: each is converted by a child process, those of one job judged together.
 
 The children start before this process imports its own libraries, so that both load at the same time.
 """
@@ -24,22 +23,30 @@ def judged_logs(paths: Sequence[Path], readers: int = 1) -> "Iterator[JobVerdict
     with ExitStack() as opened:
         directory = Path(opened.enter_context(TemporaryDirectory(prefix="laggard-mine-")))
         pool = opened.enter_context(reader_pool(min(readers, len(paths), MAX_READERS)))
-        tasks = []
+        tasks: list[ReadTask | InputError] = []
         for number, path in enumerate(paths):
             target = directory / str(number)
             target.mkdir()
-            with InputError.from_os_errors(path):
-                status = path.stat()
+            try:
+                with InputError.from_os_errors(path):
+                    status = path.stat()
+            except InputError as exc:
+                tasks.append(exc)
+                continue
             key = log_key(str(path), status.st_size, status.st_mtime_ns)
             tasks.append(ReadTask(path.absolute(), key, target))
-        errors = pool.convert(tasks)
+        results = pool.convert([task for task in tasks if isinstance(task, ReadTask)])
         from laggard_aggregator.mining.convert import job_of, opened_job
         from laggard_aggregator.mining.verdict import judge
 
         jobs: dict[tuple[int, int], list[Path]] = {}
-        for path, task, error in zip(paths, tasks, errors, strict=True):
-            if error is not None:
-                yield InputError(str(path), error.removeprefix(f"{task.path}: "))
+        for path, each in zip(paths, tasks, strict=True):
+            if isinstance(each, InputError):
+                yield each
+                continue
+            task, problem = next(results)
+            if problem is not None:
+                yield InputError(str(path), problem.text.removeprefix(f"{task.path}: "))
                 continue
             jobs.setdefault(job_of(task.directory), []).append(task.directory)
         for directories in jobs.values():

@@ -3,57 +3,42 @@
 Times without a zone need one from the user: it is never guessed.
 """
 
-import csv
-import gzip
-import io
+import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import pyarrow as pa
-
 from laggard_aggregator.mining.tables import SLURM_JOB, SLURM_STEP
+from laggard_aggregator.mining.text_input import Rows, file_lines, portions
 from laggard_common.errors import InputError
 
-_MAX_BYTES: Final = 4 << 30
+_MAX_JSON_CHARS: Final = 64 << 20
+_MAX_SECONDS: Final = 1e11
+_MAX_DIGITS: Final = 18
 _NONE: Final = ("", "Unknown", "None", "None assigned", "N/A")
-_GZIP: Final = b"\x1f\x8b"
 
 
-def slurm_tables(path: Path, zone: str | None = None) -> dict[str, pa.Table]:
-    """The tables `slurm_job` and `slurm_step` from a file. Raises InputError."""
-    text = file_text(path)
+def slurm_rows(path: Path, zone: str | None, skipped: list[str]) -> Rows:
+    """Yields the tables `slurm_job` and `slurm_step` of a file, in portions. Raises InputError.
+
+    Adds a line on rows that were left out to `skipped`.
+    """
     stamps = ZonedTimes(path, zone)
-    rows = list(
-        _json_rows(path, text, stamps) if text.lstrip()[:1] == "{" else _sacct_rows(path, text, stamps)
-    )
-    return {
-        "slurm_job": pa.Table.from_pylist([row for row in rows if not row["step"]], schema=SLURM_JOB),
-        "slurm_step": pa.Table.from_pylist([row for row in rows if row["step"]], schema=SLURM_STEP),
-    }
-
-
-def file_text(path: Path) -> str:
-    """Text of a file, also of a gzip-compressed one. Raises InputError."""
-    with InputError.from_os_errors(path):
-        raw = path.read_bytes()
-    try:
-        if raw.startswith(_GZIP):
-            with gzip.open(io.BytesIO(raw)) as file:
-                raw = file.read(_MAX_BYTES + 1)
-    except (OSError, EOFError) as exc:
-        raise InputError(str(path), f"damaged: {exc}") from exc
-    if len(raw) > _MAX_BYTES:
-        raise InputError(str(path), "larger than 4 GiB")
-    return raw.decode("utf-8", "replace")
+    lines = file_lines(path)
+    first = next(lines, "")
+    is_json = first.lstrip()[:1] == "{"
+    every = itertools.chain([first], lines)
+    rows = _json_rows(path, every, stamps) if is_json else _sacct_rows(path, every, stamps, skipped)
+    named = (("slurm_step" if row["step"] else "slurm_job", row) for row in rows)
+    yield from portions(named, {"slurm_job": SLURM_JOB, "slurm_step": SLURM_STEP})
 
 
 class ZonedTimes:
-    """Times of a file, in microseconds since the epoch. Raises InputError for one without a zone, unless
-    `zone` has it."""
+    """Times of a file. Raises InputError for one without a zone, unless `zone` has it."""
 
     def __init__(self, path: Path, zone: str | None) -> None:
         self._path = path
@@ -67,71 +52,89 @@ class ZonedTimes:
                 ) from exc
 
     def micros(self, text: str) -> int | None:
-        """Epoch seconds, or ISO 8601; None for a time that is not known yet."""
+        """Microseconds since the epoch, of epoch seconds or ISO 8601; None for a time not known yet."""
         if text in _NONE:
             return None
         try:
-            return round(float(text) * 1e6)
+            seconds = float(text)
         except ValueError:
-            pass
+            seconds = self._iso(text)
+        if not math.isfinite(seconds) or abs(seconds) > _MAX_SECONDS:
+            raise self._no_time(text)
+        return round(seconds * 1e6)
+
+    def _iso(self, text: str) -> float:
         try:
             found = datetime.fromisoformat(text)
-        except ValueError:
-            raise InputError(str(self._path), f"expected a time, got {text[:40]!r}") from None
-        if found.tzinfo is None:
-            if self._zone is None:
-                raise InputError(
-                    str(self._path), f"times without a zone, such as {text}: say theirs with --timezone ZONE"
-                )
-            found = found.replace(tzinfo=self._zone)
-        return round(found.timestamp() * 1e6)
+            if found.tzinfo is None:
+                if self._zone is None:
+                    reason = f"times without a zone, such as {text}: say theirs with --timezone ZONE"
+                    raise InputError(str(self._path), reason)
+                found = found.replace(tzinfo=self._zone)
+            return found.timestamp()
+        except (ValueError, OverflowError):
+            raise self._no_time(text) from None
+
+    def _no_time(self, text: str) -> InputError:
+        return InputError(str(self._path), f"expected a time, got {text[:40]!r}")
 
 
-def _json_rows(path: Path, text: str, stamps: ZonedTimes) -> Iterator[dict[str, Any]]:
+def _json_rows(path: Path, lines: Iterator[str], stamps: ZonedTimes) -> Iterator[dict[str, Any]]:
+    parts, count = [], 0
+    for line in lines:
+        parts.append(line)
+        count += len(line)
+        if count > _MAX_JSON_CHARS:
+            raise InputError(str(path), "JSON of more than 64 MiB: expected the steps of one job")
     try:
-        steps = json.loads(text)
-        for name, each in steps.items():
-            nodes = each["nodelist"]
-            yield _row(
-                path,
-                name,
-                (stamps.micros(each["start"]), stamps.micros(each["end"])),
-                len(nodes),
-                nodes=",".join(nodes),
-                cells={},
-            )
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        for name, each in json.loads("\n".join(parts)).items():
+            nodes = [str(node) for node in each["nodelist"]]
+            times = stamps.micros(str(each["start"])), stamps.micros(str(each["end"]))
+            yield _row(path, name, times, len(nodes), nodes=",".join(nodes), cells={})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise InputError(
             str(path), f"expected steps with start, end and nodelist, as pytokio writes them: {exc}"
         ) from exc
 
 
-def _sacct_rows(path: Path, text: str, stamps: ZonedTimes) -> Iterator[dict[str, Any]]:
-    separator = "\x1f" if "\x1f" in text.partition("\n")[0] else "|"
-    lines = csv.reader(io.StringIO(text), delimiter=separator, quoting=csv.QUOTE_NONE)
-    header = next(lines, [])
+def _sacct_rows(
+    path: Path, lines: Iterator[str], stamps: ZonedTimes, skipped: list[str]
+) -> Iterator[dict[str, Any]]:
+    first = next(lines, "")
+    separator = "\x1f" if "\x1f" in first else "|"
+    header = first.split(separator)
     place = {name: at for at, name in enumerate(header)}
     missing = [name for name in ("Start", "End", "NodeList") if name not in place]
     if "JobIDRaw" not in place and "JobID" not in place:
         missing.insert(0, "JobIDRaw")
     if missing:
         raise InputError(str(path), f"its first line is no header of sacct -P with {', '.join(missing)}")
-    for cells in lines:
+    shifted = 0
+    for line in lines:
+        cells = line.split(separator)
         if len(cells) != len(header) and not (len(cells) == len(header) + 1 and not cells[-1]):
-            continue  # a name with a separator shifts the columns, so none of them can be trusted
+            shifted += bool(
+                line
+            )  # a name with a separator shifts the columns, so none of them can be trusted
+            continue
         row = {name: cells[at] for name, at in place.items()}
         nodes = row["NodeList"] if row["NodeList"] not in _NONE else ""
-        count = row.get("NNodes") or row.get("AllocNodes") or ""
         found = _row(
             path,
             row.get("JobIDRaw") or row["JobID"],
             (stamps.micros(row["Start"]), stamps.micros(row["End"])),
-            int(count) if count.isdigit() else None,
+            _count(row.get("NNodes") or row.get("AllocNodes") or ""),
             nodes=nodes,
             cells=row,
         )
         if found["start_us"] is not None:
             yield found
+    if shifted:
+        skipped.append(f"{path}: {shifted} lines with another number of columns than the header")
+
+
+def _count(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
 def _row(
@@ -144,12 +147,13 @@ def _row(
     cells: Mapping[str, str],
 ) -> dict[str, Any]:
     number, _, step = name.partition(".")
-    if not number.isdigit():
+    job = _count(number)
+    if job is None:
         raise InputError(
             str(path), f"expected the number of a job or step, got {name[:40]!r}; ask sacct for JobIDRaw"
         )
     return {
-        "job_id": int(number),
+        "job_id": job,
         "job": cells.get("JobID", number),
         "user": cells.get("User", ""),
         "name": cells.get("JobName", ""),

@@ -9,14 +9,13 @@ STORE/
 ```
 
 A batch of sources is one commit. Its files are written first, its commit is renamed into place last: a
-reader, and
-the next `init`, know only committed files, so that a store whose `init` was killed continues as if it had
-not been.
-Commit numbers, batches and rows depend on the sources alone; so do the files.
+reader, and the next `init`, know only committed files, so that a store whose `init` was killed continues as
+if it had not been. Commit numbers, batches and rows depend on the sources alone; so do the files.
 """
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -36,12 +35,17 @@ BUCKETS: Final = 4
 _ROW_GROUP: Final = 1 << 17
 _COMMITS: Final = "commits"
 _CONVERTING: Final = "converting"
+_LOCK: Final = "lock"
+_COMMIT_NAME: Final = re.compile(r"[0-9]{8}\.(json|tmp)", re.ASCII)
+_PART_NAME: Final = re.compile(r"day=[0-9a-z-]{1,16}/(bucket=[0-9]+/)?[0-9]{8}\.(parquet|tmp)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that was converted, skipped with an `error`, or lies outside the period asked for
-    (`outside_us`: when)."""
+    """A file that was converted, skipped with an `error`, or began outside of the period asked for.
+
+    `outside_us`: when it began. `zone`: of its times, where they have none of their own.
+    """
 
     path: str
     size: int
@@ -49,11 +53,12 @@ class Source:
     log: int = 0
     error: str | None = None
     outside_us: int | None = None
+    zone: str | None = None
 
     @property
-    def key(self) -> tuple[str, int, int]:
-        """Path, size and time of modification."""
-        return self.path, self.size, self.mtime_ns
+    def key(self) -> tuple[str, int, int, str | None]:
+        """Path, size, time of modification, and time zone."""
+        return self.path, self.size, self.mtime_ns, self.zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,16 @@ class MineStore:
                 found += [self.directory / name for name in commit.files.get(table, ())]
         return found
 
+    def converted_logs(self) -> set[int]:
+        """Logs with rows in the store, also those that were replaced."""
+        return {
+            source.log
+            for commit in self.commits
+            if commit.kind == "darshan"
+            for source in commit.sources
+            if source.error is None and source.outside_us is None
+        }
+
     def replaced_logs(self) -> set[int]:
         """Logs that changed since, and were converted again: rows of the older state do not count."""
         every = {
@@ -115,16 +130,20 @@ class MineStore:
 
 
 class StoreWriter:
-    """Adds commits to a store; only one at a time may exist, under the store's lock."""
+    """Adds commits to a store; only one at a time may exist, under the store's lock.
+
+    Raises InputError for a folder that is neither empty nor a store: nothing of it is removed.
+    """
 
     def __init__(self, directory: Path) -> None:
-        (directory / _COMMITS).mkdir(parents=True, exist_ok=True)
+        check_is_store_or_empty(directory)
+        _make(directory / _COMMITS)
         self.directory = directory
         self.store = MineStore(directory)
         self._remove_uncommitted()
         self.converting = directory / _CONVERTING
         shutil.rmtree(self.converting, ignore_errors=True)  # of a run that was killed
-        self.converting.mkdir()
+        self.converting.mkdir(exist_ok=True)  # a reader of that run may have written meanwhile
 
     def close(self) -> None:
         """Removes the folder of conversions."""
@@ -150,7 +169,7 @@ class StoreWriter:
         for place, together in sorted(by_place.items()):
             name = f"{table}/{place}/{number:08d}.parquet"
             path = self.directory / name
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make(path.parent)
             temporary = path.with_suffix(".tmp")
             with temporary.open("wb") as file:
                 with pq.ParquetWriter(file, TABLES[table], compression="zstd") as writer:
@@ -169,16 +188,16 @@ class StoreWriter:
             name for commit in self.store.commits for names in commit.files.values() for name in names
         }
         for table in TABLES:
-            for path in (self.directory / table).rglob("*"):
-                if path.is_file() and str(path.relative_to(self.directory)) not in committed:
+            for path in (self.directory / table).glob("day=*/**/*"):
+                is_part = _PART_NAME.fullmatch(path.relative_to(self.directory / table).as_posix())
+                if is_part and str(path.relative_to(self.directory)) not in committed:
                     path.unlink()
         for path in (self.directory / _COMMITS).glob("*.tmp"):
             path.unlink()
 
 
 def _place(table: str, part: pa.Table) -> str:
-    """Partition of the rows of one source: the day that its job or first reading began, and a bucket of
-    jobs."""
+    """Partition of the rows of one source: the day of its job or first reading, and a bucket of jobs."""
     times = part["start_us"] if "start_us" in part.column_names else None
     first = part.schema.metadata or {}
     start = (
@@ -213,6 +232,31 @@ def _groups(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
                 waiting, count = [], 0
     if waiting:
         yield pa.concat_tables(waiting)
+
+
+def check_is_store_or_empty(directory: Path) -> None:
+    """Raises InputError for a folder with files of another kind, or that is no folder."""
+    if not directory.exists():
+        return
+    with InputError.from_os_errors(directory):
+        names = {path.name for path in directory.iterdir()} - {_LOCK}
+        commits = directory / _COMMITS
+        if commits.is_dir():
+            others = [path.name for path in commits.iterdir() if not _COMMIT_NAME.fullmatch(path.name)]
+            is_store = not others and names <= {_COMMITS, _CONVERTING, *TABLES}
+        else:
+            is_store = not names
+    if not is_store:
+        raise InputError(str(directory), "neither empty nor a store of laggard mine")
+
+
+def _make(directory: Path) -> None:
+    """Creates a folder and those above it; after a power cut they are there, too."""
+    if directory.is_dir():
+        return
+    _make(directory.parent)
+    directory.mkdir(exist_ok=True)
+    _sync(directory.parent)
 
 
 def _replace(target: Path, content: bytes) -> None:

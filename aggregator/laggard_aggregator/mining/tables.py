@@ -39,12 +39,13 @@ DARSHAN_JOB: Final = pa.schema(
     _columns(
         (_INT, "log job_id uid start_us end_us run_us processes"),
         (_TEXT, "path application command log_version modules partial"),
-        (_INT, "files bytes_read bytes_written reads writes sequential_reads sequential_writes"),
+        (_INT, "files bytes_read bytes_written reads writes"),
+        (_INT, "posix_requests sequential_reads sequential_writes"),
         (_INT, "posix_files mpiio_files collective_files"),
     )
 )
-"""One row a log. Bytes and requests are those of POSIX and STDIO; `modules` and `partial` are separated by
-commas."""
+"""One row a log. Bytes, reads and writes are those of POSIX and STDIO; `posix_requests` and the sequential
+ones those of POSIX. `modules` and `partial` are separated by commas."""
 
 DARSHAN_FILE: Final = pa.schema(
     _columns(
@@ -107,8 +108,7 @@ LMT: Final = pa.schema(
 LMT_TOTAL: Final = pa.schema(
     _columns((_INT, "job_id"), (_TEXT, "file_system"), (_INT, "start_us end_us bytes_read bytes_written"))
 )
-"""One row a run, with all bytes of its file system from `start_us` to `end_us`, as TOKIO's summaries have
-them."""
+"""One row a run, with all bytes of its file system from `start_us` to `end_us`: TOKIO's summaries."""
 
 TABLES: Final = {
     "darshan_job": DARSHAN_JOB,

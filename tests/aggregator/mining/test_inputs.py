@@ -3,15 +3,32 @@
 from collections import defaultdict
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from laggard_aggregator.mining.lmt_input import lmt_tables, ost_number
-from laggard_aggregator.mining.slurm_input import slurm_tables
+from laggard_aggregator.mining.lmt_input import lmt_rows, ost_number
+from laggard_aggregator.mining.slurm_input import slurm_rows
+from laggard_aggregator.mining.text_input import Rows
 from laggard_common.errors import InputError
 from tests.support.builders import mine_store
 from tests.support.shared_data import shared
 
 PACIFIC = "America/Los_Angeles"
+
+
+def together(rows: Rows) -> dict[str, pa.Table]:
+    parts: dict[str, list[pa.Table]] = defaultdict(list)
+    for name, part in rows:
+        parts[name].append(part)
+    return {name: pa.concat_tables(several) for name, several in parts.items()}
+
+
+def slurm_tables(path: Path, zone: str | None = None) -> dict[str, pa.Table]:
+    return together(slurm_rows(path, zone, []))
+
+
+def lmt_tables(path: Path, zone: str | None = None) -> dict[str, pa.Table]:
+    return together(lmt_rows(path, zone, []))
 
 
 @pytest.mark.parametrize("separator", ["|", "\x1f"])
@@ -112,3 +129,54 @@ def test_one_interval_in_three_formats() -> None:
         assert sum(sums[name][each] for each in both) == pytest.approx(
             sum(database[each] for each in both), rel=0.02
         )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "1|inf|6|n1",
+        "1|nan|6|n1",
+        "1|1e300|6|n1",
+        "99999999999999999999|5|6|n1",
+        "\u00b2|5|6|n1",
+    ],
+)
+def test_hostile_lines_of_sacct_are_one_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(f"JobIDRaw|Start|End|NodeList\n{line}\n")
+    with pytest.raises(InputError) as caught:
+        slurm_tables(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_that_are_left_out_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text("JobIDRaw|Start|End|NodeList\n1|5|6|n1\n2|5|a|name|n1\n3|5|6|n\0\n")
+    skipped: list[str] = []
+    found = together(slurm_rows(path, None, skipped))
+    assert len(found["slurm_job"]) == 2
+    assert skipped == [f"{path}: 1 lines with another number of columns than the header"]
+    runs = tmp_path / "runs.csv"
+    header = "darshan_jobid,darshan_start_time,darshan_end_time,fs_tot_bytes_read,fs_tot_bytes_written"
+    runs.write_text(f"{header}\n1,5,6,7,8\n2,,6,7,8\n3,1e300,6,7,8\n")
+    found = together(lmt_rows(runs, None, skipped := []))
+    assert found["lmt_total"]["job_id"].to_pylist() == [1]
+    assert skipped == [f"{runs}: 2 runs without times or bytes of the file system"]
+
+
+@pytest.mark.parametrize("content", ["a" * (2 << 20), 'x,"' + "y" * 200_000])
+def test_files_without_lines_are_one_line(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(content)
+    for rows in (slurm_rows, lmt_rows):
+        with pytest.raises(InputError) as caught:
+            together(rows(path, None, []))
+        assert "\n" not in str(caught.value)
+
+
+def test_a_large_file_comes_in_portions(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    lines = ["JobIDRaw|Start|End|NodeList", *(f"{job}|5|6|n1" for job in range(250_001))]
+    path.write_text("\n".join(lines))
+    found = [len(part) for name, part in slurm_rows(path, None, []) if name == "slurm_job"]
+    assert found == [100_000, 100_000, 50_001]

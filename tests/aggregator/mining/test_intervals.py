@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.mining.intervals import busy_time, critical_path, merged, overlap, sole_time
+from laggard_aggregator.mining.intervals import busy_time, critical_path
 from tests import naive_mining as naive
 
 Interval = tuple[int, int]
@@ -93,16 +93,35 @@ def test_groups_are_as_if_alone(rows: list[tuple[int, int, int]]) -> None:
         assert together.end[of].tolist() == alone.end.tolist()
 
 
-@given(intervals_of_jobs, st.integers(0, 45), st.integers(0, 20))
-def test_periods_overlaps_and_sole_time(rows: list[tuple[int, int, int]], low: int, length: int) -> None:
+@given(intervals_of_jobs)
+def test_busy_time_is_the_number_of_covered_cells(rows: list[tuple[int, int, int]]) -> None:
     intervals = [(start, start + width) for _, start, width in rows]
-    starts, ends = columns(intervals)
-    cells = naive.covered(intervals)
-    begin, stop = merged(starts, ends)
-    assert naive.covered(list(zip(begin.tolist(), stop.tolist(), strict=True))) == cells
-    assert (begin[1:] > stop[:-1]).all()
-    amount = overlap(starts, ends, np.array([low]), np.array([low + length]))
-    assert amount.tolist() == [len(cells & set(range(low, low + length)))]
-    of = np.array([group == 0 for group, _, _ in rows])
-    rest = naive.covered([each for each, is_own in zip(intervals, of, strict=True) if not is_own])
-    assert sole_time(starts, ends, of) == len(cells - rest)
+    assert busy_time(*columns(intervals)) == len(naive.covered(intervals))
+
+
+@given(intervals_of_jobs, st.randoms(use_true_random=False))
+def test_the_order_of_the_input_does_not_matter_with_keys(
+    rows: list[tuple[int, int, int]], chance: random.Random
+) -> None:
+    """The chosen intervals: of those that started in time and end last, the least key."""
+    keyed = list({(group, start, start + width): at for at, (group, start, width) in enumerate(rows)}.items())
+    chance.shuffle(keyed)
+    intervals = [(start, end) for (_, start, end), _ in keyed]
+    keys = [np.array([group for (group, _, _), _ in keyed]), np.array([at for _, at in keyed])]
+    found = critical_path(*columns(intervals), keys=keys)
+    for place, begin in zip(found.place.tolist(), found.start.tolist(), strict=True):
+        end = intervals[place][1]
+        rivals = [at for at, each in enumerate(intervals) if each[0] <= begin and each[1] == end]
+        assert place == min(rivals, key=lambda at: (keys[0][at], keys[1][at]))
+        assert end == max(each[1] for each in intervals if each[0] <= begin)
+
+
+def test_hostile_times_of_one_group_leave_the_others_alone() -> None:
+    century = 3_600_000_000 * 24 * 36_525
+    starts = np.array([0, 5, -century * 200, -century * 100, 7], np.int64)
+    ends = np.array([10, 15, century * 1000, century * 900, 9], np.int64)
+    groups = np.array([1, 1, 2, 3, 4])
+    found = critical_path(starts, ends, groups)
+    assert found.place.tolist() == [0, 1, 2, 3, 4]
+    assert found.exclusive.tolist() == [10, 5, century * 1200, century * 1000, 2]
+    assert found.group.tolist() == [1, 1, 2, 3, 4]

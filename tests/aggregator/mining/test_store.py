@@ -8,24 +8,26 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.mining import Mine
+from laggard_aggregator.mining import Mine, building, darshan_library, worker
 from laggard_aggregator.mining.building import MineSources, build
+from laggard_aggregator.mining.readers import LogReader, ReadProblem, ReadTask
 from laggard_aggregator.mining.store import MineStore
 from laggard_common.errors import InputError
 from tests.support.builders import mine_store
 from tests.support.builders.darshan_log import LogWriter
-from tests.support.wait import LONG_TEST_LIMIT_SECONDS
+from tests.support.wait import LONG_TEST_LIMIT_SECONDS, wait_until
 
 pytest.importorskip("darshan")
 pytest.importorskip("duckdb")
-STORES = 4
 LOGS, BATCH = 12, 2
 KILLS = int(os.environ.get("LAGGARD_KILLS", "8"))
+"""Kills of an incomplete store; each costs about a start of Python."""
 
 
 def content(store: Path) -> dict[str, str]:
@@ -92,6 +94,7 @@ def test_a_period_can_be_widened(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(LONG_TEST_LIMIT_SECONDS)
 def test_killed_at_random_moments_the_store_is_the_same(tmp_path: Path) -> None:
+    """Kills the conversion alone, whose reader might go on, or both; after a complete store a new one."""
     mine_store.logs(tmp_path / "logs", LOGS)
     program = (
         "import sys; from pathlib import Path; from laggard_aggregator.mining import building;"
@@ -108,23 +111,29 @@ def test_killed_at_random_moments_the_store_is_the_same(tmp_path: Path) -> None:
     length = time.monotonic() - begin
     expected = content(tmp_path / "whole")
     chance = random.Random(2)
-    kills = 0
-    for trial in range(KILLS):
-        store = tmp_path / f"killed{trial % STORES}"
+    kills, number, at = 0, 0, []
+    while kills < KILLS:
+        store = tmp_path / f"killed{number}"
         child = started(store)
-        commits = min(committed(store) + chance.randint(0, 2), LOGS // BATCH - 1)
-        while child.poll() is None and committed(store) < commits:
-            time.sleep(0.01)
+        if chance.random() < 0.8:  # after a commit or more; else at any moment, also while Python starts
+            commits = committed(store) + 1
+            wait_until(lambda: child.poll() is not None or committed(store) >= commits)  # noqa: B023
         time.sleep(chance.uniform(0, length / (LOGS // BATCH)))
         if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            kills += 1
+            is_group = chance.random() < 0.5
+            (os.killpg if is_group else os.kill)(child.pid, signal.SIGKILL)
         child.wait()
-    for trial in range(STORES):
-        store = tmp_path / f"killed{trial}"
+        if committed(store) < LOGS // BATCH:
+            kills += 1
+            at.append(committed(store))
+            continue
         assert started(store).wait() == 0
         assert content(store) == expected
-    assert kills > 0
+        number += 1
+    store = tmp_path / f"killed{number}"
+    assert started(store).wait() == 0
+    assert content(store) == expected
+    print(f"{kills} kills of {number + 1} stores, after {at} of {LOGS // BATCH} commits")
 
 
 def test_a_folder_that_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,3 +175,154 @@ def test_names_that_are_no_utf_8(tmp_path: Path) -> None:
     report = build(tmp_path / "store", MineSources(darshan=[folder]), 1)
     assert (report.converted, report.skipped) == (2, [])
     assert build(tmp_path / "store", MineSources(darshan=[folder]), 1).known == 2
+
+
+def test_files_of_the_user_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine_store.logs(tmp_path / "data/dxt", 1)
+    (tmp_path / "data/lmt").mkdir()
+    mine_store.lmt(tmp_path / "data/lmt/x.sqlite3")
+    (tmp_path / "data/converting").mkdir()
+    (tmp_path / "data/converting/thesis.txt").write_text("mine")
+    before = content(tmp_path / "data")
+    options = ["mine", "init", "--darshan", str(tmp_path / "data"), "--store", str(tmp_path / "data")]
+    assert main(options) == 2
+    assert "neither empty nor a store" in capsys.readouterr().err
+    assert content(tmp_path / "data") == before
+    assert not (tmp_path / "data/lock").exists()
+
+
+def test_files_of_the_user_in_a_store_are_left_alone(tmp_path: Path) -> None:
+    mine_store.logs(tmp_path / "logs", 2)
+    build(tmp_path / "store", MineSources(darshan=[tmp_path / "logs"]), 1)
+    own = tmp_path / "store/lmt/x.sqlite3"
+    own.parent.mkdir()
+    mine_store.lmt(own)
+    part = next((tmp_path / "store/darshan_job").rglob("*.parquet"))
+    left = part.with_name("00000077.parquet")
+    left.write_bytes(b"of a run that was killed")
+    build(tmp_path / "store", MineSources(darshan=[tmp_path / "logs"]), 1)
+    assert own.exists()
+    assert part.exists()
+    assert not left.exists()
+
+
+def test_a_passing_fault_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = mine_store.logs(tmp_path / "logs", 3)
+    sources = MineSources(darshan=[tmp_path / "logs"])
+    answered = LogReader.convert
+
+    def failing(reader: LogReader, task: ReadTask) -> ReadProblem | None:
+        if task.path == logs[1]:
+            return ReadProblem(f"{task.path}: not converted: No space left on device", is_of_log=False)
+        return answered(reader, task)
+
+    monkeypatch.setattr(LogReader, "convert", failing)
+    first = build(tmp_path / "store", sources, 1)
+    assert (first.converted, len(first.skipped)) == (2, 1)
+    monkeypatch.undo()
+    second = build(tmp_path / "store", sources, 1)
+    assert (second.read, second.converted, second.skipped) == (1, 1, [])
+
+
+def test_problems_of_the_log_and_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (log,) = mine_store.logs(tmp_path / "logs", 1)
+    (tmp_path / "out").mkdir()
+    assert worker.problem(log, 1, tmp_path / "out") is None
+    assert (worker.problem(log, 1, tmp_path / "gone") or ("", ""))[0] == "run"  # as on a full disk
+    assert (worker.problem(tmp_path / "gone.darshan", 1, tmp_path / "out") or ("", ""))[0] == "run"
+    broken = tmp_path / "broken.darshan"
+    broken.write_bytes(b"3.41 and nothing")
+    assert (worker.problem(broken, 1, tmp_path / "out") or ("", ""))[0] == "log"
+    monkeypatch.setattr(darshan_library, "find_spec", lambda _: None)
+    darshan_library.library.cache_clear()
+    try:
+        assert (worker.problem(log, 1, tmp_path / "out") or ("", ""))[0] == "installation"
+    finally:
+        darshan_library.library.cache_clear()
+
+
+def test_a_reader_that_is_killed_damages_no_log(tmp_path: Path) -> None:
+    (log,) = mine_store.logs(tmp_path / "logs", 1)
+    os.mkfifo(tmp_path / "pipe.darshan")  # a log whose reading never ends
+    reader = LogReader()
+    (tmp_path / "out").mkdir()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(reader.convert, ReadTask(tmp_path / "pipe.darshan", 1, tmp_path / "out"))
+        child = wait_until(lambda: reader._child)
+        os.kill(child.pid, signal.SIGKILL)
+        found = waiting.result()
+    assert found is not None
+    assert not found.is_of_log
+    assert "killed" in found.text
+    assert reader.convert(ReadTask(log, 1, tmp_path / "out")) is None
+    reader.close()
+
+
+def test_a_log_that_is_again_as_it_was_counts_once(tmp_path: Path) -> None:
+    path = tmp_path / "logs/a.darshan"
+    path.parent.mkdir()
+    sources = MineSources(darshan=[path.parent])
+    states = [LogWriter(job=1, processes=4), LogWriter(job=1, processes=9, command="/bin/other")]
+    for state in (0, 1, 0):
+        states[state].write(path)
+        os.utime(path, ns=(10**18 + state, 10**18 + state))
+        build(tmp_path / "store", sources, 1)
+        with Mine(tmp_path / "store") as mine:
+            assert [row["processes"] for row in mine.load("darshan_job")] == [states[state].processes]
+    assert build(tmp_path / "store", sources, 1).read == 0
+
+
+def test_another_time_zone_is_another_reading(tmp_path: Path) -> None:
+    sacct = mine_store.sacct(tmp_path / "sacct.txt", 3)
+    starts = []
+    for zone in ("UTC", "America/New_York", "America/New_York"):
+        report = build(tmp_path / "store", MineSources(slurm=[sacct], slurm_zone=zone), 1)
+        with Mine(tmp_path / "store") as mine:
+            starts.append(mine.load("slurm").sort("job_id").rows()[0]["start_us"])
+    assert starts[1] == starts[0] + 4 * 3_600_000_000 == starts[2]
+    assert report.read == 0
+
+
+def test_a_batch_ends_when_its_tables_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine_store.logs(tmp_path / "logs", 5)
+    monkeypatch.setattr(building, "BATCH_BYTES", 1)
+    build(tmp_path / "store", MineSources(darshan=[tmp_path / "logs"]), 2)
+    assert committed(tmp_path / "store") == 5
+
+
+@pytest.mark.parametrize("start", [0, 2**40, 2**62, -5])
+def test_a_log_of_another_millennium_is_damaged(tmp_path: Path, start: int) -> None:
+    LogWriter(start=start).write(tmp_path / "x.darshan")
+    report = build(tmp_path / "store", MineSources(darshan=[tmp_path]), 1)
+    assert report.converted == 0
+    assert "times of start and end" in report.skipped[0]
+
+
+def test_a_store_with_a_lost_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine_store.logs(tmp_path / "logs", 2)
+    build(tmp_path / "store", MineSources(darshan=[tmp_path / "logs"]), 1)
+    part = next((tmp_path / "store/darshan_file").rglob("*.parquet"))
+    for content_of_part in (b"PAR1 and no more", None):
+        part.unlink()
+        if content_of_part is not None:
+            part.write_bytes(content_of_part)
+        capsys.readouterr()
+        assert main(["mine", "jobs", "--store", str(tmp_path / "store")]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["st*re", "st[o]re", "st?re", "it's"])
+def test_stores_with_special_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    mine_store.logs(tmp_path / "logs", 2)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / name)
+    build(tmp_path / name, MineSources(darshan=[tmp_path / "logs"]), 1)
+    monkeypatch.chdir(tmp_path)
+    for store in (name, f"{tmp_path}/{name}", "link", f"./{name}/../{name}"):
+        capsys.readouterr()
+        assert (
+            main(["mine", "query", "select count(*) as n from darshan_job", "--store", store, "--json"]) == 0
+        )
+        assert json.loads(capsys.readouterr().out) == {"n": 2}

@@ -1,5 +1,4 @@
-"""Engines that run one SQL text over the same Parquet files: DuckDB, embedded, and Spark, local or a
-cluster."""
+"""Engines that run one SQL text over the same Parquet files: DuckDB, embedded, and Spark."""
 
 from laggard_aggregator.mining.engines.interface import SqlEngine
 from laggard_aggregator.mining.store import MineStore

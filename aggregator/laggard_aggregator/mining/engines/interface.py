@@ -5,6 +5,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from laggard_aggregator.mining.intervals import critical_path
 from laggard_aggregator.mining.store import MineStore
 
 KERNEL_SCHEMA = pa.schema(
@@ -38,13 +39,22 @@ JOB_VIEW = """
 select job_id, uid, min(start_us) as start_us, max(end_us) as end_us, sum(processes) as processes,
        min(application) as application, count(*) as logs, sum(files) as files,
        sum(bytes_read) as bytes_read, sum(bytes_written) as bytes_written,
-       sum(reads) as reads, sum(writes) as writes,
+       sum(reads) as reads, sum(writes) as writes, sum(posix_requests) as posix_requests,
        sum(sequential_reads) as sequential_reads, sum(sequential_writes) as sequential_writes,
-       sum(posix_files) as posix_files, sum(mpiio_files) as mpiio_files, sum(collective_files) as
-       collective_files
+       sum(posix_files) as posix_files, sum(mpiio_files) as mpiio_files,
+       sum(collective_files) as collective_files
 from darshan_job group by job_id, uid
 """
 """One row a job: the logs of one job, one each process or step, put together."""
+
+
+def critical_rows(rows: pa.Table) -> pa.Table:
+    """The kernel over rows of KERNEL_SCHEMA, those of a job together; runs in Spark's workers too."""
+    columns = {name: rows[name].to_numpy() for name in KERNEL_SCHEMA.names}
+    keys = [columns[name] for name in ("file_id", "rank", "log")]
+    path = critical_path(columns["start_us"], columns["end_us"], columns["job_id"], keys)
+    chosen = {name: columns[name][path.place] for name in ("job_id", "log", "file_id", "rank")}
+    return pa.table({**chosen, "start_us": path.start, "end_us": path.end}, schema=KERNEL_SCHEMA)
 
 
 def log_filter(store: MineStore) -> str:

@@ -2,14 +2,22 @@
 
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 
-from laggard_aggregator.mining.engines.interface import JOB_VIEW, KERNEL_SCHEMA, log_filter, one_line
-from laggard_aggregator.mining.intervals import critical_path
+from laggard_aggregator.mining.engines.interface import (
+    JOB_VIEW,
+    KERNEL_SCHEMA,
+    critical_rows,
+    log_filter,
+    one_line,
+)
 from laggard_aggregator.mining.store import MineStore
 from laggard_aggregator.mining.tables import OF_A_LOG, TABLES
 from laggard_common.errors import InputError, ServiceError
@@ -30,6 +38,7 @@ class SparkEngine:
 
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        self._folder = TemporaryDirectory(prefix="laggard-mine-")  # Spark's default is the working directory
         self._session: Any = (
             SparkSession.builder.appName("laggard mine")
             .master(master or "local[*]")
@@ -41,8 +50,18 @@ class SparkEngine:
             .config("spark.sql.shuffle.partitions", "8")
             .config("spark.driver.bindAddress", "127.0.0.1" if master is None else "0.0.0.0")  # noqa: S104
             .config("spark.sql.execution.arrow.pyspark.enabled", "true")
+            .config("spark.sql.warehouse.dir", self._folder.name)
+            .config("spark.local.dir", self._folder.name)
             .getOrCreate()
         )
+        try:
+            with _input_errors(str(store.directory)):
+                self._open(store)
+        except InputError:
+            self.close()
+            raise
+
+    def _open(self, store: MineStore) -> None:
         for table, schema in TABLES.items():
             files = [str(path) for path in store.files(table)]
             ddl = ", ".join(f"`{each.name}` {_DDL[str(each.type)]}" for each in schema)
@@ -57,8 +76,10 @@ class SparkEngine:
         self._view("job", JOB_VIEW)
 
     def query(self, sql: str) -> pa.Table:
-        """The rows of a query."""
-        return self._guarded(lambda: self._session.sql(sql).toArrow())
+        """The rows of a query; nothing but a query is run."""
+        with _input_errors("query"):
+            self._check(sql)
+            return self._session.sql(sql).toArrow()
 
     def register(self, name: str, table: pa.Table) -> None:
         """Makes `table` known under `name`."""
@@ -67,9 +88,10 @@ class SparkEngine:
     def critical(self, intervals: str) -> pa.Table:
         """The critical path of each job, by the kernel in Spark's Python workers."""
         names = ", ".join(KERNEL_SCHEMA.names)
-        rows = self._session.sql(f"select {names} from ({intervals}) where end_us > start_us")  # noqa: S608
         ddl = ", ".join(f"{name} bigint" for name in KERNEL_SCHEMA.names)
-        return self._guarded(lambda: rows.groupBy("job_id").applyInArrow(_critical, ddl).toArrow())
+        with _input_errors("query"):
+            rows = self._session.sql(f"select {names} from ({intervals}) where end_us > start_us")  # noqa: S608
+            return rows.groupBy("job_id").applyInArrow(critical_rows, ddl).toArrow()
 
     def close(self) -> None:
         """Ends the session and its Java process."""
@@ -77,6 +99,7 @@ class SparkEngine:
 
         gateway = SparkContext._gateway
         self._session.stop()
+        self._folder.cleanup()
         if gateway is None:
             return
         gateway.shutdown()
@@ -84,24 +107,27 @@ class SparkEngine:
         java = getattr(gateway, "proc", None)
         if java is not None:
             java.stdin.close()
-            java.wait(_JAVA_SECONDS)
+            try:
+                java.wait(_JAVA_SECONDS)
+            except subprocess.TimeoutExpired:
+                java.kill()
+                java.wait()
 
     def _view(self, name: str, sql: str) -> None:
         self._session.sql(f"create or replace temp view {name} as {sql}")
 
-    def _guarded(self, run: Callable[[], pa.Table]) -> pa.Table:
-        from pyspark.errors import PySparkException
-
-        try:
-            return run()
-        except PySparkException as exc:
-            raise InputError("", f"query: {one_line(exc)}") from exc
+    def _check(self, sql: str) -> None:
+        """Analyses the statement as a table: Spark's `sql` would run any other statement at once."""
+        self._session.sql(f"select * from (\n{sql}\n) where false")  # noqa: S608
 
 
-def _critical(rows: pa.Table) -> pa.Table:
-    """The kernel over one job. It runs in Spark's workers, which need Laggard installed."""
-    rows = rows.sort_by([(name, "ascending") for name in ("start_us", "file_id", "rank", "log")])
-    columns = {name: rows[name].to_numpy() for name in KERNEL_SCHEMA.names}
-    path = critical_path(columns["start_us"], columns["end_us"])
-    chosen = {name: columns[name][path.place] for name in ("job_id", "log", "file_id", "rank")}
-    return pa.table({**chosen, "start_us": path.start, "end_us": path.end}, schema=KERNEL_SCHEMA)
+@contextmanager
+def _input_errors(place: str) -> Iterator[None]:
+    """Raises Spark's errors as InputError: wrong SQL, or a file of the store that is damaged or gone."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as exc:
+        raise InputError("", f"{place}: {one_line(exc)}") from exc
