@@ -1,5 +1,4 @@
-"""Contributing factors (IOMiner II-D): of each critical file, and of a job, weighted by exclusive time (Eq.
-2)."""
+"""Contributing factors (IOMiner II-D): of each critical file, and of a job by exclusive time (Eq. 2)."""
 
 from dataclasses import asdict, dataclass
 
@@ -17,10 +16,8 @@ class FactorColumns:
 
     `small`: share of requests below 1 MiB. `nonconsecutive`: share of the requests that could be consecutive,
     and were not; the first of each rank on a file cannot. `collective`: 1 where collective I/O was used.
-    `osts`:
-    stripe count. `processes_per_ost`: processes on the file by stripe count. `metadata`: share of the
-    record's
-    time in I/O calls that went to opens, stats, seeks and the like.
+    `osts`: stripe count. `processes_per_ost`: processes on the file by stripe count. `metadata`: share of the
+    record's time in I/O calls that went to opens, stats, seeks and the like.
     """
 
     small: FactorArray
@@ -74,8 +71,7 @@ def record_factors(accesses: Accesses) -> FactorColumns:
 
 
 def job_factors(accesses: Accesses, columns: FactorColumns, osts: int | None) -> JobFactors:
-    """Means over the critical files, weighted by exclusive time (Eq. 2); `osts`: of the job, None:
-    unknown."""
+    """Means over the critical files, weighted by exclusive time (Eq. 2); `osts`: of the job, None unknown."""
     place, weight = accesses.path.place, accesses.path.exclusive.astype(np.float64)
     means = {name: _mean(getattr(columns, name)[place], weight) for name in FACTORS}
     is_collective = bool(accesses.collective.size and (accesses.collective > 0).any())

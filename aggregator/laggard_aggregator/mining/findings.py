@@ -11,8 +11,7 @@ MIN_SHARE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class IoFinding:
-    """A cause of slow I/O. `share`: of the critical time. `factor`: times slower, or the factor's own
-    value."""
+    """A cause of slow I/O. `share`: of the critical time. `factor`: times slower, or the factor's value."""
 
     job: int
     direction: str
@@ -34,8 +33,7 @@ class NotJudged:
 
 
 def ranked(findings: Sequence[IoFinding]) -> list[IoFinding]:
-    """By the critical time that each explains, largest first; stragglers before patterns of the same
-    share."""
+    """By the critical time that each explains, largest first; of equal shares stragglers before patterns."""
     return sorted(
         findings, key=lambda each: (-round(each.share, 2), _ORDER.get(each.kind, len(_ORDER)), each.text)
     )

@@ -71,6 +71,14 @@ class JobTables:
         """Modules that ran out of memory in any of the logs."""
         return {name for each in texts(self.logs, "partial") for name in each.split(",") if name}
 
+    def is_whole(self, trace: str, module: str) -> bool:
+        """True when every log with `module` has the module `trace`, and none of them in part."""
+        if trace in self.partial:
+            return False
+        return all(
+            trace in names for each in texts(self.logs, "modules") if module in (names := each.split(","))
+        )
+
     def of_module(self, module: str) -> pa.Table:
         """Rows of the file table."""
         return self.files.filter(pc.equal(self.files["module"], module))
@@ -115,16 +123,14 @@ class Accesses:
 
     @cached_property
     def timed(self) -> NDArray[np.int64]:
-        """Records with an interval, by (end, file, rank): the order in which ties are broken."""
-        places = np.flatnonzero((self.end > self.start) & (self.requests > 0))
-        order = np.lexsort((self.rank[places], self.file_id[places]))
-        found: NDArray[np.int64] = places[order]
-        return found
+        """Records with an interval."""
+        return np.flatnonzero((self.end > self.start) & (self.requests > 0))
 
     @cached_property
     def path(self) -> CriticalPath:
         """The critical path; `place` counts in the records of the module."""
-        found = critical_path(self.start[self.timed], self.end[self.timed])
+        keys = [each[self.timed] for each in (self.file_id, self.rank, self.logs)]  # as in the engines
+        found = critical_path(self.start[self.timed], self.end[self.timed], keys=keys)
         return CriticalPath(self.timed[found.place], found.start, found.end, found.group)
 
     @cached_property
@@ -143,17 +149,52 @@ class Accesses:
         return self.busy_us - int(critical_path(self.start[rest], self.end[rest]).exclusive.sum())
 
     @cached_property
-    def weight_us(self) -> NDArray[np.float64]:
-        """Exclusive time of each record (R,), less the part of it in which its calls cannot have been active.
+    def active(self) -> NDArray[np.float64]:
+        """Largest part of each record's interval (R,) in which its calls can have been active.
 
         A record knows its first start and last end. Where all its calls took a tenth of that together, at
-        most
-        a tenth of it was I/O.
+        most a tenth of it was I/O.
         """
-        active = np.minimum(self.time_us / np.maximum(self.end - self.start, 1), 1.0)
+        found: NDArray[np.float64] = np.minimum(self.time_us / np.maximum(self.end - self.start, 1), 1.0)
+        return found
+
+    @cached_property
+    def _process(self) -> NDArray[np.int64]:
+        """Number of the process of each record (R,): rank and log; logs of one job may all have rank 0."""
+        if not self.rank.size:
+            return self.rank
+        _, log = np.unique(self.logs, return_inverse=True)
+        _, rank = np.unique(self.rank, return_inverse=True)  # may be any number in a hostile log
+        _, found = np.unique(log * (int(rank.max()) + 1) + rank, return_inverse=True)
+        numbers: NDArray[np.int64] = found
+        return numbers
+
+    def busiest_us(self, times: NDArray[np.int64], of: NDArray[np.bool_]) -> int:
+        """The largest sum of `times` (R,) that one process has in its own records among `of` (R,)."""
+        own = of & (self.rank > ALL_RANKS)
+        return int(np.bincount(self._process[own], weights=times[own]).max()) if own.any() else 0
+
+    def waited_us(self, of: NDArray[np.bool_]) -> int:
+        """The longest that the job can have waited for the records `of` (R,) alone.
+
+        No more than the time in which no other record is active, and no more than their calls took: those of
+        the busiest process, or of all along the critical path of `of`.
+        """
+        sole = self.sole_us(of)
+        if not sole:
+            return 0
+        timed = self.timed[of[self.timed]]
+        path = critical_path(self.start[timed], self.end[timed])
+        along = float((path.exclusive * self.active[timed[path.place]]).sum())
+        shared = int(self.time_us[of & (self.rank == ALL_RANKS)].sum())
+        return int(min(sole, max(along, self.busiest_us(self.time_us, of) + shared)))
+
+    @cached_property
+    def weight_us(self) -> NDArray[np.float64]:
+        """Exclusive time of each record (R,), less the part in which its calls cannot have been active."""
         weight = np.zeros(self.bytes.size)
         np.add.at(weight, self.path.place, self.path.exclusive)
-        found: NDArray[np.float64] = weight * active
+        found: NDArray[np.float64] = weight * self.active
         return found
 
     def share(self, of: NDArray[np.bool_]) -> float:

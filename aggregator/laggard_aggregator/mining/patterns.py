@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.mining.factors import FactorColumns
 from laggard_aggregator.mining.findings import MIB, MIN_SHARE, IoFinding, NotJudged, done, rate, seconds
 from laggard_aggregator.mining.job_tables import UNKNOWN, Accesses, JobTables, integers
+from laggard_aggregator.status.formatting import plain
 
 MIN_FACTOR: Final = 0.5
 """Share of a file's requests from which a pattern is a cause."""
@@ -21,8 +22,7 @@ SLOW_REQUEST_US: Final = 1000.0
 CONTENTION: Final = 3.0
 """Processes an OST, as in the paper."""
 OST_MIB_PER_SECOND: Final = 200.0
-"""A rate that one OST can be expected to have: striping limits only files that reach it, or that have no
-other cause."""
+"""A rate that one OST can be expected to have: striping limits files that reach it or have no other cause."""
 MAX_OST_MIB_PER_SECOND: Final = 1500.0
 """A file that is faster an OST than this comes from caches."""
 MAX_STRIPES: Final = 8
@@ -82,9 +82,8 @@ def _requests(
         )
         text = (
             f"{factor:.0%} of {int(weight.sum()):,} {accesses.direction} requests {words}, on files that "
-            f"took {share:.0%} "
-            f"of the time: {_size(size)} and {micros:,.0f} us a request, {rate(_rate(accesses))} MiB/s in "
-            f"all."
+            f"took {share:.0%} of the time: {_size(size)} and {micros:,.0f} us a request, "
+            f"{rate(_rate(accesses))} MiB/s in all."
         )
         yield IoFinding(
             tables.job_id, accesses.direction, kind, None, factor, share, text, _advice(accesses, of, kind)
@@ -133,9 +132,8 @@ def _striping(
     where = f"OST {ost} alone" if stripes == 1 else f"{stripes} OSTs"
     text = (
         f"{processes:,} processes {done(accesses.direction)} {_name(accesses, place)} on {where}, at "
-        f"{rate(float(per_ost[place]))} MiB/s an OST; files with "
-        f"{factor:,.0f} processes "
-        f"an OST took {share:.0%} of the {seconds(accesses.busy_us)} s."
+        f"{rate(float(per_ost[place]))} MiB/s an OST; files with {factor:,.0f} processes an OST took "
+        f"{share:.0%} of the {seconds(accesses.busy_us)} s."
     )
     more = min(max(stripes * 8, 8), processes)
     advice = f"Stripe its directory over more OSTs before the run: lfs setstripe -c {more} DIRECTORY."
@@ -146,53 +144,57 @@ def _striping(
 def metadata_findings(tables: JobTables, all_accesses: list[Accesses]) -> Iterator[IoFinding | NotJudged]:
     """A job whose I/O calls spend their time on opens, stats and the like; of all modules and directions.
 
-    Of a job with a log a process, the logs that do are named even where the job as a whole does not.
+    Of a job with a log a process, the logs that do are named even where the job as a whole does not. The
+    share is of the critical time and the time in metadata calls, of one process, together.
     """
     shares = metadata_by_log(all_accesses)
     meta, every = sum(each[0] for each in shares.values()), sum(each[1] for each in shares.values())
     length = max(tables.end_us - tables.start_us, 1)
     if not every:
         return
-    if meta / max(tables.processes, 1) > METADATA_OF_RUN_LIMIT * length:
+    a_process = meta / max(tables.processes, 1)
+    if a_process > METADATA_OF_RUN_LIMIT * length:
         reason = "opens and stats took longer than the run, by the log: its times cannot be right"
         yield NotJudged(tables.job_id, "metadata", reason)
         return
+    busiest = max(all_accesses, key=lambda each: each.busy_us)
     least = max(MIN_METADATA_SECONDS * 1e6, MIN_METADATA_OF_RUN * length)
-    share = meta / every
-    if share >= MIN_METADATA and meta / max(tables.processes, 1) >= least:
+    factor = meta / every
+    if factor >= MIN_METADATA and a_process >= least:
+        took = a_process
         text = (
-            f"{share:.0%} of the time in I/O calls went to opens, stats, seeks and closes: "
-            f"{seconds(meta / max(tables.processes, 1))} s a process."
+            f"{factor:.0%} of the time in I/O calls went to opens, stats, seeks and closes: "
+            f"{seconds(a_process)} s a process."
         )
-        yield IoFinding(tables.job_id, "read", "metadata", None, share, share, text, _METADATA_ADVICE)
-        return
-    heavy = [each for each in shares.values() if each[1] and each[0] / each[1] >= MIN_METADATA_OF_LOG]
-    if (
-        len(shares) > 1
-        and heavy
-        and sum(each[0] for each in heavy) >= MIN_METADATA_SECONDS * 1e6 * len(heavy)
-    ):
-        mean = sum(each[0] for each in heavy) / sum(each[1] for each in heavy)
-        share = sum(each[0] for each in heavy) / every
+    else:
+        heavy = [each for each in shares.values() if each[1] and each[0] / each[1] >= MIN_METADATA_OF_LOG]
+        in_heavy = sum(each[0] for each in heavy)
+        if len(shares) == 1 or not heavy or in_heavy < MIN_METADATA_SECONDS * 1e6 * len(heavy):
+            return
+        took = max(each[0] for each in heavy)
+        factor = in_heavy / sum(each[1] for each in heavy)
         text = (
-            f"{len(heavy)} of {len(shares)} processes spent {mean:.0%} of their time in I/O calls on "
-            f"opens, stats, seeks "
-            f"and closes: {seconds(max(each[0] for each in heavy))} s of the one that took longest."
+            f"{len(heavy)} of {len(shares)} processes spent {factor:.0%} of their time in I/O calls on "
+            f"opens, stats, seeks and closes: {seconds(took)} s of the one that took longest."
         )
-        yield IoFinding(tables.job_id, "read", "metadata", None, mean, share, text, _METADATA_ADVICE)
+    share = took / (took + busiest.busy_us)
+    yield IoFinding(tables.job_id, busiest.direction, "metadata", None, factor, share, text, _METADATA_ADVICE)
 
 
 def metadata_by_log(all_accesses: list[Accesses]) -> dict[int, tuple[int, int]]:
-    """Microseconds in metadata calls, and in all I/O calls, of POSIX by log; of STDIO where a log has no
-    POSIX."""
+    """Microseconds in metadata calls, and in all I/O calls, by log: of POSIX, of STDIO in logs without."""
     found: dict[int, tuple[int, int]] = {}
-    for module in ("POSIX", "STDIO"):
+    for module in ("STDIO", "POSIX"):
         of_module = [accesses for accesses in all_accesses if accesses.module == module]
-        known = set(found)
-        for log in {each for accesses in of_module for each in accesses.logs.tolist()} - known:
-            of = of_module[0].logs == log
-            meta = int(of_module[0].meta_us[of].sum())
-            found[log] = meta, meta + sum(int(accesses.time_us[of].sum()) for accesses in of_module)
+        logs, place = np.unique(of_module[0].logs, return_inverse=True)
+        meta = np.bincount(place, of_module[0].meta_us, logs.size).astype(np.int64)
+        total = meta + sum(
+            np.bincount(place, accesses.time_us, logs.size).astype(np.int64) for accesses in of_module
+        )
+        found |= {
+            log: (own, every)
+            for log, own, every in zip(logs.tolist(), meta.tolist(), total.tolist(), strict=True)
+        }
     return found
 
 
@@ -209,5 +211,4 @@ def _size(count: float) -> str:
 
 
 def _name(accesses: Accesses, place: int) -> str:
-    name = accesses.text(place, "name").rpartition("/")[2]
-    return name if len(name) <= 60 else name[:57] + "..."
+    return plain(accesses.text(place, "name").rpartition("/")[2], 60)

@@ -1,9 +1,9 @@
 """A verdict as JSON records; docs/mining.md documents the keys."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
+from laggard_aggregator.files.json_line import six_digits
 from laggard_aggregator.mining.findings import IoFinding, NotJudged
 from laggard_aggregator.mining.verdict import DirectionVerdict, JobVerdict
 
@@ -34,16 +34,16 @@ def io_record(verdict: JobVerdict, direction: DirectionVerdict) -> dict[str, Any
         "busy_seconds": accesses.busy_us / _MICROS,
         "busy_lower_seconds": direction.lower_us / _MICROS,
         "span_seconds": accesses.span_us / _MICROS,
-        "mib_per_second": _number(direction.mib_per_second),
+        "mib_per_second": six_digits(direction.mib_per_second),
         "files": int(accesses.timed.size),
         "critical_files": int(accesses.path.place.size),
-        "top_share": _number(direction.top_share),
-        "slowest_rank_mib_per_second": _number(direction.by_slowest),
+        "top_share": six_digits(direction.top_share),
+        "slowest_rank_mib_per_second": six_digits(direction.by_slowest),
         "logs": len(paths),
         "requests": int(accesses.requests.sum()),
         "traced": direction.is_traced,
         "untimed_bytes": direction.bytes - int(accesses.bytes[accesses.timed].sum()),
-        "factors": {name: _number(value) for name, value in direction.factors.record().items()},
+        "factors": {name: six_digits(value) for name, value in direction.factors.record().items()},
     }
 
 
@@ -62,7 +62,9 @@ def _critical_records(verdict: JobVerdict, direction: DirectionVerdict) -> Itera
             "start": (begin - start) / _MICROS,
             "end": (end - start) / _MICROS,
             "exclusive_seconds": (end - begin) / _MICROS,
-            "factors": {name: _number(value) for name, value in direction.columns.of_record(place).items()},
+            "factors": {
+                name: six_digits(value) for name, value in direction.columns.of_record(place).items()
+            },
         }
 
 
@@ -74,8 +76,8 @@ def finding_record(finding: IoFinding) -> dict[str, Any]:
         "direction": finding.direction,
         "kind": finding.kind,
         "component": finding.component,
-        "factor": _number(finding.factor),
-        "share": _number(finding.share),
+        "factor": six_digits(finding.factor),
+        "share": six_digits(finding.share),
         "text": finding.text,
         "advice": finding.advice,
     }
@@ -84,8 +86,3 @@ def finding_record(finding: IoFinding) -> dict[str, Any]:
 def not_judged_record(found: NotJudged) -> dict[str, Any]:
     """A rule or module without a verdict."""
     return {"record": "not_judged", "job": found.job, "what": found.rule, "reason": found.reason}
-
-
-def _number(value: float | None) -> float | None:
-    """Six significant digits; None for values that JSON lacks."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

@@ -1,5 +1,4 @@
-"""Reports as one HTML file that needs no network: parallel coordinates of jobs (IOMiner Fig. 11, 12), and
-one job."""
+"""Reports as one HTML file without a network: parallel coordinates of jobs (IOMiner Fig. 11, 12), one job."""
 
 import itertools
 import json
@@ -14,6 +13,7 @@ import pyarrow as pa
 from laggard_aggregator.mining.findings import seconds
 from laggard_aggregator.mining.job_list import JobFilter
 from laggard_aggregator.mining.job_tables import texts
+from laggard_aggregator.mining.screen import factor_words, joined_lines
 from laggard_aggregator.mining.verdict import JobVerdict
 from laggard_aggregator.status.formatting import plain, zoned
 
@@ -42,7 +42,8 @@ _SHARES: Final = ("small", "nonconsecutive", "collective", "metadata")
 def jobs_report(table: pa.Table, wanted: JobFilter) -> str:
     """Parallel coordinates of the rows of `job_list`, with brushing, and the slowest jobs as a table."""
     rows = table.slice(0, MAX_JOBS).to_pylist()
-    applications = _applications(rows)
+    is_density = len(rows) > MAX_LINES
+    applications = [] if is_density else _applications(rows)  # bands have one colour
     shown = {name: label for name, label in _AXES.items() if any(row.get(name) is not None for row in rows)}
     axes = []
     for name, label in shown.items():
@@ -61,7 +62,7 @@ def jobs_report(table: pa.Table, wanted: JobFilter) -> str:
             for row in rows
         ],
     }
-    if len(rows) > MAX_LINES:
+    if is_density:
         data["density"] = _density(data["jobs"], axes)
         data["bins"] = _BINS
         data["jobs"] = []
@@ -73,7 +74,7 @@ def jobs_report(table: pa.Table, wanted: JobFilter) -> str:
         shown=min(len(rows), 50),
         slowest=[row | {"application": plain(row["application"] or "", 60)} for row in rows[:50]],
         data=_embedded(data),
-        is_density=len(rows) > MAX_LINES,
+        is_density=is_density,
         most=MAX_LINES,
     )
 
@@ -91,11 +92,18 @@ def job_report(verdict: JobVerdict) -> str:
                 "left": round(100 * (int(path.start[at]) - tables.start_us) / length, 3),
                 "width": max(round(100 * int(path.exclusive[at]) / length, 3), 0.05),
                 "title": f"{_name(direction.accesses.text(int(path.place[at]), 'name'))}, "
-                "{seconds(int(path.exclusive[at]))} s",
+                f"{seconds(int(path.exclusive[at]))} s",
             }
             for at in longest
         ]
-        lanes.append({"direction": direction, "bars": bars, "critical": longest[:10]})
+        lanes.append(
+            {
+                "direction": direction,
+                "bars": bars,
+                "critical": longest[:10],
+                "factors": ", ".join(factor_words(direction)),
+            }
+        )
     return _render(
         "job.html",
         title=f"Job {tables.job_id}",
@@ -105,6 +113,8 @@ def job_report(verdict: JobVerdict) -> str:
         start=zoned(tables.start_us / 1e6),
         length=f"{length / 1e6:,.0f}",
         lanes=lanes,
+        joined=list(joined_lines(verdict)),
+        is_judged=any(each.accesses.busy_us for each in verdict.directions),
         name=_name,
         seconds=seconds,
     )
@@ -120,7 +130,7 @@ def _applications(rows: list[dict[str, Any]]) -> list[str]:
 
 def _place(applications: list[str], name: str | None) -> int:
     shown = plain(name or "", 40)
-    return applications.index(shown) if shown in applications else len(applications) - 1
+    return applications.index(shown) if shown in applications else max(len(applications) - 1, 0)
 
 
 def _short(value: Any) -> float | int | None:

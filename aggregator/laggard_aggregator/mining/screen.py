@@ -20,7 +20,7 @@ _COLUMNS = (
     TableColumn("at least", right=True, dispensable=2),
     TableColumn("first to last", right=True, dispensable=3),
     TableColumn("MiB/s", right=True),
-    TableColumn("by slowest rank", right=True, dispensable=6),
+    TableColumn("both by slowest rank", right=True, dispensable=6),
     TableColumn("files", right=True, dispensable=4),
     TableColumn("critical", right=True, dispensable=1),
     TableColumn("longest", right=True, dispensable=5),
@@ -53,7 +53,7 @@ def verdict_lines(verdict: JobVerdict, width: int | None = None) -> Iterator[str
     else:
         yield "Not judged: no I/O with a time was recorded."
     yield from _critical(verdict)
-    for text in _joined(verdict):
+    for text in joined_lines(verdict):
         yield from _wrapped(text, width)
     yield from _notes(verdict.not_judged, width)
 
@@ -100,13 +100,16 @@ def _critical(verdict: JobVerdict) -> Iterator[str]:
         rank = f"rank {accesses.rank[place]}" if accesses.rank[place] >= 0 else "all ranks"
         name = _tail(accesses.text(place, "name"))
         yield f"  {seconds(int(path.exclusive[at])):>7} s  {name}  ({rank})"
-    factors = [
-        _FACTORS[name].format(value) for name, value in busiest.factors.record().items() if value is not None
-    ]
-    yield f"  on average: {', '.join(factors)}"
+    yield f"  on average: {', '.join(factor_words(busiest))}"
 
 
-def _joined(verdict: JobVerdict) -> Iterator[str]:
+def factor_words(direction: DirectionVerdict) -> list[str]:
+    """The contributing factors that are known."""
+    record = direction.factors.record().items()
+    return [_FACTORS[name].format(value) for name, value in record if value is not None]
+
+
+def joined_lines(verdict: JobVerdict) -> Iterator[str]:
     """The joined facts as sentences."""
     for row in verdict.extra:
         if row["record"] == "step":
@@ -114,8 +117,8 @@ def _joined(verdict: JobVerdict) -> Iterator[str]:
         elif row["record"] == "coverage":
             yield (
                 f"LMT: its {row['of']} {'wrote' if row['direction'] == 'write' else 'read'} "
-                f"{row['lmt_bytes'] / 1024 / MIB:,.2f} GiB in that time, {row['coverage']:.1%} of it this "
-                f"job's."
+                f"{row['lmt_bytes'] / 1024 / MIB:,.2f} GiB in that time, "
+                f"{row['coverage']:.1%} of it this job's."
             )
         elif row["record"] == "alarm":
             name = f"{row['component']} ({row['metric']})"
@@ -128,14 +131,18 @@ def _tail(name: str) -> str:
 
 
 def _notes(not_judged: Sequence[NotJudged], width: int | None) -> Iterator[str]:
-    if not not_judged:
+    """Rules without a verdict, those of one reason together."""
+    rules: dict[str, list[str]] = {}
+    for each in not_judged:
+        rules.setdefault(each.reason, []).append(each.rule)
+    if not rules:
         return
     yield ""
     yield "Not judged:"
-    for each in not_judged[:MAX_NOT_JUDGED]:
-        yield from _wrapped(f"  {each.rule}: {each.reason}", width)
-    if len(not_judged) > MAX_NOT_JUDGED:
-        yield f"  {len(not_judged) - MAX_NOT_JUDGED} more with --json"
+    for reason, several in list(rules.items())[:MAX_NOT_JUDGED]:
+        yield from _wrapped(f"  {', '.join(several)}: {reason}", width)
+    if len(rules) > MAX_NOT_JUDGED:
+        yield f"  {len(rules) - MAX_NOT_JUDGED} more with --json"
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:

@@ -1,284 +1,278 @@
 """Rules that compare the OSTs, ranks and nodes of one job with each other."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from laggard_aggregator.mining.findings import MIB, MIN_SHARE, IoFinding, NotJudged, done, rate, seconds
-from laggard_aggregator.mining.job_tables import ALL_RANKS, Accesses, JobTables, integers, texts
-from laggard_aggregator.mining.peers import MIN_PEERS, MIN_RATIO, PeerRatios, compared
-from laggard_aggregator.status.formatting import counted
+from laggard_aggregator.mining.job_tables import ALL_RANKS, Accesses, JobTables, integers
+from laggard_aggregator.mining.peers import MIN_PEERS, MIN_RATIO, MIN_WORK, PeerRatios, compared
+from laggard_aggregator.status.formatting import counted, plain
 
 MIN_SHARED_SCORE: Final = 10.0
-"""Standard deviations of the other ranks by which the slowest rank of a shared file must exceed their
-mean."""
+"""Standard deviations of the other ranks by which the slowest rank of a shared file exceeds their mean."""
 IMBALANCE: Final = 2.0
 """Times the bytes of the median rank that make a rank's share of the work uneven."""
+_MOST: Final = int(1 / MIN_SHARE)
+"""Members that can each have been waited for alone for MIN_SHARE of the time: their times do not overlap."""
 _MICROS: Final = 1e6
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*", re.ASCII)
+_OF_RANK: Final = "Look at the node of this rank: its network link, memory, and other work on it."
+
+Judged = IoFinding | NotJudged
 
 
 @dataclass(frozen=True, slots=True)
 class _PeerMembers:
-    """Members that are compared; `of` (R,): member of each record, or -1."""
+    """Members that are compared: records (P,) with I/O, each with its member and its part of the work.
 
+    `kind`: ost, rank or node. `words`: the members as a plural, with their file system where they have one.
+    """
+
+    kind: str
+    words: str
     names: Sequence[str]
-    of: NDArray[np.int64]
+    records: NDArray[np.int64]
+    member: NDArray[np.int64]
+    weight: NDArray[np.float64] | float = 1.0
+
+    def sums(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Sum of the records' `values` (R,) by member."""
+        weights = values[self.records] * self.weight
+        found: NDArray[np.float64] = np.bincount(self.member, weights, len(self.names)).astype(np.float64)
+        return found
 
 
-def straggler_findings(
-    tables: JobTables, accesses: Accesses, nodes: dict[int, str]
-) -> Iterator[IoFinding | NotJudged]:
+def straggler_findings(tables: JobTables, accesses: Accesses, nodes: dict[int, str]) -> Iterator[Judged]:
     """Slow OSTs; slow ranks and nodes where no OST explains them. `nodes`: by rank, as far as known."""
     explained = np.zeros(accesses.bytes.size, np.bool_)
-    for found, of in _osts(tables, accesses):
-        if isinstance(found, IoFinding):
-            explained |= of
-        yield found
-    yield from _nodes(tables, accesses, nodes, explained)
-    yield from _ranks(tables, accesses, explained)
+    for judge in (_osts(tables, accesses), _nodes(tables, accesses, nodes), _ranks(tables, accesses)):
+        for found in judge:
+            if isinstance(found, _PeerMembers):
+                yield from _stragglers(tables, accesses, found, explained)
+            else:
+                yield found
     yield from _shared(tables, accesses, explained)
 
 
-def _osts(tables: JobTables, accesses: Accesses) -> Iterator[tuple[IoFinding | NotJudged, NDArray[np.bool_]]]:
-    none = np.zeros(accesses.bytes.size, np.bool_)
-    reason = _osts_not_judged(tables, accesses)
-    if reason:
-        yield NotJudged(tables.job_id, f"OSTs ({accesses.direction})", reason), none
-        return
-    mounts = texts(tables.osts, "mount")
-    for mount in sorted(set(mounts)):
-        files, osts, stripes = _placed(tables, mount, mounts)
-        records, placed = _joined(accesses, files)
-        if not records.size:
-            continue
-        numbers, member = np.unique(osts[placed], return_inverse=True)
-        weight = 1.0 / np.maximum(stripes[placed], 1)
-        times = np.bincount(member, weights=accesses.time_us[records] * weight).astype(np.float64)
-        amounts = np.bincount(member, weights=accesses.bytes[records] * weight).astype(np.float64)
-        ratios = compared(times, amounts)
-        if ratios is None:
-            osts_used = counted(int(numbers.size), "OST")
-            reason = f"{osts_used} of {mount} had I/O, {MIN_PEERS} are needed to compare them"
-            yield NotJudged(tables.job_id, f"OSTs ({accesses.direction})", reason), none
-            continue
-        if len({tuple(sorted(osts[files == each])) for each in np.unique(files)}) == 1:
-            reason = f"all files of {mount} are on the same {numbers.size} OSTs, which cannot be told apart"
-            yield NotJudged(tables.job_id, f"OSTs ({accesses.direction})", reason), none
-            continue
-        for place in np.flatnonzero(ratios.slow):
-            of = none.copy()
-            of[records[member == place]] = True
-            found = _ost_finding(tables, accesses, ratios, int(place), ost=int(numbers[place]), of=of)
-            if found is not None:
-                yield found, of
-
-
-def _osts_not_judged(tables: JobTables, accesses: Accesses) -> str | None:
-    if accesses.module != "POSIX":
-        return f"{accesses.module} records have no stripes"
-    if not len(tables.osts):
-        return "the log has no LUSTRE module: the OSTs of its files are unknown"
-    return None
-
-
-def _placed(
-    tables: JobTables, mount: str, mounts: Sequence[str]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """File, OST and stripe count of each row of a mount."""
-    rows = tables.osts.filter(pa.array([each == mount for each in mounts]))
-    keys = np.stack([integers(rows, name) for name in ("file_id", "ost", "stripes")], axis=1)
-    unique = np.unique(keys, axis=0)  # several logs name the same file
-    return unique[:, 0], unique[:, 1], unique[:, 2]
-
-
-def _joined(accesses: Accesses, files: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs of a record with I/O and a row of its file in `files`, which is sorted."""
-    active = np.flatnonzero((accesses.bytes > 0) & (accesses.time_us > 0))
-    first = np.searchsorted(files, accesses.file_id[active], "left")
-    count = np.searchsorted(files, accesses.file_id[active], "right") - first
-    records = np.repeat(active, count)
-    within = np.arange(records.size) - np.repeat(np.cumsum(count) - count, count)
-    return records, np.repeat(first, count) + within
-
-
-def _ost_finding(
-    tables: JobTables, accesses: Accesses, ratios: PeerRatios, place: int, *, ost: int, of: NDArray[np.bool_]
-) -> IoFinding | None:
-    sole = accesses.sole_us(of)
-    share = sole / accesses.busy_us if accesses.busy_us else 0.0
-    if share < MIN_SHARE:
-        return None
-    others = ratios.median_of_others(place) * _MICROS / MIB
-    own = float(ratios.speed[place]) * _MICROS / MIB
-    files = int(np.unique(accesses.file_id[of]).size)
-    stripes = float(np.median(accesses.stripes[of]))
-    took = float(np.median(accesses.time_us[of & (accesses.time_us > 0)]))
-    text = (
-        f"OST {ost} {done(accesses.direction)} at {rate(own)} MiB/s where the other {ratios.members - 1} "
-        f"OSTs "
-        f"{done(accesses.direction)} at a median of {rate(others)}: for {seconds(sole)} of "
-        f"{seconds(accesses.busy_us)} s the job "
-        f"waited for it alone. {files:,} file{'s were' if files > 1 else ' was'} on it, and took a median "
-        f"of {seconds(took)} s."
-    )
-    advice = f"Ask the operators to look at OST {ost}"
-    advice += (
-        "; striping over more OSTs would not have helped."
-        if stripes < 2
-        else f"; fewer stripes than {stripes:.0f} a file would have kept more files off it."
-    )
-    return IoFinding(
-        tables.job_id, accesses.direction, "ost", f"OST{ost}", float(ratios.ratio[place]), share, text, advice
-    )
-
-
-def _members(
-    accesses: Accesses, group: _PeerMembers
-) -> tuple[PeerRatios | None, NDArray[np.float64], NDArray[np.float64]]:
-    used = (group.of >= 0) & (accesses.bytes > 0) & (accesses.time_us > 0)
-    size = len(group.names)
-    times = np.bincount(group.of[used], weights=accesses.time_us[used], minlength=size).astype(np.float64)
-    amounts = np.bincount(group.of[used], weights=accesses.bytes[used], minlength=size).astype(np.float64)
-    return compared(times, amounts), times, amounts
-
-
-def _ranks(
-    tables: JobTables, accesses: Accesses, explained: NDArray[np.bool_]
-) -> Iterator[IoFinding | NotJudged]:
-    own = np.where((accesses.rank > ALL_RANKS) & ~explained & (accesses.bytes > 0), accesses.rank, ALL_RANKS)
-    if len(tables.logs) > 1:
-        return  # a log a process: their ranks are all 0
-    ranks, of = np.unique(own, return_inverse=True)
-    of = of - 1 if ranks.size and ranks[0] == ALL_RANKS else of
-    ranks = ranks[ranks > ALL_RANKS]
-    if not ranks.size:
-        if (
-            accesses.timed.size
-            and (accesses.rank[accesses.timed] == ALL_RANKS).all()
-            and tables.processes > 1
-        ):
-            reason = "all files were shared by all ranks: of each only the slowest rank is recorded"
-            yield NotJudged(tables.job_id, f"ranks ({accesses.direction})", reason)
-        return
-    ratios, times, amounts = _members(accesses, _PeerMembers([str(rank) for rank in ranks], of))
+def _stragglers(
+    tables: JobTables, accesses: Accesses, group: _PeerMembers, explained: NDArray[np.bool_]
+) -> Iterator[Judged]:
+    """The members that are slower than the others; their records become `explained`."""
+    if group.kind != "ost":
+        left = ~explained[group.records]
+        group = _PeerMembers(group.kind, group.words, group.names, group.records[left], group.member[left])
+    rule = f"{group.kind.replace('ost', 'OST')}s ({accesses.direction})"
+    times, amounts = group.sums(accesses.time_us), group.sums(accesses.bytes)
+    ratios = compared(times, amounts)
     if ratios is None:
+        count = int(np.unique(group.member).size)
+        reason = f"{count} {group.words} had I/O of about one amount, {MIN_PEERS} are needed to compare them"
+        yield NotJudged(tables.job_id, rule, reason)
         return
-    for place in np.flatnonzero(ratios.slow):
-        is_own = of == place
-        sole = accesses.sole_us(is_own)
-        share = sole / accesses.busy_us if accesses.busy_us else 0.0
-        if share < MIN_SHARE:
-            continue
-        text = (
-            f"Rank {ranks[place]} {done(accesses.direction)} at "
-            f"{rate(ratios.speed[place] * _MICROS / MIB)} MiB/s where the "
-            f"other {ratios.members - 1:,} ranks had a median of "
-            f"{rate(ratios.median_of_others(int(place)) * _MICROS / MIB)}: the job waited {seconds(sole)} of "
-            f"{seconds(accesses.busy_us)} s for it alone."
+    if ratios.exceeding:
+        reason = (
+            f"{ratios.exceeding} of {ratios.members} {group.words} were slower than the others, "
+            "more than a third: none of them is the exception"
         )
-        advice = "Look at the node of this rank: its network link, memory, and other work on it."
-        yield IoFinding(
-            tables.job_id,
-            accesses.direction,
-            "rank",
-            f"rank {ranks[place]}",
-            float(ratios.ratio[place]),
-            share,
-            text,
-            advice,
-        )
-    yield from _uneven(tables, accesses, ranks, of, times=times, amounts=amounts, ratios=ratios)
+        yield NotJudged(tables.job_id, rule, reason)
+    if ratios.idle:
+        reason = f"{ratios.idle} of the {group.words} moved less than {MIN_WORK:.0%} of the median"
+        yield NotJudged(tables.job_id, rule, reason)
+    slow = np.flatnonzero(ratios.slow)
+    for place in slow[np.argsort(-times[slow], kind="stable")][:_MOST].tolist():
+        of = np.zeros(accesses.bytes.size, np.bool_)
+        of[group.records[group.member == place]] = True
+        if group.kind == "node" and np.unique(accesses.rank[of]).size < 2:
+            continue  # a rank alone is named as a rank
+        finding = _straggler(tables, accesses, group, ratios, place, of)
+        if finding is not None:
+            explained |= of
+            yield finding
+    if group.kind == "rank":
+        yield from _uneven(tables, accesses, group, ratios, times, amounts)
 
 
-def _uneven(
+def _straggler(  # noqa: PLR0917
     tables: JobTables,
     accesses: Accesses,
-    ranks: NDArray[np.int64],
-    of: NDArray[np.int64],
-    *,
+    group: _PeerMembers,
+    ratios: PeerRatios,
+    place: int,
+    of: NDArray[np.bool_],
+) -> IoFinding | None:
+    waited = accesses.waited_us(of)
+    share = waited / accesses.busy_us if accesses.busy_us else 0.0
+    if share < MIN_SHARE:
+        return None
+    name, did = group.names[place], done(accesses.direction)
+    own, others = (each * _MICROS / MIB for each in (ratios.speed[place], ratios.median_of_others(place)))
+    many = {"ost": "OSTs", "rank": "ranks", "node": "nodes"}[group.kind]
+    text = (
+        f"{name} {did} at {rate(own)} MiB/s where the other {ratios.members - 1:,} {many} {did} at a median "
+        f"of {rate(others)}: for up to {seconds(waited)} of {seconds(accesses.busy_us)} s the job waited for "
+        "it alone."
+    )
+    component, advice = name, _OF_RANK
+    if group.kind == "ost":
+        component = name.replace(" ", "")
+        files = int(np.unique(accesses.file_id[of]).size)
+        took = float(np.median(accesses.time_us[of & (accesses.time_us > 0)]))
+        were = "s were" if files > 1 else " was"
+        text += f" {files:,} file{were} on it, and took a median of {seconds(took)} s."
+        stripes = float(np.median(accesses.stripes[of]))
+        advice = f"Ask the operators to look at {name}" + (
+            "; striping over more OSTs would not have helped."
+            if stripes < 2
+            else f"; fewer stripes than {stripes:.0f} a file would have kept more files off it."
+        )
+    elif group.kind == "node":
+        component = name.removeprefix("Node ")
+        advice = f"Ask the operators to look at {component}"
+        is_plain = _HOST_NAME.fullmatch(component) is not None
+        advice += f"; exclude it from the next run (sbatch --exclude={component})." if is_plain else "."
+    else:
+        component = name.lower()
+    ratio = float(ratios.ratio[place])
+    return IoFinding(tables.job_id, accesses.direction, group.kind, component, ratio, share, text, advice)
+
+
+def _uneven(  # noqa: PLR0917
+    tables: JobTables,
+    accesses: Accesses,
+    group: _PeerMembers,
+    ratios: PeerRatios,
     times: NDArray[np.float64],
     amounts: NDArray[np.float64],
-    ratios: PeerRatios,
 ) -> Iterator[IoFinding]:
     """The one rank that moved far more bytes than the others, at their speed, and so took the time."""
     place = int(np.argmax(times))
     others = float(np.median(np.delete(amounts, place)))
     if ratios.slow[place] or amounts[place] < IMBALANCE * max(others, 1.0):
         return
-    is_own = of == place
-    share = accesses.sole_us(is_own) / accesses.busy_us if accesses.busy_us else 0.0
+    of = np.zeros(accesses.bytes.size, np.bool_)
+    of[group.records[group.member == place]] = True
+    share = accesses.waited_us(of) / accesses.busy_us if accesses.busy_us else 0.0
     if share < MIN_SHARE:
         return
+    name, did = group.names[place], done(accesses.direction)
     text = (
-        f"Rank {ranks[place]} {done(accesses.direction)} {amounts[place] / MIB:,.0f} MiB where the other "
-        f"ranks "
-        f"{done(accesses.direction)} a median of {others / MIB:,.3g} MiB: {share:.0%} of the time it was "
-        f"alone."
+        f"{name} {did} {amounts[place] / MIB:,.0f} MiB where the other ranks {did} a median of "
+        f"{others / MIB:,.3g} MiB: up to {share:.0%} of the time it was alone."
     )
     advice = (
         "Spread the data over the ranks, or use collective I/O (H5FD_MPIO_COLLECTIVE, MPI_File_write_all)."
     )
-    yield IoFinding(
-        tables.job_id,
-        accesses.direction,
-        "imbalance",
-        f"rank {ranks[place]}",
-        float(amounts[place] / max(others, 1.0)),
-        share,
-        text,
-        advice,
-    )
+    factor = float(amounts[place] / max(others, 1.0))
+    yield IoFinding(tables.job_id, accesses.direction, "imbalance", name.lower(), factor, share, text, advice)
+
+
+def _osts(tables: JobTables, accesses: Accesses) -> Iterator[NotJudged | _PeerMembers]:
+    rule = f"OSTs ({accesses.direction})"
+    if accesses.module != "POSIX":
+        yield NotJudged(tables.job_id, rule, f"{accesses.module} records have no stripes")
+        return
+    if not len(tables.osts):
+        reason = "the log has no LUSTRE module: the OSTs of its files are unknown"
+        yield NotJudged(tables.job_id, rule, reason)
+        return
+    active = np.flatnonzero((accesses.bytes > 0) & (accesses.time_us > 0))
+    for mount in sorted(pc.unique(tables.osts["mount"]).to_pylist()):
+        files, osts, stripes = _placed(tables.osts.filter(pc.equal(tables.osts["mount"], mount)))
+        records, placed = _joined(active, accesses.file_id, files)
+        if not records.size:
+            continue
+        numbers, member = np.unique(osts[placed], return_inverse=True)
+        if numbers.size >= MIN_PEERS and _is_one_layout(files, osts):
+            reason = (
+                f"all files of {plain(mount)} are on the same {numbers.size} OSTs, which cannot be told apart"
+            )
+            yield NotJudged(tables.job_id, rule, reason)
+            continue
+        names = [f"OST {number}" for number in numbers.tolist()]
+        weight = 1.0 / np.maximum(stripes[placed], 1)
+        words = f"OSTs of {plain(mount) or 'an unknown mount'}"
+        yield _PeerMembers("ost", words, names, records, member, weight)
+
+
+def _placed(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """File, OST and stripe count of each row, by file and OST, once each: several logs name the same file."""
+    files, osts, stripes = (integers(rows, name) for name in ("file_id", "ost", "stripes"))
+    order = np.lexsort((stripes, osts, files))
+    files, osts, stripes = files[order], osts[order], stripes[order]
+    is_new = np.ones(files.size, np.bool_)
+    is_new[1:] = (np.diff(files) != 0) | (np.diff(osts) != 0) | (np.diff(stripes) != 0)
+    return files[is_new], osts[is_new], stripes[is_new]
+
+
+def _is_one_layout(files: NDArray[np.int64], osts: NDArray[np.int64]) -> bool:
+    """True when all files are on the same OSTs; rows are sorted by file and OST."""
+    _, counts = np.unique(files, return_counts=True)
+    if (counts != counts[0]).any():
+        return False
+    by_file = osts.reshape(-1, counts[0])
+    return bool((by_file == by_file[0]).all())
+
+
+def _joined(
+    active: NDArray[np.int64], file_ids: NDArray[np.int64], files: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of a record among `active` and a row of its file in `files`, which is sorted."""
+    first = np.searchsorted(files, file_ids[active], "left")
+    count = np.searchsorted(files, file_ids[active], "right") - first
+    records = np.repeat(active, count)
+    within = np.arange(records.size) - np.repeat(np.cumsum(count) - count, count)
+    return records, np.repeat(first, count) + within
+
+
+def _ranks(tables: JobTables, accesses: Accesses) -> Iterator[NotJudged | _PeerMembers]:
+    if tables.processes < 2:
+        return
+    rule = f"ranks ({accesses.direction})"
+    if len(tables.logs) > 1:
+        reason = f"the job has {len(tables.logs)} logs, in each of which ranks count from 0"
+        yield NotJudged(tables.job_id, rule, reason)
+        return
+    own = np.flatnonzero((accesses.rank > ALL_RANKS) & (accesses.bytes > 0) & (accesses.time_us > 0))
+    if own.size:
+        ranks, member = np.unique(accesses.rank[own], return_inverse=True)
+        yield _PeerMembers("rank", "ranks", [f"Rank {rank}" for rank in ranks.tolist()], own, member)
+    elif accesses.timed.size:
+        reason = "all files were shared by all ranks: of each only the slowest rank is recorded"
+        yield NotJudged(tables.job_id, rule, reason)
 
 
 def _nodes(
-    tables: JobTables, accesses: Accesses, nodes: dict[int, str], explained: NDArray[np.bool_]
-) -> Iterator[IoFinding]:
+    tables: JobTables, accesses: Accesses, nodes: dict[int, str]
+) -> Iterator[NotJudged | _PeerMembers]:
+    if tables.processes < 2:
+        return
     names = sorted(set(nodes.values()))
-    if len(names) < MIN_PEERS or len(tables.logs) > 1:
+    reason = ""
+    if not names:
+        reason = "the node of a rank is known from a DXT trace only, and the log has none"
+    elif len(tables.logs) > 1:
+        reason = f"the job has {len(tables.logs)} logs, in each of which ranks count from 0"
+    elif len(names) < MIN_PEERS:
+        reason = f"{counted(len(names), 'node')} in the trace, {MIN_PEERS} are needed to compare them"
+    if reason:
+        yield NotJudged(tables.job_id, f"nodes ({accesses.direction})", reason)
         return
     number = {name: place for place, name in enumerate(names)}
     of_rank = {rank: number[name] for rank, name in nodes.items()}
-    of = np.array([of_rank.get(int(rank), -1) for rank in accesses.rank], np.int64)
-    of[explained] = -1
-    ratios, _, _ = _members(accesses, _PeerMembers(names, of))
-    if ratios is None:
-        return
-    for place in np.flatnonzero(ratios.slow):
-        is_own = of == place
-        if np.unique(accesses.rank[is_own]).size < 2:
-            continue  # a rank alone is named as a rank
-        sole = accesses.sole_us(is_own)
-        share = sole / accesses.busy_us if accesses.busy_us else 0.0
-        if share < MIN_SHARE:
-            continue
-        explained |= is_own
-        name = names[place]
-        text = (
-            f"Node {name} {done(accesses.direction)} at {rate(ratios.speed[place] * _MICROS / MIB)} MiB/s "
-            f"a rank where the other "
-            f"{ratios.members - 1:,} nodes had a median of "
-            f"{rate(ratios.median_of_others(int(place)) * _MICROS / MIB)}: "
-            f"the job waited {seconds(sole)} of {seconds(accesses.busy_us)} s for it alone."
-        )
-        yield IoFinding(
-            tables.job_id,
-            accesses.direction,
-            "node",
-            name,
-            float(ratios.ratio[place]),
-            share,
-            text,
-            f"Ask the operators to look at {name}; exclude it from the next run (sbatch --exclude={name}).",
-        )
+    of = np.array([of_rank.get(rank, -1) for rank in accesses.rank.tolist()], np.int64)
+    own = np.flatnonzero((of >= 0) & (accesses.bytes > 0) & (accesses.time_us > 0))
+    yield _PeerMembers("node", "nodes", [f"Node {plain(name, 64)}" for name in names], own, of[own])
 
 
 def _shared(tables: JobTables, accesses: Accesses, explained: NDArray[np.bool_]) -> Iterator[IoFinding]:
-    """The slowest rank of a file that all ranks shared, where it stands out of the others and had no more
-    bytes."""
+    """The slowest rank of a file that all ranks shared, where it stands out and had no more bytes."""
     rows = accesses.rows
     if not len(rows) or not accesses.busy_us:
         return
@@ -307,13 +301,12 @@ def _shared(tables: JobTables, accesses: Accesses, explained: NDArray[np.bool_])
             continue
         rank = int(slowest_rank[at])
         text = (
-            f"Rank {rank} took {slow:.3g} s where the other {count - 1:,} ranks took a mean of "
-            f"{others:.3g} s for as much "
-            f"of a file that all share: about {share:.0%} of the time."
+            f"Rank {rank} took {slow:.3g} s where the other {count - 1:,} ranks took a mean of {others:.3g} "
+            f"s for as much of a file that all share: about {share:.0%} of the time."
         )
-        advice = "Look at the node of this rank: its network link, memory, and other work on it."
+        factor = slow / others
         worst = IoFinding(
-            tables.job_id, accesses.direction, "rank", f"rank {rank}", slow / others, share, text, advice
+            tables.job_id, accesses.direction, "rank", f"rank {rank}", factor, share, text, _OF_RANK
         )
     if worst is not None:
         yield worst

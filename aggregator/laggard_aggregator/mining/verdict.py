@@ -1,5 +1,4 @@
-"""The verdict on one job: bandwidths on the critical path, causes by the time they took, and rules not
-judged."""
+"""The verdict on one job: bandwidths on the critical path, causes by their time, rules not judged."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from laggard_aggregator.files.json_line import six_digits
 from laggard_aggregator.mining.factors import FactorColumns, JobFactors, job_factors, record_factors
 from laggard_aggregator.mining.findings import MIB, IoFinding, NotJudged, ranked
 from laggard_aggregator.mining.intervals import busy_time
@@ -27,8 +27,11 @@ _TRACES = {"POSIX": "DXT_POSIX"}
 
 @dataclass(frozen=True)
 class DirectionVerdict:
-    """I/O of one module in one direction. `lower_us`: a lower bound of the time with activity, from requests
-    if traced."""
+    """I/O of one module in one direction.
+
+    `lower_us`: a lower bound of the time with activity; exact where `is_traced`. `by_slowest`: Darshan's own
+    estimate of the bandwidth of reads and writes together, in MiB/s.
+    """
 
     accesses: Accesses
     columns: FactorColumns
@@ -108,8 +111,8 @@ def _log_records(tables: JobTables, every: list[Accesses]) -> Iterator[dict[str,
     shares = metadata_by_log(every)
     for row in tables.logs.sort_by([("start_us", "ascending"), ("path", "ascending")]).to_pylist():
         meta, total = shares.get(row["log"], (0, 0))
-        share = float(f"{meta / total:.6g}") if total else None
-        yield {"record": "log", "job": tables.job_id, "log": row["path"], "metadata": share}
+        share = meta / total if total else None
+        yield {"record": "log", "job": tables.job_id, "log": row["path"], "metadata": six_digits(share)}
 
 
 def _limits(tables: JobTables) -> Iterator[NotJudged]:
@@ -136,36 +139,30 @@ def _moved(tables: JobTables, module: str) -> int:
 
 
 def _lower_bound(tables: JobTables, accesses: Accesses) -> tuple[int, bool]:
-    """A lower bound of the time with activity, and whether it is exact, from traced requests.
+    """A lower bound of the time with activity, and whether it is exact: from a trace that is not cut short.
 
     A rank does one call at a time, so its calls' time is a lower bound; so is the mean over all ranks, which
     holds for shared records too.
     """
     module = _TRACES.get(accesses.module)
     traced = dxt_intervals(tables, accesses.module, accesses.direction) if module in tables.modules else None
-    if traced is not None:
-        return min(busy_time(*traced), accesses.busy_us), True
-    own = accesses.rank >= 0
-    by_rank = 0
-    if own.any():
-        keys = np.stack([accesses.logs[own], accesses.rank[own]], axis=1)
-        _, member = np.unique(keys, axis=0, return_inverse=True)
-        by_rank = int(np.bincount(member.ravel(), weights=accesses.time_us[own]).max())
+    by_trace = 0 if traced is None else min(busy_time(*traced), accesses.busy_us)
+    if traced is not None and module is not None and tables.is_whole(module, accesses.module):
+        return by_trace, True
+    by_rank = accesses.busiest_us(accesses.time_us, np.ones(accesses.rank.size, np.bool_))
     mean = int(accesses.time_us.sum() / max(tables.processes, 1))
-    return min(max(by_rank, mean), accesses.busy_us), False
+    return min(max(by_trace, by_rank, mean), accesses.busy_us), False
 
 
 def _by_slowest(accesses: Accesses) -> float | None:
-    """Darshan's own estimate in MiB/s: all bytes of the module by the time of its slowest rank."""
+    """Darshan's own estimate in MiB/s: all bytes of the module by the time of its slowest process."""
     rows = accesses.rows
     moved = sum(int(np.maximum(integers(rows, name, 0), 0).sum()) for name in ("bytes_read", "bytes_written"))
-    total = sum(integers(rows, f"{name}_time_us", 0) for name in ("read", "write", "meta"))
-    own = accesses.rank >= 0
-    unique = 0
-    if own.any():
-        _, member = np.unique(accesses.rank[own], return_inverse=True)
-        unique = int(np.bincount(member, weights=np.asarray(total)[own]).max())
-    shared = int(integers(rows, "slowest_time_us", 0)[~own].sum())
+    total = np.zeros(len(rows), np.int64)
+    for name in ("read", "write", "meta"):
+        total += integers(rows, f"{name}_time_us", 0)
+    unique = accesses.busiest_us(total, np.ones(len(rows), np.bool_))
+    shared = int(integers(rows, "slowest_time_us", 0)[accesses.rank < 0].sum())
     return moved / MIB / ((unique + shared) / 1e6) if unique + shared > 0 else None
 
 

@@ -11,12 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from laggard_aggregator.cli.main import main
 from laggard_aggregator.mining import output
+from laggard_aggregator.mining.building import MineSources, build
 from laggard_aggregator.mining.convert import convert, opened_job
 from laggard_aggregator.mining.job_list import JobFilter
 from laggard_aggregator.mining.report import MAX_LINES, job_report, jobs_report
 from laggard_aggregator.mining.verdict import judge
+from tests.support.builders import mine_store
 from tests.support.builders.darshan_log import LogWriter
+from tests.support.wait import LIMIT_SECONDS
 
 HOSTILE = "</script><script>alert(1)</script>\"'&\x1b[2J"
 
@@ -84,10 +88,85 @@ def test_hostile_names_of_files_are_escaped(tmp_path: Path) -> None:
     log.posix(f"/scratch/{HOSTILE}", 0, "write", 1.0, 2.0)
     convert(log.write(tmp_path / "a.darshan"), 1, tmp_path)
     text = job_report(judge(opened_job([tmp_path])))
+    assert re.search(r'title="[^"]*, 1 s"', text)
     found = elements(text)
     assert "script" not in found.names
     assert found.loaded == []
     assert "\x1b" not in text
+
+
+def test_hostile_names_in_all_outputs_of_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file and a node that findings name."""
+    pytest.importorskip("darshan")
+    pytest.importorskip("duckdb")
+    name, node = f"/scratch/=cmd|'\x1b]0;x\x07{HOSTILE}\u202e", "n3;reboot<b>\x1b[2J"
+    striped = LogWriter(job=1, processes=1024, command="/bin/=app<b>\x1b[2J")
+    counters = {"requests": 70_000, "bytes": 640 << 30, "seconds": 503.0, "CONSEC_WRITES": 69_000}
+    striped.posix(name, -1, "write", 1.0, 740.0, **counters)
+    striped.stripes(name, [29])
+    traced = LogWriter(job=2, processes=16)
+    for rank in range(16):
+        took, amount = (60.0 if rank > 11 else 5.0), 256 << 20
+        traced.posix(
+            f"{name}{rank}", rank, "write", 1.0, 1.0 + took, requests=256, bytes=amount, CONSEC_WRITES=255
+        )
+        traced.trace(
+            f"{name}{rank}", rank, node if rank > 11 else f"n{rank // 4}", [(0, amount, 1.0, 1.0 + took)]
+        )
+    logs = [log.write(tmp_path / f"{log.job}.darshan") for log in (striped, traced)]
+    store, page = tmp_path / "store", tmp_path / "page.html"
+    build(store, MineSources(darshan=logs), 1)
+    of_store = ["--store", str(store)]
+    outputs = []
+    for arguments in (
+        [*map(str, logs)],
+        [*map(str, logs), "--json"],
+        ["job", "2", *of_store],
+        ["job", "1", *of_store, "--json", "--html", str(page)],
+        ["jobs", *of_store, "--csv"],
+        ["jobs", *of_store, "--factors"],
+        [
+            "query",
+            "select name, application from darshan_file f, darshan_job j where f.log = j.log",
+            "--csv",
+            *of_store,
+        ],
+        ["query", "select name from darshan_file", *of_store],
+        ["query", "select name from darshan_file", "--json", *of_store],
+        ["stats", "applications", *of_store],
+    ):
+        capsys.readouterr()
+        assert main(["mine", *arguments]) == 0
+        outputs.append(capsys.readouterr().out)
+        assert all(line.isprintable() for line in outputs[-1].split("\n")), arguments
+    assert "striping" in outputs[1]
+    assert '"kind": "node"' in outputs[1]
+    assert "sbatch" not in outputs[0]
+    assert "'=app" in outputs[4]
+    found = elements(page.read_text(encoding="utf-8"))
+    assert not {"script", "b"} & set(found.names)
+    assert found.loaded == []
+    assert "\x1b" not in page.read_text(encoding="utf-8")
+    assert "\u202e" not in page.read_text(encoding="utf-8")
+
+
+def test_a_job_report_has_the_joined_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("darshan")
+    pytest.importorskip("duckdb")
+    mine_store.logs(tmp_path / "logs", 3)
+    slurm, lmt = mine_store.sacct(tmp_path / "sacct.txt", 3), mine_store.lmt(tmp_path / "lmt.sqlite3")
+    sources = MineSources(
+        darshan=[tmp_path / "logs"], slurm=[slurm], lmt=[lmt], slurm_zone="America/New_York", lmt_zone="UTC"
+    )
+    build(tmp_path / "store", sources, 1)
+    page = tmp_path / "job.html"
+    assert main(["mine", "job", "1", "--store", str(tmp_path / "store"), "--html", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "Slurm: step 1.0, 2 nodes" in text
+    assert "LMT: its OSTs wrote" in text
+    assert "on average: below 1 MiB 25%" in text
 
 
 def test_csv_runs_no_formula() -> None:
@@ -113,5 +192,7 @@ def test_the_script_draws_in_a_browser(tmp_path: Path) -> None:
     ]
     command += ["--dump-dom", page.as_uri()]
     environment = {**os.environ, "HOME": str(tmp_path)}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100, env=environment)
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=LIMIT_SECONDS, env=environment
+    )
     assert "300 of 300 jobs" in done.stdout

@@ -1,20 +1,24 @@
 """Verdicts on small logs in Darshan's own format, written by tests/support/builders/darshan_log.py."""
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from laggard_aggregator.mining.convert import convert, opened_job
 from laggard_aggregator.mining.findings import IoFinding
+from laggard_aggregator.mining.job_tables import JobTables
 from laggard_aggregator.mining.peers import compared
 from laggard_aggregator.mining.records import verdict_records
 from laggard_aggregator.mining.screen import verdict_lines
 from laggard_aggregator.mining.single import judged_logs
+from laggard_aggregator.mining.tables import DARSHAN_FILE, DARSHAN_JOB, DXT, JOB_OST
 from laggard_aggregator.mining.verdict import JobVerdict, judge
 from laggard_common.errors import InputError
-from tests.support.builders.darshan_log import POSIX, STDIO, LogWriter
+from tests.support.builders.darshan_log import DXT_POSIX, POSIX, STDIO, LogWriter
 
 pytest.importorskip("darshan")
 MIB = 1 << 20
@@ -24,8 +28,7 @@ def judged(*logs: Path) -> JobVerdict:
     """As `judged_logs`, without child processes."""
     directories = []
     for number, log in enumerate(logs):
-        directories.append(log.parent / f"converted{number}")
-        directories[-1].mkdir()
+        directories.append(Path(tempfile.mkdtemp(dir=log.parent)))
         convert(log, number, directories[-1])
     return judge(opened_job(directories))
 
@@ -229,22 +232,58 @@ def test_other_files_are_one_line(tmp_path: Path, content: bytes, reason: str) -
     assert "\n" not in str(found)
 
 
-def test_damaged_logs_are_one_line_and_the_next_is_read(tmp_path: Path) -> None:
-    log = LogWriter(processes=2)
-    private_files(log, {}, ranks=32, osts=4)
-    whole = log.write(tmp_path / "whole.darshan").read_bytes()
+def test_damaged_logs_are_one_line_each_and_the_whole_one_is_judged(tmp_path: Path) -> None:
     chance = np.random.default_rng(11)
     paths = []
     for number in range(10):
+        log = LogWriter(job=100 + number, processes=2)
+        private_files(log, {}, ranks=32, osts=4)
+        path = log.write(tmp_path / f"damaged{number}.darshan")
+        whole = path.read_bytes()
         damaged = bytearray(whole[: int(chance.integers(40, len(whole)))] if number % 2 else whole)
         for at in chance.integers(16, len(damaged), 8):
             damaged[at] = int(chance.integers(0, 256))
-        path = tmp_path / f"damaged{number}.darshan"
         path.write_bytes(bytes(damaged))
         paths.append(path)
-    found = list(judged_logs([*paths, tmp_path / "whole.darshan"], readers=2))
-    assert any(isinstance(each, InputError) for each in found)
-    assert any(isinstance(each, JobVerdict) for each in found)
+    log = LogWriter(job=7, processes=96, seconds=700)
+    private_files(log, {14: 500.0}, ranks=96, osts=12)
+    missing = tmp_path / "missing.darshan"
+    found = list(judged_logs([*paths, missing, log.write(tmp_path / "whole.darshan")], readers=2))
+    errors = [each for each in found if isinstance(each, InputError)]
+    verdicts = [each for each in found if isinstance(each, JobVerdict)]
+    assert len(found) == 12  # one for each log: they are of different jobs
+    assert all("\n" not in str(each) for each in errors)
+    assert {each.path for each in errors} >= {str(missing)}
+    assert len(errors) > 3
+    (whole_one,) = (each for each in verdicts if each.tables.job_id == 7)
+    assert findings(whole_one) == [("ost", "OST14")]
+
+
+def test_no_rank_of_100_jobs_of_uniform_ranks_is_named(tmp_path: Path) -> None:
+    """Whole jobs: unequal amounts, a header and a log file by rank 0, ranks that are equally fast."""
+    chance = np.random.default_rng(19)
+    for number in range(100):
+        log = LogWriter(job=number, processes=64, seconds=700)
+        spread = float(chance.choice([0.02, 0.1, 0.3]))
+        for rank in range(64):
+            amount = int(chance.integers(32, 128))
+            took = amount / 64 * float(chance.lognormal(1, spread))
+            name = f"/scratch/out.{rank}"
+            log.posix(
+                name,
+                rank,
+                "write",
+                1.0,
+                1.0 + took,
+                requests=amount,
+                bytes=amount * MIB,
+                CONSEC_WRITES=amount,
+            )
+            log.stripes(name, [rank % 8], rank)
+        log.posix("/scratch/header", 0, "write", 0.5, 0.6, requests=3, bytes=4096, seconds=0.05)
+        log.posix("/scratch/log", 0, "write", 0.5, 650.0, requests=90, bytes=9000, seconds=0.5)
+        found = judged(log.write(tmp_path / "a.darshan"))
+        assert not {"ost", "rank", "node"} & {each.kind for each in found.findings}, (number, found.findings)
 
 
 def test_hostile_names_act_on_no_terminal(tmp_path: Path) -> None:
@@ -253,3 +292,176 @@ def test_hostile_names_act_on_no_terminal(tmp_path: Path) -> None:
     found = judged(log.write(tmp_path / "a.darshan"))
     text = list(verdict_lines(found, 100))
     assert all(line.isprintable() for line in text), text
+
+
+def alike_ranks(log: LogWriter, ranks: int, osts: int = 0) -> None:
+    """Each rank writes 1 GiB in about 5 s, to a file of its own."""
+    chance = np.random.default_rng(13)
+    for rank in range(ranks):
+        took = 5.0 * float(chance.lognormal(0, 0.05))
+        name = f"/scratch/run/out.{rank:04d}"
+        log.posix(name, rank, "write", 1.0, 1.0 + took, requests=1024, bytes=1024 * MIB, CONSEC_WRITES=1023)
+        if osts:
+            log.stripes(name, [10 + rank % osts], rank)
+
+
+def test_the_rank_of_a_small_log_file_is_not_accused(tmp_path: Path) -> None:
+    log = LogWriter(processes=256, seconds=700)
+    alike_ranks(log, 256)
+    log.regions[POSIX] = log.regions[POSIX][len(log.regions[POSIX]) // 256 :]  # rank 0 writes no other file
+    log.posix("/scratch/run/log", 0, "write", 1.0, 700.0, requests=50, bytes=100_000, seconds=1.0)
+    found = judged(log.write(tmp_path / "a.darshan"))
+    assert findings(found) == []
+    assert any(each.rule == "ranks (write)" and "less than 10%" in each.reason for each in found.not_judged)
+
+
+def test_a_rank_that_calls_for_a_second_of_700_is_not_accused(tmp_path: Path) -> None:
+    log = LogWriter(processes=256, seconds=700)
+    alike_ranks(log, 256)
+    log.posix("/scratch/run/log", 0, "write", 1.0, 700.0, requests=50, bytes=100_000, seconds=20.0)
+    found = judged(log.write(tmp_path / "a.darshan"))
+    assert findings(found) == []
+
+
+def test_the_ost_of_a_small_log_file_is_not_accused(tmp_path: Path) -> None:
+    log = LogWriter(processes=96, seconds=700)
+    alike_ranks(log, 96, osts=12)
+    log.posix("/scratch/run/log", 0, "write", 1.0, 700.0, requests=50, bytes=100_000, seconds=1.0)
+    log.stripes("/scratch/run/log", [7], 0)
+    found = judged(log.write(tmp_path / "a.darshan"))
+    assert findings(found) == []
+
+
+def test_ranks_that_write_one_after_another_to_a_slow_ost(tmp_path: Path) -> None:
+    log = LogWriter(processes=96, seconds=900)
+    for rank in range(96):
+        ost, turn = 10 + rank % 12, rank // 12
+        took = 100.0 if ost == 14 else 5.0
+        name = f"/scratch/run/out.{rank:04d}"
+        begin = 1.0 + 100.0 * turn
+        log.posix(name, rank, "write", begin, begin + took, requests=256, bytes=256 * MIB, CONSEC_WRITES=255)
+        log.stripes(name, [ost], rank)
+    found = judged(log.write(tmp_path / "a.darshan"))
+    assert findings(found) == [("ost", "OST14")]
+    assert found.findings[0].share == pytest.approx(0.95, abs=0.01)
+
+
+def test_rules_without_a_verdict_say_why(tmp_path: Path) -> None:
+    few = LogWriter(processes=3)
+    for rank in range(3):
+        few.posix(f"/scratch/{rank}", rank, "write", 1.0, 2.0)
+    many = LogWriter(processes=96)
+    private_files(many, {10: 80.0, 11: 80.0, 12: 80.0, 13: 80.0, 14: 80.0}, ranks=96, osts=12)
+    reasons = {
+        name: {each.rule: each.reason for each in judged(log.write(tmp_path / f"{name}.darshan")).not_judged}
+        for name, log in (("few", few), ("many", many))
+    }
+    assert "4 are needed" in reasons["few"]["ranks (write)"]
+    assert "DXT" in reasons["few"]["nodes (write)"]
+    assert "more than a third" in reasons["many"]["OSTs (write)"]
+    logs = []
+    for number in range(2):
+        log = LogWriter(job=8, processes=4, start=1_750_000_000 + 10 * number)
+        log.posix(f"/scratch/{number}", 0, "write", 1.0, 2.0)
+        logs.append(log.write(tmp_path / f"{number}.darshan"))
+    assert any("ranks count from 0" in each.reason for each in judged(*logs).not_judged)
+
+
+def test_metadata_of_a_job_that_only_writes(tmp_path: Path) -> None:
+    log = LogWriter(processes=1)
+    log.posix("/scratch/a", 0, "write", 1.0, 11.0, META_TIME=30.0)
+    found = judged(log.write(tmp_path / "a.darshan"))
+    (finding,) = found.findings
+    assert (finding.kind, finding.direction) == ("metadata", "write")
+    assert (finding.factor, finding.share) == (0.75, 0.75)
+
+
+def test_the_slowest_process_of_a_job_with_a_log_each(tmp_path: Path) -> None:
+    paths = []
+    for number in range(4):
+        log = LogWriter(job=9, processes=1, start=1_750_000_000)
+        log.posix(f"/scratch/{number}", 0, "write", 1.0, 6.0, bytes=10 * MIB)
+        paths.append(log.write(tmp_path / f"{number}.darshan"))
+    (io,) = io_records(judged(*paths))
+    assert io["slowest_rank_mib_per_second"] == 8.0  # 40 MiB in 5 s, not in 4 times 5 s
+
+
+def test_a_partial_trace_is_not_exact(tmp_path: Path) -> None:
+    log = LogWriter(processes=2)
+    log.posix("/scratch/a", 0, "write", 1.0, 11.0, seconds=6.0)
+    log.trace("/scratch/a", 0, "n1", [(0, 10, 1.0, 2.0), (10, 10, 4.0, 6.0)])
+    (whole,) = io_records(judged(log.write(tmp_path / "a.darshan")))
+    assert (whole["traced"], whole["busy_lower_seconds"]) == (True, 3.0)
+    log.partial.add(DXT_POSIX)
+    (cut,) = io_records(judged(log.write(tmp_path / "a.darshan")))
+    assert (cut["traced"], cut["busy_lower_seconds"]) == (False, 6.0)
+
+
+def test_hostile_names_of_nodes_are_no_command(tmp_path: Path) -> None:
+    log = LogWriter(processes=16, seconds=100)
+    for rank in range(16):
+        node = "n4;rm -rf /\x1b[2J" if rank // 4 == 3 else f"n{rank // 4}"
+        took = 60.0 if rank // 4 == 3 else 5.0
+        name = f"/scratch/{rank}"
+        log.posix(name, rank, "write", 1.0, 1.0 + took, requests=256, bytes=256 * MIB, CONSEC_WRITES=255)
+        log.trace(name, rank, node, [(0, 256 * MIB, 1.0, 1.0 + took)])
+    found = judged(log.write(tmp_path / "a.darshan"))
+    (finding,) = found.findings
+    assert finding.kind == "node"
+    assert "sbatch" not in finding.advice
+    assert (finding.text + finding.advice + str(finding.component)).isprintable()
+
+
+def file_table(count: int, osts: int, slow: int) -> JobTables:
+    """A job with files on two OSTs each, made without a log; those on OST `slow` take 100 times as long."""
+    chance = np.random.default_rng(17)
+    ids, ranks = np.arange(count), np.arange(count) % 100_000
+    first = ids % osts
+    took = np.where((first == slow) | ((first + 1) % osts == slow), 100.0, 1.0) * chance.lognormal(
+        0, 0.05, count
+    )
+    start = 1_750_000_000_000_000
+    columns = {
+        "log": np.ones(count, np.int64),
+        "job_id": np.ones(count, np.int64),
+        "module": pa.array(["POSIX"]).take(pa.array(np.zeros(count, np.int64))),
+        "file_id": ids,
+        "rank": ranks,
+        "processes": np.ones(count, np.int64),
+        "writes": np.full(count, 64),
+        "bytes_written": np.full(count, 64 * MIB),
+        "write_start_us": np.full(count, start),
+        "write_end_us": start + (took * 1e6).astype(np.int64),
+        "write_time_us": (took * 1e6).astype(np.int64),
+        "meta_time_us": np.zeros(count, np.int64),
+        "read_time_us": np.zeros(count, np.int64),
+        "reads": np.zeros(count, np.int64),
+        "stripe_count": np.full(count, 2),
+    }
+    arrays = [
+        pa.nulls(count, each.type) if each.name not in columns else pa.array(columns[each.name], each.type)
+        for each in DARSHAN_FILE
+    ]
+    rows = {
+        "log": np.ones(2 * count, np.int64),
+        "job_id": np.ones(2 * count, np.int64),
+        "file_id": np.repeat(ids, 2),
+        "mount": pa.array(["/scratch"]).take(pa.array(np.zeros(2 * count, np.int64))),
+        "ost": np.stack([first, (first + 1) % osts], axis=1).ravel(),
+        "stripes": np.full(2 * count, 2),
+    }
+    job: dict[str, Any] = {each.name: None for each in DARSHAN_JOB}
+    job |= {"log": 1, "job_id": 1, "uid": 1, "start_us": start, "end_us": start + 200_000_000}
+    job |= {"processes": 100_000, "path": "a", "application": "a", "modules": "POSIX,LUSTRE", "partial": ""}
+    return JobTables(
+        pa.Table.from_pylist([job], schema=DARSHAN_JOB),
+        pa.table(arrays, schema=DARSHAN_FILE),
+        pa.table(rows, schema=JOB_OST),
+        DXT.empty_table(),
+    )
+
+
+def test_a_job_of_a_million_files_is_judged() -> None:
+    found = judge(file_table(1_000_000, 24, 14))
+    assert {each.component for each in found.findings if each.kind == "ost"} <= {"OST13", "OST14", "OST15"}
+    assert "OST14" in {each.component for each in found.findings}
