@@ -112,7 +112,11 @@ COMMANDS = (
     Entry("forget", "laggard_aggregator.cli.decisions:forget", "forget nodes and components that are gone"),
 )
 
-EXTRAS = {"amqtt": "broker", "duckdb": "mining", "darshan": "mining", "pyspark": "spark"}
+EXTRAS = {
+    "amqtt": "broker",
+    **dict.fromkeys(("cffi", "darshan", "duckdb", "h5py"), "mining"),
+    **dict.fromkeys(("py4j", "pyspark"), "spark"),
+}
 """The extra that installs a package; others are of `aggregator`."""
 
 

@@ -18,8 +18,7 @@ examples:
 """
 _INIT_EXAMPLES = """\
 examples:
-  laggard mine init --darshan /darshan/2026 --slurm sacct.txt --timezone America/Los_Angeles --store
-  /data/mine
+  laggard mine init --darshan /darshan --slurm sacct.txt --timezone America/Los_Angeles --store /data/mine
   laggard mine init --darshan /darshan/2026/11 --from 2026-11-01 --to 2026-11-08 --store /data/mine
 
 Run it again after new logs have come: known files are not read again. A log that cannot be read is one line.

@@ -130,6 +130,7 @@ def _readable(table: pa.Table) -> pa.Table:
         "job": table["job_id"],
         "application": [plain(each or "", 40) for each in table["application"].to_pylist()],
         "start": starts,
+        "users": pa.array([each if each > 1 else None for each in table["users"].to_pylist()], pa.int64()),
         "processes": table["processes"],
         "nodes": table["node_count"],
         "GiB": [each / 2**30 for each in table["bytes"].to_pylist()],

@@ -31,8 +31,8 @@ with by_application as (
   select cast(sum(bytes_read) as double) as all_read, cast(sum(bytes_written) as double) as all_written from by_application
 )
 select application, jobs, bytes_read, bytes_written,
-       bytes_read / nullif(all_read, 0e0) as read_share, bytes_written / nullif(all_written, 0e0) as
-       written_share
+       bytes_read / nullif(all_read, 0e0) as read_share,
+       bytes_written / nullif(all_written, 0e0) as written_share
 from by_application cross join totals
 order by bytes_read + bytes_written desc nulls last, application limit 10
 """
@@ -46,20 +46,25 @@ select least(percent, 99) as bin, count(*) as jobs,
        count(*) filter (where percent = 100) as read_only
 from ratio group by least(percent, 99) order by bin nulls last
 """
-"""Bin 0 holds the jobs that only write, and those with less than 1 %; `read_only` of bin 99 those that only
-read."""
+"""Bin 0 holds the jobs that only write, and those with less than 1 %; `read_only` those that only read."""
 
 _SHARING = """
-with pattern as (
-  select case when files = 1 then 'N-1' when files = processes then 'N-N'
-              when files < processes then 'N-M, M < N' else 'N-M, M > N' end as pattern,
-         processes * 1e0 / files as ratio
-  from job where processes > 1 and files > 0
+with named as (
+  select d.job_id, d.uid, count(distinct f.file_id) as files
+  from darshan_file f join darshan_job d on d.log = f.log
+  where f.module in ('POSIX', 'STDIO') and not (f.name like '<%' and f.name like '%>')
+  group by d.job_id, d.uid
+), pattern as (
+  select case when n.files = 1 then 'N-1' when n.files = j.processes then 'N-N'
+              when n.files < j.processes then 'N-M, M < N' else 'N-M, M > N' end as pattern,
+         j.processes * 1e0 / n.files as ratio
+  from job j join named n on n.job_id = j.job_id and n.uid = j.uid where j.processes > 1
 )
 select pattern, count(*) as jobs, count(*) * 1e0 / sum(count(*)) over () as share,
        min(ratio) as least_ratio, max(ratio) as largest_ratio
 from pattern group by pattern order by pattern nulls last
 """
+"""Files are counted once a job; the standard streams (`<STDOUT>`) are none."""
 
 _MIDDLEWARE = """
 with class as (
@@ -78,28 +83,28 @@ from class group by place order by place nulls last
 
 _STRIPING = """
 with custom as (
-  select job_id, max(case when stripe_size <> 1048576 or stripe_count <> 1 then 1 else 0 end) as is_custom,
-         max(stripe_count) as widest
-  from darshan_file where stripe_count is not null group by job_id
+  select d.job_id, d.uid, max(f.stripe_count) as widest,
+         max(case when f.stripe_size <> 1048576 or f.stripe_count <> 1 then 1 else 0 end) as is_custom
+  from darshan_file f join darshan_job d on d.log = f.log
+  where f.stripe_count is not null group by d.job_id, d.uid
 )
 select widest as widest_stripe_count, count(*) as lustre_jobs, sum(is_custom) as custom_jobs,
        sum(is_custom) * 1e0 / sum(count(*)) over () as custom_share
 from custom group by widest order by widest nulls last
 """
-"""The default of Lustre is one stripe of 1 MiB; the first OST is the choice of Lustre and cannot be told
-from it."""
+"""Lustre's default is one stripe of 1 MiB; a first OST that the user chose cannot be told from Lustre's."""
 
 
 def _sequential(engine: SqlEngine) -> pa.Table:
-    """Share of sequential requests (Eq. 3), at percentiles of the jobs."""
+    """Share of sequential POSIX requests (Eq. 3), at percentiles of the jobs; STDIO does not count them."""
     curve = ", ".join(
         f"percentile_cont({percent / 100}) within group (order by share) as p{percent}"
         for percent in _PERCENTILES
     )
     sql = f"""
     with sequential as (
-      select (sequential_reads + sequential_writes) * 1e0 / (reads + writes) as share
-      from job where reads + writes > 0
+      select (sequential_reads + sequential_writes) * 1e0 / posix_requests as share
+      from job where posix_requests > 0
     )
     select count(*) as jobs, {curve} from sequential
     """

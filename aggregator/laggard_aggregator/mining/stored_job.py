@@ -1,5 +1,4 @@
-"""The verdict on a job of a store: with its Slurm step, LMT's traffic, alarms of the time, and earlier
-runs."""
+"""The verdict on a job of a store: with its Slurm step, LMT's traffic, alarms, and earlier runs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,17 +8,21 @@ import numpy as np
 import pyarrow as pa
 
 from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.files.json_line import six_digits
 from laggard_aggregator.mining.engines import SqlEngine
 from laggard_aggregator.mining.findings import IoFinding, NotJudged, ranked, rate
 from laggard_aggregator.mining.job_list import JobFilter, job_list
-from laggard_aggregator.mining.job_tables import JobTables
-from laggard_aggregator.mining.lmt_input import ost_number
+from laggard_aggregator.mining.job_tables import Accesses, JobTables, texts
+from laggard_aggregator.mining.lmt_input import file_system_of, ost_number
 from laggard_aggregator.mining.store import day_of
 from laggard_aggregator.mining.tables import OF_A_LOG
 from laggard_aggregator.mining.verdict import JobVerdict, judge
 from laggard_common.errors import InputError
 
 MIN_EARLIER_RUNS: Final = 5
+MAX_EARLIER_RUNS: Final = 100
+MAX_SIZE_RATIO: Final = 4.0
+"""Times the bytes of an earlier run that is of this size."""
 MAX_OF_EARLIER: Final = 0.5
 """Share of the median bandwidth of earlier runs below which a job is slower than before."""
 MIN_EARLIER_SCORE: Final = 3.0
@@ -33,7 +36,11 @@ def judge_stored(engine: SqlEngine, job: int, archive: Path | None = None) -> Jo
     if not len(tables.logs):
         raise InputError("", f"job {job}: the store has no Darshan log of it")
     verdict = judge(tables)
+    users = sorted(set(tables.logs["uid"].to_pylist()))
     findings, not_judged, extra = list(verdict.findings), list(verdict.not_judged), list(verdict.extra)
+    if len(users) > 1:
+        reason = f"the store has logs of this number by users {', '.join(map(str, users))}, judged as one job"
+        not_judged.insert(0, NotJudged(tables.job_id, "job", reason))
     extra += _steps(engine, tables)
     coverage = list(_coverage(engine, verdict))
     extra += coverage
@@ -75,57 +82,79 @@ def _steps(engine: SqlEngine, tables: JobTables) -> Iterator[dict[str, Any]]:
 def _coverage(engine: SqlEngine, verdict: JobVerdict) -> Iterator[dict[str, Any]]:
     """Share of the traffic of the job's OSTs, or of its whole file system, that was the job's."""
     tables = verdict.tables
-    starts = ", ".join(str(log["start_us"]) for log in tables.logs.to_pylist())
+    starts = ", ".join(str(log["start_us"] // 1_000_000 * 1_000_000) for log in tables.logs.to_pylist())
     totals = engine.query(
         f"select distinct file_system, start_us, end_us, bytes_read, bytes_written from lmt_total "  # noqa: S608
-        f"where job_id = {tables.job_id} and start_us - start_us % 1000000 in ({_whole_seconds(starts)})"
+        f"where job_id = {tables.job_id} and start_us - start_us % 1000000 in ({starts})"
     ).to_pylist()
-    osts = sorted(set(tables.osts["ost"].to_pylist()))
     for direction in verdict.directions:
         accesses = direction.accesses
         if accesses.module != "POSIX" or not accesses.busy_us:
             continue
         column = "bytes_read" if accesses.direction == "read" else "bytes_written"
-        traffic, of = sum(row[column] for row in totals), "file system"
-        if not totals and osts:
-            low, high = int(accesses.start[accesses.timed].min()), int(accesses.end[accesses.timed].max())
-            row = engine.query(
-                f"select sum({column}) as total from lmt where start_us < {high} and end_us > {low} "  # noqa: S608
-                f"and ost_index in ({', '.join(map(str, osts))})"
-            ).to_pylist()[0]
-            traffic, of = int(row["total"] or 0), "OSTs"
-        if traffic:
+        if totals:
+            traffic, of, moved = sum(row[column] for row in totals), "file system", direction.bytes
+        else:
+            traffic, of = _traffic(engine, tables, accesses, column), "OSTs"
+            moved = int(accesses.bytes[accesses.stripes > 0].sum())
+        if traffic > 0:
             yield {
                 "record": "coverage",
                 "job": tables.job_id,
                 "direction": accesses.direction,
                 "of": of,
-                "job_bytes": direction.bytes,
+                "job_bytes": moved,
                 "lmt_bytes": int(traffic),
-                "coverage": float(f"{direction.bytes / traffic:.6g}"),
+                "coverage": six_digits(moved / traffic),
             }
 
 
-def _whole_seconds(starts: str) -> str:
-    return ", ".join(str(int(each) // 1_000_000 * 1_000_000) for each in starts.split(", "))
+def _traffic(engine: SqlEngine, tables: JobTables, accesses: Accesses, column: str) -> float:
+    """Bytes of the job's OSTs by LMT while it did I/O; an interval counts by the part that lies within."""
+    used = _used_osts(tables)
+    if not used:
+        return 0.0
+    low, high = int(accesses.start[accesses.timed].min()), int(accesses.end[accesses.timed].max())
+    rows = engine.query(
+        f"select file_system, ost_index, sum({column} * 1e0 * "  # noqa: S608
+        f"(least(end_us, {high}) - greatest(start_us, {low})) / (end_us - start_us)) as total "
+        f"from lmt where start_us < {high} and end_us > {low} and end_us > start_us "
+        f"and ost_index in ({', '.join(map(str, sorted({ost for _, ost in used})))}) "
+        f"group by file_system, ost_index"
+    ).to_pylist()
+    return float(sum(row["total"] for row in rows if _is_used(used, row["file_system"], row["ost_index"])))
+
+
+def _used_osts(tables: JobTables) -> set[tuple[str, int]]:
+    """The job's OSTs, each with the last part of its mount point, which sites name after the file system."""
+    pairs = tables.osts.select(["mount", "ost"]).group_by(["mount", "ost"]).aggregate([]).to_pylist()
+    return {(row["mount"].rpartition("/")[2], row["ost"]) for row in pairs}
+
+
+def _is_used(used: set[tuple[str, int]], file_system: str, ost: int | None) -> bool:
+    """True for an OST of the job. `snx11025-OST000e` and `/scratch1` cannot be told to be one file system or
+    two; names are compared where one of the mounts bears the file system's name."""
+    mounts = {mount for mount, _ in used}
+    if file_system in mounts:
+        return (file_system, ost) in used
+    return any(each == ost for _, each in used)
 
 
 def _earlier(engine: SqlEngine, verdict: JobVerdict) -> Iterator[IoFinding]:
     """Directions in which the job was far slower than the application's earlier runs of about its size."""
     tables = verdict.tables
-    applications = set(tables.logs["application"].to_pylist())
+    jobs = _earlier_jobs(engine, tables)
+    if len(jobs) < MIN_EARLIER_RUNS:
+        return
     for direction in verdict.directions:
         accesses, own = direction.accesses, direction.mib_per_second
         if accesses.module != "POSIX" or own is None:
             continue
-        rows = job_list(engine, JobFilter(accesses.direction), factors=False).to_pylist()
+        wanted = JobFilter(accesses.direction, jobs=jobs)
         earlier = [
             row["mib_per_second"]
-            for row in rows
-            if row["application"] in applications
-            and row["job_id"] != tables.job_id
-            and row["start_us"] < tables.start_us
-            and 0.5 <= row["processes"] / max(tables.processes, 1) <= 2
+            for row in job_list(engine, wanted, factors=False).to_pylist()
+            if 1 / MAX_SIZE_RATIO <= row["bytes"] / max(direction.bytes, 1) <= MAX_SIZE_RATIO
         ]
         if len(earlier) < MIN_EARLIER_RUNS:
             continue
@@ -135,13 +164,29 @@ def _earlier(engine: SqlEngine, verdict: JobVerdict) -> Iterator[IoFinding]:
         if own > MAX_OF_EARLIER * median or np.log(median / own) / spread < MIN_EARLIER_SCORE:
             continue
         text = (
-            f"{rate(own)} MiB/s where {len(earlier)} earlier runs of this application and size had a "
-            f"median of "
-            f"{rate(median)}."
+            f"{rate(own)} MiB/s where {len(earlier)} earlier runs of this application and size had a median "
+            f"of {rate(median)}."
         )
         advice = "Compare its input and options with an earlier run; if they are alike, ask the operators."
         share = 1.0 - own / median
         yield IoFinding(tables.job_id, accesses.direction, "history", None, median / own, share, text, advice)
+
+
+def _earlier_jobs(engine: SqlEngine, tables: JobTables) -> list[int]:
+    """The last jobs before this one of its application, with half to twice as many processes."""
+    names = ", ".join(
+        "'" + each.replace("'", "''") + "'" for each in sorted(set(texts(tables.logs, "application")))
+    )
+    if "\\" in names:
+        return []  # Spark reads escapes, DuckDB does not
+    rows = engine.query(
+        f"select job_id, min(start_us) as start_us from job where application in ({names}) "  # noqa: S608
+        f"and start_us < {tables.start_us} and job_id <> {tables.job_id} "
+        f"and processes * 2 >= {tables.processes} and processes <= {2 * tables.processes} "
+        f"group by job_id order by start_us desc nulls last, job_id nulls last limit {MAX_EARLIER_RUNS}"
+    )
+    found: list[int] = rows["job_id"].to_pylist()
+    return found
 
 
 def _alarms(verdict: JobVerdict, archive: ArchiveReader) -> Iterator[dict[str, Any]]:
@@ -149,10 +194,12 @@ def _alarms(verdict: JobVerdict, archive: ArchiveReader) -> Iterator[dict[str, A
     tables = verdict.tables
     low, high = tables.start_us / 1e6, tables.end_us / 1e6
     rows: pa.Table = archive.table("alarms", last_day=day_of(tables.end_us))
-    osts = set(tables.osts["ost"].to_pylist())
+    used = _used_osts(tables)
     standing: dict[tuple[str, str], dict[str, Any]] = {}
     for row in sorted(rows.to_pylist(), key=lambda each: each["at"]):
-        if ost_number(row["component"]) not in osts or row["at"] > high:
+        number = ost_number(row["component"])
+        is_used = number is not None and _is_used(used, file_system_of(row["component"]), number)
+        if not is_used or row["at"] > high:
             continue
         key = (row["component"], row["metric"])
         if row["transition"] == "raised":

@@ -61,6 +61,22 @@ def test_verdicts_of_store_and_log_are_one(run: Run) -> None:
     assert (finding["kind"], finding["component"]) == ("ost", "OST14")
 
 
+def test_the_rates_of_osts_in_sql(run: Run) -> None:
+    """OST 14 and the next one, by time per byte of the files on them."""
+    sql = (
+        "select o.ost, count(*) as files, median(f.write_time_us) / 1e6 as seconds, "
+        "sum(f.bytes_written) / 1048576e0 / (sum(f.write_time_us) / 1e6) as rate "
+        "from darshan_file f join job_ost o on o.log = f.log and o.file_id = f.file_id "
+        "where f.job_id = 6265799 and f.module = 'POSIX' and f.writes > 0 group by o.ost order by rate"
+    )
+    slow, following, *others = run("query", sql)
+    assert (slow["ost"], slow["files"]) == (14, 85)
+    assert slow["rate"] == pytest.approx(0.4685, abs=0.00005)
+    assert slow["seconds"] == pytest.approx(509.6, abs=0.05)
+    assert following["rate"] == pytest.approx(18.83, abs=0.005)
+    assert len(others) == 22
+
+
 def test_the_second_time_nothing_is_read(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     options = ["--darshan", str(shared("darshan")), "--slurm", str(shared("slurm/sample.slurm.json"))]

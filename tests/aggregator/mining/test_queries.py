@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from laggard_aggregator.cli import mine_options
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.mining.building import MineSources, build
 from laggard_aggregator.mining.engines import SqlEngine, open_engine
-from laggard_aggregator.mining.intervals import sole_time
+from laggard_aggregator.mining.intervals import busy_time
 from laggard_aggregator.mining.job_list import JobFilter, busy_sql, intervals_sql, job_list, sole_sql
 from laggard_aggregator.mining.miner import Mine, size_bytes
+from laggard_aggregator.mining.records import verdict_records
 from laggard_aggregator.mining.statistics import STATISTICS
 from laggard_aggregator.mining.store import MineStore
+from laggard_aggregator.mining.stored_job import judge_stored
 from laggard_aggregator.mining.tables import WORD_COLUMNS
 from laggard_common.errors import ConfigError, InputError
 from tests.support.builders import mine_store
@@ -153,15 +156,125 @@ def test_sole_times_by_sql_and_by_the_sweep(duck: SqlEngine) -> None:
     for row in found:
         own = jobs == row["job_id"]
         of = (files == row["file_id"]) & (ranks == row["rank"])
-        assert sole_time(starts[own], ends[own], of[own]) == row["sole_us"]
+        rest = own & ~of
+        alone = busy_time(starts[own], ends[own]) - busy_time(starts[rest], ends[rest])
+        assert alone == row["sole_us"]
     assert np.unique(jobs).size > 5
 
 
-def test_osts_in_bitmaps_and_long(duck: SqlEngine) -> None:
-    by_bitmap = {row["job_id"]: row["osts"] for row in rows(duck.query(QUERIES["bitmap count"]))}
-    long = duck.query("select job_id, count(distinct ost) as osts from job_ost group by job_id")
-    assert by_bitmap == {row["job_id"]: row["osts"] for row in rows(long)}
-    assert {row["ost"] for row in rows(duck.query(QUERIES["long"]))} == set(mine_store.OSTS)
+@pytest.mark.parametrize("name", ["duck", "spark"])
+def test_osts_in_bitmaps_and_long(request: pytest.FixtureRequest, name: str) -> None:
+    engine: SqlEngine = request.getfixturevalue(name)
+    long: dict[int, set[int]] = {}
+    for row in rows(engine.query("select distinct job_id, ost from job_ost")):
+        long.setdefault(row["job_id"], set()).add(row["ost"])
+    by_bitmap = {}
+    for row in rows(engine.query(QUERIES["bitmap union"])):
+        words = [(row[word] or 0) & (1 << 64) - 1 for word in WORD_COLUMNS]
+        by_bitmap[row["job_id"]] = {
+            64 * at + bit for at, word in enumerate(words) for bit in range(64) if word >> bit & 1
+        }
+    assert by_bitmap == long
+    assert set().union(*long.values()) == set(mine_store.OSTS)
+    (first,) = rows(engine.query(f"select {UNION} from darshan_file where name = '/scratch/job13/out.0'"))
+    assert {name: value for name, value in first.items() if value} == {"ost_word_03": -1 << 63}  # OST 255
+    (last,) = rows(engine.query(f"select {UNION} from darshan_file where name = '/scratch/job4/out.0'"))
+    assert {name: value for name, value in last.items() if value} == {"ost_word_15": 1 << 40}  # OST 1000
+    found = {row["job_id"]: row["osts"] for row in rows(engine.query(QUERIES["bitmap count"]))}
+    assert found == {job: len(osts) for job, osts in long.items()}
+
+
+@pytest.mark.parametrize("direction", ["read", "write"])
+def test_factors_of_the_list_are_those_of_the_verdict(duck: SqlEngine, direction: str) -> None:
+    """Two implementations of Eq. 2: SQL over the store, numpy over one job."""
+    listed = rows(job_list(duck, JobFilter(direction)))
+    assert len(listed) > 5
+    for row in listed:
+        verdict = judge_stored(duck, row["job_id"])
+        (found,) = (each for each in verdict.directions if each.accesses.direction == direction)
+        assert (row["bytes"], row["busy_us"]) == (found.bytes, found.accesses.busy_us)
+        assert (row["files"], row["critical_files"]) == (
+            found.accesses.timed.size,
+            found.accesses.path.place.size,
+        )
+        assert row["mib_per_second"] == pytest.approx(found.mib_per_second)
+        assert row["top_share"] == pytest.approx(found.top_share)
+        for name, value in found.factors.record().items():
+            assert row[name] == (value if value is None else pytest.approx(value)), (row["job_id"], name)
+
+
+def test_verdicts_on_stored_jobs_are_alike(duck: SqlEngine, spark: SqlEngine) -> None:
+    for job in (1, 5, 7):
+        assert list(verdict_records(judge_stored(duck, job))) == list(
+            verdict_records(judge_stored(spark, job))
+        )
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("counted")
+    mine_store.counted_logs(folder / "logs")
+    build(folder / "store", MineSources(darshan=[folder / "logs"]), 2)
+    return folder / "store"
+
+
+def curve() -> list[dict[str, Any]]:
+    """Of the shares 0, 0, 0.5, 0.5, 0.5, 1, 1."""
+    at = {20: 0.1, 25: 0.25, 30: 0.4, 70: 0.6, 75: 0.75, 80: 0.9}
+    shares = {each: 0.0 if each < 20 else 0.5 if each < 70 else 1.0 for each in range(0, 101, 5)} | at
+    return [{"percent_of_jobs": each, "sequential_share": share, "jobs": 7} for each, share in shares.items()]
+
+
+def numbered(names: str, *values: tuple[Any, ...]) -> list[dict[str, Any]]:
+    return [dict(zip(names.split(), row, strict=True)) for row in values]
+
+
+BY_HAND = {
+    "applications": numbered(
+        "application jobs bytes_read bytes_written read_share written_share",
+        ("c", 2, 1300, 400, 1.0, 400 / 2825),
+        ("b", 2, 0, 1425, 0.0, 1425 / 2825),
+        ("a", 2, 0, 700, 0.0, 700 / 2825),
+        ("d", 2, 0, 300, 0.0, 300 / 2825),
+    ),
+    "sequential": curve(),
+    "read-ratio": numbered("bin jobs read_only", (0, 6, 0), (50, 1, 0), (99, 1, 1)),
+    "sharing": numbered(
+        "pattern jobs share least_ratio largest_ratio",
+        ("N-1", 3, 0.5, 2.0, 9000.0),
+        ("N-M, M < N", 1, 1 / 6, 2000 / 3, 2000 / 3),
+        ("N-M, M > N", 1, 1 / 6, 0.8, 0.8),
+        ("N-N", 1, 1 / 6, 1.0, 1.0),
+    ),
+    "middleware": numbered(
+        "size_class jobs posix mpiio_independent mpiio_collective neither",
+        ("One", 1, 1, 0, 0, 0),
+        ("Small", 5, 3, 1, 0, 1),
+        ("Medium", 1, 1, 0, 0, 0),
+        ("Large", 1, 0, 0, 1, 0),
+    ),
+    "striping": numbered(
+        "widest_stripe_count lustre_jobs custom_jobs custom_share", (1, 1, 0, 0.0), (2, 1, 1, 0.5)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_statistics_counted_by_hand(counted: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert main(["mine", "stats", name, "--store", str(counted), "--json"]) == 0
+    same(BY_HAND[name], [json.loads(line) for line in capsys.readouterr().out.splitlines()])
+
+
+def test_the_command_offers_every_statistic() -> None:
+    assert set(mine_options.STATISTICS) == set(STATISTICS)
+
+
+def test_sums_beyond_64_bits(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sql = "select sum(file_id) as wide, sum(writes) as narrow from darshan_file"
+    assert main(["mine", "query", sql, "--store", str(store), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert int(found["wide"]) < -(1 << 64)
+    assert isinstance(found["narrow"], int)
 
 
 def test_the_python_interface(store: Path) -> None:
@@ -205,13 +318,43 @@ def test_queries_only_read_the_store(store: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_job_with_its_step_and_its_coverage(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "drop view job",
+        "select 1; select 2",
+        "insert overwrite directory '/tmp/laggard-x' using csv select 1",
+        "create table t (i int)",
+        "set spark.sql.ansi.enabled = false",
+        "cache table job",
+        "show tables",
+        "select nothing from job",
+    ],
+)
+def test_queries_of_spark_only_read_the_store(spark: SqlEngine, sql: str) -> None:
+    with pytest.raises(InputError, match="query"):
+        spark.query(sql)
+    assert not Path("/tmp/laggard-x").exists()
+
+
+def test_a_job_with_its_step_and_its_coverage(
+    store: Path, duck: SqlEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["mine", "job", "1", "--store", str(store), "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"step": "1.0", "nodes": 2}.items() <= next(
         each for each in found if each["record"] == "step"
     ).items()
-    assert any(each["record"] == "coverage" for each in found)
+    (coverage,) = (each for each in found if each["record"] == "coverage" and each["direction"] == "write")
+    assert coverage["of"] == "OSTs"
+    verdict = judge_stored(duck, 1)
+    accesses = next(each.accesses for each in verdict.directions if each.accesses.direction == "write")
+    low, high = int(accesses.start[accesses.timed].min()), int(accesses.end[accesses.timed].max())
+    used = {row["ost"] for row in verdict.tables.osts.to_pylist()} & {0, 63, 64, 255}
+    low = max(low, (mine_store.START + 4000) * 1_000_000)  # the job's first log is older than LMT's data
+    seconds = (high - low) / 1e6  # each of LMT's OSTs wrote 64 MiB in 5 s
+    assert coverage["lmt_bytes"] == pytest.approx(len(used) * 64 * mine_store.MIB * seconds / 5, rel=1e-6)
+    assert coverage["coverage"] == pytest.approx(coverage["job_bytes"] / coverage["lmt_bytes"], rel=1e-5)
     assert main(["mine", "job", "1", "--store", str(store)]) == 0
     assert "Slurm: step 1.0, 2 nodes" in capsys.readouterr().out
 

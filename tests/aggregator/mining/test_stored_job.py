@@ -56,10 +56,10 @@ def alarm(component: str, transition: str, at: float) -> dict[str, Any]:
 
 def archived(directory: Path, rows: list[dict[str, Any]]) -> Path:
     day = layout.day_of(START * 10**9)
-    path = layout.part_path(layout.folder(directory, "alarms", layout.OWN, day, "site"), START * 10**9, 1, 1)
-    path.parent.mkdir(parents=True)
+    where = layout.folder(directory, "alarms", layout.OWN, day, "site")
     schema = archive_tables.ALARMS
-    layout.write_parquet(path, schema, [pa.Table.from_pylist(rows, schema=schema)])
+    rows_of_part = [pa.Table.from_pylist(rows, schema=schema)]
+    layout.write_part(where, layout.stamp(START * 10**9), (1, 1), schema, rows_of_part)
     return directory
 
 

@@ -1,8 +1,7 @@
 """Writes Darshan logs of format 3.41 from its specification; shares no code with Laggard's reader.
 
 Header (1,328 bytes): version, magic number, compression, partial modules, places of the names and of 64
-modules,
-their versions. Behind it zlib regions: job (record, command and mounts), names, and one a module.
+modules, their versions. Behind it zlib regions: job (record, command and mounts), names, and one a module.
 """
 
 import struct
@@ -16,6 +15,18 @@ HEADER = struct.Struct("<8sqB7xQ")
 POSIX, MPIIO, LUSTRE, STDIO, DXT_POSIX = 1, 2, 8, 9, 10
 VERSIONS = {POSIX: 4, MPIIO: 3, LUSTRE: 1, STDIO: 2, DXT_POSIX: 1}
 
+SIZES = [
+    "0_100",
+    "100_1K",
+    "1K_10K",
+    "10K_100K",
+    "100K_1M",
+    "1M_4M",
+    "4M_10M",
+    "10M_100M",
+    "100M_1G",
+    "1G_PLUS",
+]
 COUNTERS = {
     POSIX: [
         "OPENS",
@@ -88,6 +99,34 @@ COUNTERS = {
         "SLOWEST_RANK",
         "SLOWEST_RANK_BYTES",
     ],
+    MPIIO: [
+        "INDEP_OPENS",
+        "COLL_OPENS",
+        "INDEP_READS",
+        "INDEP_WRITES",
+        "COLL_READS",
+        "COLL_WRITES",
+        "SPLIT_READS",
+        "SPLIT_WRITES",
+        "NB_READS",
+        "NB_WRITES",
+        "SYNCS",
+        "HINTS",
+        "VIEWS",
+        "MODE",
+        "BYTES_READ",
+        "BYTES_WRITTEN",
+        "RW_SWITCHES",
+        "MAX_READ_TIME_SIZE",
+        "MAX_WRITE_TIME_SIZE",
+        *(f"SIZE_{kind}_AGG_{size}" for kind in ("READ", "WRITE") for size in SIZES),
+        *(f"ACCESS{place}_ACCESS" for place in range(1, 5)),
+        *(f"ACCESS{place}_COUNT" for place in range(1, 5)),
+        "FASTEST_RANK",
+        "FASTEST_RANK_BYTES",
+        "SLOWEST_RANK",
+        "SLOWEST_RANK_BYTES",
+    ],
     STDIO: [
         "OPENS",
         "FDOPENS",
@@ -143,6 +182,7 @@ TIMES = {
         "VARIANCE_RANK_BYTES",
     ],
 }
+TIMES[MPIIO] = TIMES[POSIX]
 
 
 @dataclass
@@ -169,7 +209,7 @@ class LogWriter:
         return known[name]
 
     def record(self, module: int, name: str, rank: int, **values: float) -> None:
-        """A record of POSIX or STDIO with some counters, by names without prefix; times in seconds."""
+        """A record of POSIX, MPI-IO or STDIO; some counters by names without prefix; times in seconds."""
         counters = [int(values.pop(each, 0)) for each in COUNTERS[module]]
         times = [float(values.pop(each, 0.0)) for each in TIMES[module]]
         assert not values, values

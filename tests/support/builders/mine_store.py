@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.builders.darshan_log import LogWriter
+from tests.support.builders.darshan_log import MPIIO, STDIO, LogWriter
 
 START = 1_750_000_000
 MIB = 1 << 20
@@ -34,6 +34,7 @@ def logs(directory: Path, count: int) -> list[Path]:
                 "SIZE_WRITE_1K_10K": 10,
                 "SIZE_WRITE_1M_4M": 30,
                 "CONSEC_WRITES": int(chance.integers(0, 40)),
+                "META_TIME": 0.1 * rank,
             }
             log.posix(
                 name, rank, "write", begin, begin + took, requests=40, bytes=512 * MIB, SEQ_WRITES=30, **bins
@@ -52,6 +53,50 @@ def logs(directory: Path, count: int) -> list[Path]:
                 )
         made.append(log.write(directory / f"job{number:03d}.darshan"))
     return made
+
+
+def counted_logs(directory: Path) -> None:
+    """Logs of eight jobs with round numbers, whose statistics tests/aggregator/mining counts by hand."""
+    directory.mkdir(parents=True)
+
+    def started(job: int, program: str, processes: int) -> LogWriter:
+        return LogWriter(job=job, processes=processes, command=f"/opt/{program} -n")
+
+    def print_lines(log: LogWriter, name: str, rank: int, count: int, amount: int) -> None:
+        times = {"WRITE_START_TIMESTAMP": 1.0, "WRITE_END_TIMESTAMP": 2.0, "WRITE_TIME": 0.1}
+        log.record(STDIO, name, rank, WRITES=count, BYTES_WRITTEN=amount, **times)
+
+    alone = started(1, "a", 1)
+    alone.posix("/scratch/1", 0, "write", 1.0, 2.0, requests=10, bytes=400, SEQ_WRITES=5)
+    alone.stripes("/scratch/1", [0])
+    shared = started(2, "a", 4)
+    shared.posix("/scratch/2", -1, "write", 1.0, 2.0, requests=4, bytes=100, SEQ_WRITES=4)
+    shared.stripes("/scratch/2", [0, 1])
+    for rank in range(4):
+        print_lines(shared, "<STDOUT>", rank, 100, 50)
+    private = started(3, "b", 4)
+    for rank in range(4):
+        private.posix(f"/scratch/3.{rank}", rank, "write", 1.0, 2.0, requests=2, bytes=100, SEQ_WRITES=1)
+    print_lines(private, "<STDERR>", 0, 3, 25)
+    printing = started(4, "b", 8)
+    print_lines(printing, "<STDOUT>", 0, 70, 1000)
+    reading = started(5, "c", 2000)
+    for number in range(3):
+        reading.posix(f"/scratch/5.{number}", -1, "read", 1.0, 2.0, requests=3, bytes=300)
+    collective = started(7, "d", 9000)
+    collective.posix("/scratch/7", -1, "write", 1.0, 2.0, requests=2, bytes=200)
+    collective.record(MPIIO, "/scratch/7", -1, COLL_OPENS=9000, COLL_WRITES=5, BYTES_WRITTEN=200)
+    independent = started(8, "d", 2)
+    independent.posix("/scratch/8", -1, "write", 1.0, 2.0, requests=1, bytes=100, SEQ_WRITES=1)
+    independent.record(MPIIO, "/scratch/8", -1, INDEP_OPENS=2, INDEP_WRITES=1, BYTES_WRITTEN=100)
+    for log in (alone, shared, private, printing, reading, collective, independent):
+        log.write(directory / f"{log.job}.darshan")
+    for part in range(2):  # two logs of eight processes each, with the same files
+        both = started(6, "c", 8)
+        for number in range(20):
+            counters = {"READS": 1, "BYTES_READ": 10, "SEQ_READS": 1}
+            both.posix(f"/scratch/6.{number}", -1, "write", 1.0, 2.0, bytes=10, **counters)
+        both.write(directory / f"6.{part}.darshan")
 
 
 def sacct(path: Path, count: int) -> Path:
