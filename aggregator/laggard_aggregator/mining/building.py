@@ -192,7 +192,7 @@ class LogBatch:
             return
         self._kept.sort(key=_order)
         rows = {table: _opened(self._kept, table) for table in OF_A_LOG}
-        self._writer.commit("darshan", self.sources, rows if self._kept else {})
+        self._writer.commit("darshan", self.sources, rows)
         for directory in self._kept:
             shutil.rmtree(directory)
         self.sources, self._kept, self._bytes = [], [], 0

@@ -17,7 +17,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -149,7 +149,7 @@ class StoreWriter:
         """Removes the folder of conversions."""
         shutil.rmtree(self.converting, ignore_errors=True)
 
-    def commit(self, kind: str, sources: Sequence[Source], rows: dict[str, Iterable[pa.Table]]) -> None:
+    def commit(self, kind: str, sources: Sequence[Source], rows: Mapping[str, Iterable[pa.Table]]) -> None:
         """Writes the rows of `sources` and makes them count. `rows`: tables with one source's rows each."""
         number = len(self.store.commits) + 1
         files = {table: self._write(table, number, parts) for table, parts in rows.items()}

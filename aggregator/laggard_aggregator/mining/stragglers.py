@@ -73,7 +73,11 @@ def _stragglers(
     ratios = compared(times, amounts)
     if ratios is None:
         count = int(np.unique(group.member).size)
-        reason = f"{count} {group.words} had I/O of about one amount, {MIN_PEERS} are needed to compare them"
+        reason = (
+            f"{count} {group.words} had I/O, {MIN_PEERS} are needed to compare them"
+            if count < MIN_PEERS
+            else f"fewer than {MIN_PEERS} of {count} {group.words} moved a similar amount"
+        )
         yield NotJudged(tables.job_id, rule, reason)
         return
     if ratios.exceeding:

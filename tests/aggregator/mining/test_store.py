@@ -249,6 +249,7 @@ def test_a_reader_that_is_killed_damages_no_log(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(reader.convert, ReadTask(tmp_path / "pipe.darshan", 1, tmp_path / "out"))
         child = wait_until(lambda: reader._child)
+        assert child is not None
         os.kill(child.pid, signal.SIGKILL)
         found = waiting.result()
     assert found is not None
