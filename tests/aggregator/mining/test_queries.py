@@ -1,7 +1,9 @@
 """Queries, statistics, jobs and the Python interface on both engines: equal rows, integers identical."""
 
 import json
+import os
 import shutil
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +26,7 @@ from laggard_aggregator.mining.stored_job import judge_stored
 from laggard_aggregator.mining.tables import WORD_COLUMNS
 from laggard_common.errors import ConfigError, InputError
 from tests.support.builders import mine_store
+from tests.support.processes import run_command
 
 pytest.importorskip("darshan")
 pytest.importorskip("duckdb")
@@ -335,6 +338,16 @@ def test_queries_of_spark_only_read_the_store(spark: SqlEngine, sql: str) -> Non
     with pytest.raises(InputError, match="query"):
         spark.query(sql)
     assert not Path("/tmp/laggard-x").exists()
+
+
+@pytest.mark.skipif(find_spec("pyspark") is None, reason="needs pyspark")
+def test_a_java_runtime_that_does_not_start_is_said(store: Path) -> None:
+    command = [sys.executable, "-m", "laggard_aggregator.cli.main", "mine", "query", "select 1 as one"]
+    command += ["--store", str(store), "--engine", "spark"]
+    done = run_command(command, check=False, env={**os.environ, "JAVA_HOME": "/nowhere"})
+    assert done.returncode == 1
+    assert "Spark does not start" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_job_with_its_step_and_its_coverage(

@@ -34,26 +34,10 @@ class SparkEngine:
     def __init__(self, store: MineStore, master: str | None = None) -> None:
         if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
             raise ServiceError("Spark needs a Java runtime: apt install openjdk-17-jre-headless")
-        from pyspark.sql import SparkSession
-
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         self._folder = TemporaryDirectory(prefix="laggard-mine-")  # Spark's default is the working directory
-        self._session: Any = (
-            SparkSession.builder.appName("laggard mine")
-            .master(master or "local[*]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.log.level", "ERROR")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.ansi.enabled", "true")
-            .config("spark.sql.shuffle.partitions", "8")
-            .config("spark.driver.bindAddress", "127.0.0.1" if master is None else "0.0.0.0")  # noqa: S104
-            .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-            .config("spark.sql.warehouse.dir", self._folder.name)
-            .config("spark.local.dir", self._folder.name)
-            .getOrCreate()
-        )
+        self._session: Any = _session(master, self._folder.name)
         try:
             with _input_errors(str(store.directory)):
                 self._open(store)
@@ -119,6 +103,33 @@ class SparkEngine:
     def _check(self, sql: str) -> None:
         """Analyses the statement as a table: Spark's `sql` would run any other statement at once."""
         self._session.sql(f"select * from (\n{sql}\n) where false")  # noqa: S608
+
+
+def _session(master: str | None, folder: str) -> Any:
+    """A session of Spark. Raises ServiceError: no such master, or a Java runtime that is too old."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.driver.bindAddress": "127.0.0.1" if master is None else "0.0.0.0",  # noqa: S104
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.warehouse.dir": folder,
+        "spark.local.dir": folder,
+    }
+    builder = SparkSession.builder.appName("laggard mine").master(master or "local[*]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as exc:
+        raise ServiceError(f"Spark does not start: {one_line(exc)}") from exc
 
 
 @contextmanager
