@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -141,28 +142,36 @@ def peers(logs: Path) -> None:
     """Findings on every log beside Drishti's critical issues and PyDarshan's estimate."""
     print("| log | known | Laggard | Drishti | MiB/s: Laggard | MiB/s: PyDarshan |")
     print("|---|---|---|---|---|---|")
-    for path in sorted(logs.rglob("*.darshan")):
-        command = [sys.executable, "-m", "laggard_aggregator.cli.main", "mine", "--json", str(path)]
-        lines = subprocess.run(command, check=False, capture_output=True, text=True).stdout.splitlines()
-        records = [json.loads(line) for line in lines]
-        named = [
-            f"{each['kind']} {each['component'] or ''}".strip()
-            for each in records
-            if each["record"] == "finding"
+    paths = sorted(logs.rglob("*.darshan"))
+    with ThreadPoolExecutor(3) as threads:  # the tools run side by side, which changes no answer
+        answers = [
+            [threads.submit(tool, path) for tool in (_laggard, _drishti, _pydarshan)] for path in paths
         ]
-        is_judged = any(each["record"] == "io" for each in records)
-        own = ", ".join(dict.fromkeys(named)) or ("none" if is_judged else "not judged")
-        known = next((text for part, text in KNOWN.items() if part in path.name), "")
-        rates = ", ".join(
-            f"{each['direction']} {each['mib_per_second']:,.1f}"
-            for each in records
-            if each["record"] == "io" and each["module"] == "POSIX" and each["mib_per_second"] is not None
-        )
-        name = re.sub(r"_id(\d+)[-_].*", r" \1", path.stem).removeprefix("dbin_").removeprefix("snyder_")
-        print(
-            f"| {name} | {known} | {own} | {_drishti(path)} | {rates or '–'} | {_pydarshan(path)} |",
-            flush=True,
-        )
+        for path, (laggard, drishti, pydarshan) in zip(paths, answers, strict=True):
+            own, rates = laggard.result()
+            known = next((text for part, text in KNOWN.items() if part in path.name), "")
+            name = re.sub(r"_id(\d+)[-_].*", r" \1", path.stem).removeprefix("dbin_").removeprefix("snyder_")
+            print(
+                f"| {name} | {known} | {own} | {drishti.result()} | {rates} | {pydarshan.result()} |",
+                flush=True,
+            )
+
+
+def _laggard(path: Path) -> tuple[str, str]:
+    """Findings, and bandwidths of POSIX on the critical path."""
+    command = [sys.executable, "-m", "laggard_aggregator.cli.main", "mine", "--json", str(path)]
+    lines = subprocess.run(command, check=False, capture_output=True, text=True).stdout.splitlines()
+    records = [json.loads(line) for line in lines]
+    every = [each for each in records if each["record"] == "io"]
+    named = [
+        f"{each['kind']} {each['component'] or ''}".strip() for each in records if each["record"] == "finding"
+    ]
+    rates = [
+        f"{each['direction']} {each['mib_per_second']:,.1f}"
+        for each in every
+        if each["module"] == "POSIX" and each["mib_per_second"] is not None
+    ]
+    return ", ".join(dict.fromkeys(named)) or ("none" if every else "not judged"), ", ".join(rates) or "–"
 
 
 def _drishti(path: Path) -> str:
