@@ -171,7 +171,7 @@ def _laggard(path: Path) -> tuple[str, str]:
         for each in every
         if each["module"] == "POSIX" and each["mib_per_second"] is not None
     ]
-    return ", ".join(dict.fromkeys(named)) or ("none" if every else "not judged"), ", ".join(rates) or "–"
+    return ", ".join(dict.fromkeys(named)) or ("none" if rates else "not judged"), ", ".join(rates) or "–"
 
 
 def _drishti(path: Path) -> str:
