@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from laggard_aggregator.mining.convert import open_converted
 from laggard_aggregator.mining.lmt_input import lmt_rows
-from laggard_aggregator.mining.readers import ReadProblem, ReadTask, log_key, reader_pool
+from laggard_aggregator.mining.readers import ReadProblem, ReadTask, log_key, reader_pool, reader_version
 from laggard_aggregator.mining.slurm_input import slurm_rows
 from laggard_aggregator.mining.store import Source, StoreWriter, check_is_store_or_empty
 from laggard_aggregator.mining.tables import OF_A_LOG
@@ -145,6 +145,7 @@ def _add_logs(
 def _pending(writer: StoreWriter, sources: MineSources, report: BuildReport) -> list[Source]:
     """Logs that the store does not have as they are now."""
     known = writer.store.sources("darshan")
+    reader = reader_version()
     pending = []
     for path in logs_below(sources.darshan):
         try:
@@ -153,7 +154,7 @@ def _pending(writer: StoreWriter, sources: MineSources, report: BuildReport) -> 
             report.skipped.append(str(exc))
             continue
         before = known.get(source.path)
-        if before is None or before.key != source.key:
+        if before is None or before.key != source.key or (before.error and before.reader != reader):
             pending.append(source)
         elif before.error is not None:
             report.known += 1
@@ -211,7 +212,7 @@ def _add_log(
         report.skipped.append(problem.text)
         shutil.rmtree(task.directory)
         if problem.is_of_log:  # others are tried again by the next run
-            batch.sources.append(replace(source, error=problem.text))
+            batch.sources.append(replace(source, error=problem.text, reader=reader_version()))
         return
     start = open_converted(task.directory, "darshan_job")["start_us"][0].as_py()
     if sources.is_outside(start):

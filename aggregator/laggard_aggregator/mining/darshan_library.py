@@ -43,8 +43,10 @@ def library() -> tuple[Any, Any]:
     spec = find_spec("darshan")
     if spec is None or spec.submodule_search_locations is None:
         raise ServiceError("darshan is not installed: pip install 'laggard[mining]'")
-    import cffi
-
+    try:
+        import cffi
+    except ImportError as exc:
+        raise ServiceError(f"the darshan package cannot be used: {exc}") from exc
     before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "darshan"}
     package = ModuleType("darshan")
     package.__path__ = list(spec.submodule_search_locations)

@@ -14,13 +14,28 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from laggard_common import __version__ as laggard_version
 from laggard_common.errors import ServiceError
 
 MEMORY_BYTES = 2 << 30
 SECONDS_A_LOG = 600.0
+_CRASHES = {
+    -number for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+}
+"""Exit codes of a reader that a log can cause; others come from the machine or the installation."""
+
+
+def reader_version() -> str:
+    """Versions of Laggard and of the darshan package: other ones may read a log that these cannot."""
+    try:
+        darshan = version("darshan")
+    except PackageNotFoundError:
+        darshan = "none"
+    return f"laggard {laggard_version}, darshan {darshan}"
 
 
 def log_key(path: str, size: int, mtime_ns: int) -> int:
@@ -71,9 +86,11 @@ class LogReader:
             self.close()
             return ReadProblem(f"{task.path}: not read within {self._seconds:.0f} s", is_of_log=False)
         if not answer.endswith(b"\n"):
-            if self.close() == -signal.SIGKILL:
-                return ReadProblem(f"{task.path}: not read: the reader of logs was killed", is_of_log=False)
-            return ReadProblem(f"{task.path}: damaged: the reader of logs crashed", is_of_log=True)
+            code = self.close()
+            if code in _CRASHES:
+                return ReadProblem(f"{task.path}: damaged: the reader of logs crashed", is_of_log=True)
+            ended = "was killed" if code < 0 else f"ended with code {code}"
+            return ReadProblem(f"{task.path}: not read: the reader of logs {ended}", is_of_log=False)
         found = json.loads(answer)
         if found["error"] is None:
             return None

@@ -44,7 +44,8 @@ _PART_NAME: Final = re.compile(r"day=[0-9a-z-]{1,16}/(bucket=[0-9]+/)?[0-9]{8}\.
 class Source:
     """A file that was converted, skipped with an `error`, or began outside of the period asked for.
 
-    `outside_us`: when it began. `zone`: of its times, where they have none of their own.
+    `outside_us`: when it began. `zone`: of its times, where they have none of their own. `reader`: the
+    versions that found the error.
     """
 
     path: str
@@ -54,6 +55,7 @@ class Source:
     error: str | None = None
     outside_us: int | None = None
     zone: str | None = None
+    reader: str | None = None
 
     @property
     def key(self) -> tuple[str, int, int, str | None]:
@@ -239,13 +241,15 @@ def check_is_store_or_empty(directory: Path) -> None:
     if not directory.exists():
         return
     with InputError.from_os_errors(directory):
-        names = {path.name for path in directory.iterdir()} - {_LOCK}
+        names = {path.name for path in directory.iterdir()} - {_LOCK, "lost+found"}
         commits = directory / _COMMITS
-        if commits.is_dir():
-            others = [path.name for path in commits.iterdir() if not _COMMIT_NAME.fullmatch(path.name)]
-            is_store = not others and names <= {_COMMITS, _CONVERTING, *TABLES}
-        else:
-            is_store = not names
+        made = {path.name for path in commits.iterdir()} if commits.is_dir() else set()
+        if any(_COMMIT_NAME.fullmatch(name) for name in made):  # beside it may be reports and snapshots
+            is_store = all(_COMMIT_NAME.fullmatch(name) or name.startswith(".") for name in made)
+        else:  # of a run that was killed before its first commit, if there is an empty folder of commits
+            is_store = not names or (
+                commits.is_dir() and not made and names <= {_COMMITS, _CONVERTING, *TABLES}
+            )
     if not is_store:
         raise InputError(str(directory), "neither empty nor a store of laggard mine")
 

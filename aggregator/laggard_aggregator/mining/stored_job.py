@@ -1,18 +1,21 @@
 """The verdict on a job of a store: with its Slurm step, LMT's traffic, alarms, and earlier runs."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.files.json_line import six_digits
 from laggard_aggregator.mining.engines import SqlEngine
 from laggard_aggregator.mining.findings import IoFinding, NotJudged, ranked, rate
 from laggard_aggregator.mining.job_list import JobFilter, job_list
-from laggard_aggregator.mining.job_tables import Accesses, JobTables, texts
+from laggard_aggregator.mining.job_tables import Accesses, JobTables, integers, texts
 from laggard_aggregator.mining.lmt_input import file_system_of, ost_number
 from laggard_aggregator.mining.store import day_of
 from laggard_aggregator.mining.tables import OF_A_LOG
@@ -42,13 +45,14 @@ def judge_stored(engine: SqlEngine, job: int, archive: Path | None = None) -> Jo
         reason = f"the store has logs of this number by users {', '.join(map(str, users))}, judged as one job"
         not_judged.insert(0, NotJudged(tables.job_id, "job", reason))
     extra += _steps(engine, tables)
-    coverage = list(_coverage(engine, verdict))
-    extra += coverage
-    if not coverage:
+    joined = list(_coverage(engine, verdict))
+    if not joined:
         not_judged.append(NotJudged(tables.job_id, "coverage", "the store has no LMT data of that time"))
     findings += _earlier(engine, verdict)
     if archive is not None:
-        extra += _alarms(verdict, ArchiveReader(archive))
+        joined += _alarms(verdict, ArchiveReader(archive))
+    extra += [each for each in joined if not isinstance(each, NotJudged)]
+    not_judged += dict.fromkeys(each for each in joined if isinstance(each, NotJudged))
     return JobVerdict(tables, verdict.directions, ranked(findings), not_judged, extra)
 
 
@@ -79,7 +83,7 @@ def _steps(engine: SqlEngine, tables: JobTables) -> Iterator[dict[str, Any]]:
         }
 
 
-def _coverage(engine: SqlEngine, verdict: JobVerdict) -> Iterator[dict[str, Any]]:
+def _coverage(engine: SqlEngine, verdict: JobVerdict) -> Iterator[dict[str, Any] | NotJudged]:
     """Share of the traffic of the job's OSTs, or of its whole file system, that was the job's."""
     tables = verdict.tables
     starts = ", ".join(str(log["start_us"] // 1_000_000 * 1_000_000) for log in tables.logs.to_pylist())
@@ -87,16 +91,23 @@ def _coverage(engine: SqlEngine, verdict: JobVerdict) -> Iterator[dict[str, Any]
         f"select distinct file_system, start_us, end_us, bytes_read, bytes_written from lmt_total "  # noqa: S608
         f"where job_id = {tables.job_id} and start_us - start_us % 1000000 in ({starts})"
     ).to_pylist()
+    of = "file system" if totals else "OSTs"
+    listed = totals or engine.query("select distinct file_system from lmt").to_pylist()
+    used = _UsedOsts.of(tables, {row["file_system"] for row in listed})
+    if used is None:
+        yield NotJudged(tables.job_id, "coverage", _MANY_SYSTEMS.format("LMT"))
+        return
     for direction in verdict.directions:
         accesses = direction.accesses
         if accesses.module != "POSIX" or not accesses.busy_us:
             continue
         column = "bytes_read" if accesses.direction == "read" else "bytes_written"
         if totals:
-            traffic, of, moved = sum(row[column] for row in totals), "file system", direction.bytes
+            traffic = sum(row[column] for row in totals if used.is_system(row["file_system"]))
+            moved = int(accesses.bytes[used.has(accesses)].sum()) if used.by_name else direction.bytes
         else:
-            traffic, of = _traffic(engine, tables, accesses, column), "OSTs"
-            moved = int(accesses.bytes[accesses.stripes > 0].sum())
+            traffic = _traffic(engine, used, accesses, column)
+            moved = int(accesses.bytes[used.has(accesses)].sum())
         if traffic > 0:
             yield {
                 "record": "coverage",
@@ -109,35 +120,70 @@ def _coverage(engine: SqlEngine, verdict: JobVerdict) -> Iterator[dict[str, Any]
             }
 
 
-def _traffic(engine: SqlEngine, tables: JobTables, accesses: Accesses, column: str) -> float:
+def _traffic(engine: SqlEngine, used: "_UsedOsts", accesses: Accesses, column: str) -> float:
     """Bytes of the job's OSTs by LMT while it did I/O; an interval counts by the part that lies within."""
-    used = _used_osts(tables)
-    if not used:
+    if not used.osts:
         return 0.0
     low, high = int(accesses.start[accesses.timed].min()), int(accesses.end[accesses.timed].max())
     rows = engine.query(
         f"select file_system, ost_index, sum({column} * 1e0 * "  # noqa: S608
         f"(least(end_us, {high}) - greatest(start_us, {low})) / (end_us - start_us)) as total "
         f"from lmt where start_us < {high} and end_us > {low} and end_us > start_us "
-        f"and ost_index in ({', '.join(map(str, sorted({ost for _, ost in used})))}) "
+        f"and ost_index in ({', '.join(map(str, sorted({ost for _, ost in used.osts})))}) "
         f"group by file_system, ost_index"
     ).to_pylist()
-    return float(sum(row["total"] for row in rows if _is_used(used, row["file_system"], row["ost_index"])))
+    return float(sum(row["total"] for row in rows if used.is_one(row["file_system"], row["ost_index"])))
 
 
-def _used_osts(tables: JobTables) -> set[tuple[str, int]]:
-    """The job's OSTs, each with the last part of its mount point, which sites name after the file system."""
-    pairs = tables.osts.select(["mount", "ost"]).group_by(["mount", "ost"]).aggregate([]).to_pylist()
-    return {(row["mount"].rpartition("/")[2], row["ost"]) for row in pairs}
+_MANY_SYSTEMS: Final = (
+    "{} has several file systems, and none has the name of a mount point of the job: OSTs of one number "
+    "cannot be told apart"
+)
 
 
-def _is_used(used: set[tuple[str, int]], file_system: str, ost: int | None) -> bool:
-    """True for an OST of the job. `snx11025-OST000e` and `/scratch1` cannot be told to be one file system or
-    two; names are compared where one of the mounts bears the file system's name."""
-    mounts = {mount for mount, _ in used}
-    if file_system in mounts:
-        return (file_system, ost) in used
-    return any(each == ost for _, each in used)
+@dataclass(frozen=True, slots=True)
+class _UsedOsts:
+    """The OSTs of a job as another source names them.
+
+    `osts`: pairs of the last part of the mount point, which sites name after the file system, and the number.
+    `by_name`: the source has the name of a mount; else it has one file system, and numbers alone decide.
+    """
+
+    osts: frozenset[tuple[str, int]]
+    files: NDArray[np.int64]
+    by_name: bool
+
+    @classmethod
+    def of(cls, tables: JobTables, systems: set[str]) -> "_UsedOsts | None":
+        """The job's OSTs for a source with the file systems `systems`; None where these are ambiguous."""
+        mounts = pc.unique(tables.osts["mount"]).to_pylist()
+        named = [mount for mount in mounts if _last_part(mount) in systems]
+        if not named and len(systems) > 1:
+            return None
+        kept = pc.is_in(tables.osts["mount"], pa.array(named or mounts, pa.string()))
+        placed = tables.osts.filter(kept)
+        pairs = placed.select(["mount", "ost"]).group_by(["mount", "ost"]).aggregate([]).to_pylist()
+        osts = frozenset((_last_part(row["mount"]), row["ost"]) for row in pairs)
+        return cls(osts, np.unique(integers(placed, "file_id")), bool(named))
+
+    def is_system(self, name: str) -> bool:
+        """True for a file system of the job."""
+        return not self.by_name or any(mount == name for mount, _ in self.osts)
+
+    def is_one(self, file_system: str, number: int | None) -> bool:
+        """True for an OST of the job."""
+        if self.by_name:
+            return (file_system, number) in self.osts
+        return any(each == number for _, each in self.osts)
+
+    def has(self, accesses: Accesses) -> NDArray[np.bool_]:
+        """Records (R,) of files on these OSTs."""
+        found: NDArray[np.bool_] = np.isin(accesses.file_id, self.files)
+        return found
+
+
+def _last_part(mount: str) -> str:
+    return mount.rpartition("/")[2]
 
 
 def _earlier(engine: SqlEngine, verdict: JobVerdict) -> Iterator[IoFinding]:
@@ -189,17 +235,20 @@ def _earlier_jobs(engine: SqlEngine, tables: JobTables) -> list[int]:
     return found
 
 
-def _alarms(verdict: JobVerdict, archive: ArchiveReader) -> Iterator[dict[str, Any]]:
+def _alarms(verdict: JobVerdict, archive: ArchiveReader) -> Iterator[dict[str, Any] | NotJudged]:
     """Alarms of Laggard on the job's OSTs that were raised and not cleared before the job's I/O ended."""
     tables = verdict.tables
     low, high = tables.start_us / 1e6, tables.end_us / 1e6
     rows: pa.Table = archive.table("alarms", last_day=day_of(tables.end_us))
-    used = _used_osts(tables)
+    of_osts = [row for row in rows.to_pylist() if ost_number(row["component"]) is not None]
+    used = _UsedOsts.of(tables, {file_system_of(row["component"]) for row in of_osts})
+    if used is None:
+        yield NotJudged(tables.job_id, "alarms", _MANY_SYSTEMS.format("Laggard's archive"))
+        return
     standing: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in sorted(rows.to_pylist(), key=lambda each: each["at"]):
-        number = ost_number(row["component"])
-        is_used = number is not None and _is_used(used, file_system_of(row["component"]), number)
-        if not is_used or row["at"] > high:
+    for row in sorted(of_osts, key=lambda each: each["at"]):
+        component = row["component"]
+        if row["at"] > high or not used.is_one(file_system_of(component), ost_number(component)):
             continue
         key = (row["component"], row["metric"])
         if row["transition"] == "raised":

@@ -42,6 +42,12 @@ class _PeerMembers:
     member: NDArray[np.int64]
     weight: NDArray[np.float64] | float = 1.0
 
+    def kept(self, is_kept: NDArray[np.bool_]) -> "_PeerMembers":
+        """Without some of the records (P,)."""
+        weight = self.weight[is_kept] if isinstance(self.weight, np.ndarray) else self.weight
+        records, member = self.records[is_kept], self.member[is_kept]
+        return _PeerMembers(self.kind, self.words, self.names, records, member, weight)
+
     def sums(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
         """Sum of the records' `values` (R,) by member."""
         weights = values[self.records] * self.weight
@@ -67,8 +73,16 @@ def _stragglers(
     """The members that are slower than the others; their records become `explained`."""
     if group.kind != "ost":
         left = ~explained[group.records]
-        group = _PeerMembers(group.kind, group.words, group.names, group.records[left], group.member[left])
+        group = group.kept(left)
     rule = f"{group.kind.replace('ost', 'OST')}s ({accesses.direction})"
+    is_work = _is_work(accesses.bytes[group.records])
+    if not is_work.all():
+        reason = (
+            f"{np.unique(group.records[~is_work]).size} of the records of {group.words} moved less than "
+            f"{MIN_WORK:.0%} of the median record: calls, not bytes, make their time"
+        )
+        yield NotJudged(tables.job_id, rule, reason)
+        group = group.kept(is_work)
     times, amounts = group.sums(accesses.time_us), group.sums(accesses.bytes)
     ratios = compared(times, amounts)
     if ratios is None:
@@ -101,6 +115,12 @@ def _stragglers(
             yield finding
     if group.kind == "rank":
         yield from _uneven(tables, accesses, group, ratios, times, amounts)
+
+
+def _is_work(amounts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """True for amounts (P,) of at least MIN_WORK of their median."""
+    found: NDArray[np.bool_] = amounts >= MIN_WORK * (float(np.median(amounts)) if amounts.size else 0.0)
+    return found
 
 
 def _straggler(  # noqa: PLR0917

@@ -56,13 +56,16 @@ def problem(path: Path, log: int, directory: Path) -> tuple[str, str] | None:
     """Converts a log; returns the kind of its problem and the problem as one line, None when there was none.
 
     `log`: of the log itself, which the next run would find again. `run`: of this run, such as a full disk.
+    `installation`: of the packages, for every log.
     """
-    from laggard_aggregator.mining.convert import convert
-
     try:
+        from laggard_aggregator.mining.convert import convert
+
         convert(path, log, directory)
     except ServiceError as exc:
         return "installation", str(exc)
+    except ImportError as exc:
+        return "installation", f"the reader of logs cannot be used: {' '.join(str(exc).split())[:200]}"
     except InputError as exc:
         return "run" if isinstance(exc.__cause__, OSError) else "log", str(exc)
     except (MemoryError, OSError) as exc:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from laggard_aggregator.cli.main import main
+from tests.support.darshan import skip_without_darshan
 from tests.support.shared_data import shared
 
-pytest.importorskip("darshan")
+skip_without_darshan()
 pytestmark = pytest.mark.shared_data
 Records = dict[str, list[dict[str, Any]]]
 AIIO = "darshan/aiio/dbin_"

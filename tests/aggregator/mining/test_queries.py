@@ -1,5 +1,6 @@
 """Queries, statistics, jobs and the Python interface on both engines: equal rows, integers identical."""
 
+import csv
 import json
 import os
 import shutil
@@ -23,12 +24,13 @@ from laggard_aggregator.mining.records import verdict_records
 from laggard_aggregator.mining.statistics import STATISTICS
 from laggard_aggregator.mining.store import MineStore
 from laggard_aggregator.mining.stored_job import judge_stored
-from laggard_aggregator.mining.tables import WORD_COLUMNS
+from laggard_aggregator.mining.tables import DARSHAN_FILE, DARSHAN_JOB, WORD_COLUMNS
 from laggard_common.errors import ConfigError, InputError
 from tests.support.builders import mine_store
+from tests.support.darshan import skip_without_darshan
 from tests.support.processes import run_command
 
-pytest.importorskip("darshan")
+skip_without_darshan()
 pytest.importorskip("duckdb")
 JOBS = 14
 HAS_SPARK = find_spec("pyspark") is not None and shutil.which("java") is not None
@@ -278,6 +280,35 @@ def test_sums_beyond_64_bits(store: Path, capsys: pytest.CaptureFixture[str]) ->
     found = json.loads(capsys.readouterr().out)
     assert int(found["wide"]) < -(1 << 64)
     assert isinstance(found["narrow"], int)
+
+
+TWICE = "select * from darshan_file f join darshan_job j on f.log = j.log order by j.job_id nulls last, f.file_id nulls last, f.log nulls last"
+
+
+@pytest.mark.parametrize("name", ["duck", "spark"])
+def test_columns_of_one_name(request: pytest.FixtureRequest, name: str) -> None:
+    engine: SqlEngine = request.getfixturevalue(name)
+    found = engine.query(TWICE)
+    assert len(set(found.column_names)) == found.num_columns == len(DARSHAN_FILE) + len(DARSHAN_JOB)
+    assert found["log"].to_pylist() == found["log_1"].to_pylist()
+    sums = engine.query("select sum(writes) as s, sum(reads) as s from darshan_file")
+    apart = engine.query("select sum(writes) as s, sum(reads) as s_1 from darshan_file")
+    same(rows(sums), rows(apart))
+
+
+def test_columns_of_one_name_in_all_formats(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = {}
+    for shape in ("", "--csv", "--json"):
+        capsys.readouterr()
+        assert main(["mine", "query", TWICE, "--store", str(store), *filter(None, [shape])]) == 0
+        lines[shape] = capsys.readouterr().out.splitlines()
+    cells = list(csv.DictReader(lines["--csv"]))
+    records = [json.loads(line) for line in lines["--json"]]
+    assert len(lines[""]) - 1 == len(cells) == len(records) > 0
+    assert lines[""][0].split() == list(cells[0]) == list(records[0])
+    for row, record in zip(cells, records, strict=True):
+        assert row["job_id_1"] == str(record["job_id_1"]) == str(record["job_id"])
+        assert row["application"] == record["application"]
 
 
 def test_the_python_interface(store: Path) -> None:

@@ -20,6 +20,7 @@ from laggard_aggregator.mining.report import MAX_LINES, job_report, jobs_report
 from laggard_aggregator.mining.verdict import judge
 from tests.support.builders import mine_store
 from tests.support.builders.darshan_log import LogWriter
+from tests.support.darshan import skip_without_darshan
 from tests.support.wait import LIMIT_SECONDS
 
 HOSTILE = "</script><script>alert(1)</script>\"'&\x1b[2J"
@@ -83,7 +84,7 @@ def test_hostile_names_of_applications_are_escaped() -> None:
 
 
 def test_hostile_names_of_files_are_escaped(tmp_path: Path) -> None:
-    pytest.importorskip("darshan")
+    skip_without_darshan()
     log = LogWriter(command=f"/bin/{HOSTILE}")
     log.posix(f"/scratch/{HOSTILE}", 0, "write", 1.0, 2.0)
     convert(log.write(tmp_path / "a.darshan"), 1, tmp_path)
@@ -99,7 +100,7 @@ def test_hostile_names_in_all_outputs_of_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A file and a node that findings name."""
-    pytest.importorskip("darshan")
+    skip_without_darshan()
     pytest.importorskip("duckdb")
     name, node = f"/scratch/=cmd|'\x1b]0;x\x07{HOSTILE}\u202e", "n3;reboot<b>\x1b[2J"
     striped = LogWriter(job=1, processes=1024, command="/bin/=app<b>\x1b[2J")
@@ -153,7 +154,7 @@ def test_hostile_names_in_all_outputs_of_the_command(
 
 
 def test_a_job_report_has_the_joined_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("darshan")
+    skip_without_darshan()
     pytest.importorskip("duckdb")
     mine_store.logs(tmp_path / "logs", 3)
     slurm, lmt = mine_store.sacct(tmp_path / "sacct.txt", 3), mine_store.lmt(tmp_path / "lmt.sqlite3")

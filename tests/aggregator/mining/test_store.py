@@ -21,9 +21,10 @@ from laggard_aggregator.mining.store import MineStore
 from laggard_common.errors import InputError
 from tests.support.builders import mine_store
 from tests.support.builders.darshan_log import LogWriter
+from tests.support.darshan import skip_without_darshan
 from tests.support.wait import LONG_TEST_LIMIT_SECONDS, wait_until
 
-pytest.importorskip("darshan")
+skip_without_darshan()
 pytest.importorskip("duckdb")
 LOGS, BATCH = 12, 2
 KILLS = int(os.environ.get("LAGGARD_KILLS", "8"))
@@ -204,6 +205,69 @@ def test_files_of_the_user_in_a_store_are_left_alone(tmp_path: Path) -> None:
     assert own.exists()
     assert part.exists()
     assert not left.exists()
+
+
+def test_reports_and_snapshots_beside_a_store(tmp_path: Path) -> None:
+    mine_store.logs(tmp_path / "logs", 2)
+    (tmp_path / "store/lost+found").mkdir(parents=True)
+    sources = MineSources(darshan=[tmp_path / "logs"])
+    build(tmp_path / "store", sources, 1)
+    others = ("job.html", ".nfs0000000001", "commits/.nfs0000000002")
+    for name in others:
+        (tmp_path / "store" / name).write_text("mine")
+    (tmp_path / "store/.snapshot").mkdir()
+    mine_store.logs(tmp_path / "logs", 3)
+    assert build(tmp_path / "store", sources, 1).read > 0
+    assert all((tmp_path / "store" / name).read_text() == "mine" for name in others)
+
+
+def test_another_version_reads_a_damaged_log_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine_store.logs(tmp_path / "logs", 2)
+    (tmp_path / "logs/broken.darshan").write_bytes(b"3.41 and nothing")
+    sources = MineSources(darshan=[tmp_path / "logs"])
+    reads = []
+    for version in ("1", "1", "2", "2"):
+        monkeypatch.setattr(building, "reader_version", lambda version=version: version)
+        report = build(tmp_path / "store", sources, 1)
+        reads.append(report.read)
+        assert len(report.skipped) == 1
+    assert reads == [3, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("program", "is_of_log"),
+    [
+        ("raise SystemExit(1)", False),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", False),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", True),
+    ],
+)
+def test_a_crash_is_of_the_log_and_another_end_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, is_of_log: bool
+) -> None:
+    """A child that cannot import numpy, the end of a process group, and a crash of the C library."""
+    (log,) = mine_store.logs(tmp_path / "logs", 1)
+    child = tmp_path / "python"
+    child.write_text(f"#!{sys.executable}\n{program}\n")
+    child.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(child))
+    found = LogReader().convert(ReadTask(log, 1, tmp_path))
+    assert found is not None
+    assert found.is_of_log == is_of_log
+
+
+@pytest.mark.parametrize("missing", ["cffi", "laggard_aggregator.mining.convert"])
+def test_a_package_that_cannot_be_imported_is_of_the_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    (log,) = mine_store.logs(tmp_path / "logs", 1)
+    (tmp_path / "out").mkdir()
+    monkeypatch.setitem(sys.modules, missing, None)  # an import of it raises ImportError
+    darshan_library.library.cache_clear()
+    try:
+        assert (worker.problem(log, 1, tmp_path / "out") or ("", ""))[0] == "installation"
+    finally:
+        darshan_library.library.cache_clear()
 
 
 def test_a_passing_fault_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

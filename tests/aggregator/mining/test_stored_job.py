@@ -10,9 +10,13 @@ import pytest
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive import tables as archive_tables
 from laggard_aggregator.cli.main import main
+from laggard_aggregator.mining.building import MineSources, build
+from laggard_aggregator.mining.store import Source, StoreWriter
+from laggard_aggregator.mining.tables import LMT
 from tests.support.builders.darshan_log import LogWriter
+from tests.support.darshan import skip_without_darshan
 
-pytest.importorskip("darshan")
+skip_without_darshan()
 pytest.importorskip("duckdb")
 START = 1_750_000_000
 MIB = 1 << 20
@@ -33,6 +37,24 @@ def run_of(folder: Path, job: int, seconds: float) -> None:
         )
         log.stripes(f"/scratch/{rank}", [14 + rank], rank)
     log.write(folder / f"{job}.darshan")
+
+
+def lmt_rows(system: str, first: int, amount: int) -> pa.Table:
+    """OSTs 0 to 31 of a file system, 100 intervals of 5 s, each with `amount` bytes written."""
+    rows = [
+        {
+            "file_system": system,
+            "ost": f"{system}-OST{ost:04x}",
+            "ost_index": ost,
+            "start_us": (first + 5 * at) * 1_000_000,
+            "end_us": (first + 5 * at + 5) * 1_000_000,
+            "bytes_read": 0,
+            "bytes_written": amount,
+        }
+        for ost in range(32)
+        for at in range(100)
+    ]
+    return pa.Table.from_pylist(rows, schema=LMT)
 
 
 def alarm(component: str, transition: str, at: float) -> dict[str, Any]:
@@ -104,3 +126,36 @@ def test_alarms_on_its_osts_at_that_time(
     found = records(capsys, "7", "--store", str(store), "--archive", str(archive))
     named = [each["component"] for each in found if each["record"] == "alarm"]
     assert named == ["scratch-OST000e", "scratch-OST0010"]
+
+
+@pytest.mark.parametrize(
+    ("systems", "expected"),
+    [(["scratch"], 1.0), (["snx11"], 1.0), (["scratch", "home"], 1.0), (["snx11", "home"], None)],
+)
+def test_osts_of_another_file_system_do_not_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], systems: list[str], expected: float | None
+) -> None:
+    """OST 14 of /scratch is the job's; another file system has the same numbers."""
+    (tmp_path / "logs").mkdir()
+    run_of(tmp_path / "logs", 1, 100.0)
+    build(tmp_path / "store", MineSources(darshan=[tmp_path / "logs"]), 1)
+    writer = StoreWriter(tmp_path / "store")
+    for place, system in enumerate(systems):
+        rows = lmt_rows(system, START + 1000, 64 * MIB // 20 * (10 if place else 1))
+        writer.commit("lmt", [Source(f"/{system}", 1, 1)], {"lmt": [rows]})
+    writer.close()
+    begin = START + 1000.0
+    rows_of_alarms = [alarm(f"{system}-OST000e", "raised", begin + 1) for system in systems]
+    archive = archived(tmp_path / "archive", rows_of_alarms)
+    found = records(capsys, "1", "--store", str(tmp_path / "store"), "--archive", str(archive))
+    coverage = [each["coverage"] for each in found if each["record"] == "coverage"]
+    named = [each["component"] for each in found if each["record"] == "alarm"]
+    not_judged = {each["what"]: each["reason"] for each in found if each["record"] == "not_judged"}
+    if expected is None:
+        assert coverage == named == []
+        assert "cannot be told apart" in not_judged["coverage"]
+        assert "cannot be told apart" in not_judged["alarms"]
+    else:
+        assert coverage == [pytest.approx(expected, rel=0.05)]
+        assert named == [f"{systems[0]}-OST000e"]
+        assert not {"coverage", "alarms"} & set(not_judged)

@@ -19,8 +19,9 @@ from laggard_aggregator.mining.tables import DARSHAN_FILE, DARSHAN_JOB, DXT, JOB
 from laggard_aggregator.mining.verdict import JobVerdict, judge
 from laggard_common.errors import InputError
 from tests.support.builders.darshan_log import DXT_POSIX, POSIX, STDIO, LogWriter
+from tests.support.darshan import skip_without_darshan
 
-pytest.importorskip("darshan")
+skip_without_darshan()
 MIB = 1 << 20
 
 
@@ -330,6 +331,21 @@ def test_the_ost_of_a_small_log_file_is_not_accused(tmp_path: Path) -> None:
     log.stripes("/scratch/run/log", [7], 0)
     found = judged(log.write(tmp_path / "a.darshan"))
     assert findings(found) == []
+
+
+@pytest.mark.parametrize("osts", [0, 12])
+def test_the_ost_and_the_rank_of_a_synced_log_file_are_not_accused(tmp_path: Path, osts: int) -> None:
+    """Beside its share of the work the member has 100 kB, synced at each line: 200 s in calls."""
+    log = LogWriter(processes=96, seconds=700)
+    alike_ranks(log, 96, osts)
+    log.posix("/scratch/run/log", 0, "write", 1.0, 700.0, requests=50, bytes=100_000, seconds=200.0)
+    if osts:
+        log.stripes("/scratch/run/log", [10], 0)
+    found = judged(log.write(tmp_path / "a.darshan"))
+    assert findings(found) == []
+    rules = {each.rule: each.reason for each in found.not_judged if "less than 10%" in each.reason}
+    assert rules["ranks (write)"].startswith("1 of the records")
+    assert ("OSTs (write)" in rules) == bool(osts)
 
 
 def test_ranks_that_write_one_after_another_to_a_slow_ost(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from laggard_aggregator.mining.engines.interface import (
     critical_rows,
     log_filter,
     one_line,
+    unique_names,
 )
 from laggard_aggregator.mining.store import MineStore
 from laggard_aggregator.mining.tables import OF_A_LOG, TABLES
@@ -66,7 +67,7 @@ class DuckEngine:
         """The rows of a query; nothing but a query is run."""
         with _input_errors("query"):
             self._check(sql)
-            return _narrow(self._opened.sql(sql).to_arrow_table())
+            return _narrow(unique_names(self._opened.sql(sql).to_arrow_table()))
 
     def register(self, name: str, table: pa.Table) -> None:
         """Makes `table` known under `name`."""
@@ -111,7 +112,7 @@ def _narrow(table: pa.Table) -> pa.Table:
     for at, field in enumerate(table.schema):
         if pa.types.is_decimal(field.type) and field.type.scale == 0:
             with suppress(pa.ArrowInvalid):
-                table = table.set_column(at, field.name, table[field.name].cast(pa.int64()))
+                table = table.set_column(at, field.name, table.column(at).cast(pa.int64()))
     return table
 
 

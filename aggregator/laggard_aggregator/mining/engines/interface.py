@@ -57,6 +57,19 @@ def critical_rows(rows: pa.Table) -> pa.Table:
     return pa.table({**chosen, "start_us": path.start, "end_us": path.end}, schema=KERNEL_SCHEMA)
 
 
+def unique_names(table: pa.Table) -> pa.Table:
+    """The table with another name, such as `log_1`, for each column whose name an earlier one has."""
+    names: list[str] = []
+    for name in table.column_names:
+        free = name
+        number = 0
+        while free in names or (number and free in table.column_names):
+            number += 1
+            free = f"{name}_{number}"
+        names.append(free)
+    return table.rename_columns(names)
+
+
 def log_filter(store: MineStore) -> str:
     """SQL condition that leaves out logs that were replaced; empty for none."""
     replaced = sorted(store.replaced_logs())

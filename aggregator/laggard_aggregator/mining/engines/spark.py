@@ -17,6 +17,7 @@ from laggard_aggregator.mining.engines.interface import (
     critical_rows,
     log_filter,
     one_line,
+    unique_names,
 )
 from laggard_aggregator.mining.store import MineStore
 from laggard_aggregator.mining.tables import OF_A_LOG, TABLES
@@ -33,7 +34,7 @@ class SparkEngine:
 
     def __init__(self, store: MineStore, master: str | None = None) -> None:
         if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-            raise ServiceError("Spark needs a Java runtime: apt install openjdk-17-jre-headless")
+            raise ServiceError("Spark needs a Java runtime: apt install default-jre-headless")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         self._folder = TemporaryDirectory(prefix="laggard-mine-")  # Spark's default is the working directory
@@ -63,7 +64,7 @@ class SparkEngine:
         """The rows of a query; nothing but a query is run."""
         with _input_errors("query"):
             self._check(sql)
-            return self._session.sql(sql).toArrow()
+            return unique_names(self._session.sql(sql).toArrow())
 
     def register(self, name: str, table: pa.Table) -> None:
         """Makes `table` known under `name`."""
