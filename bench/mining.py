@@ -7,6 +7,7 @@ of all logs below --logs; needs `pip install drishti-io`).
 
 import argparse
 import json
+import os
 import re
 import resource
 import shutil
@@ -32,17 +33,48 @@ JOBS = 20_000
 INTERVALS = 10_000_000
 SEGMENTS = 5_000_000
 MIB = 1 << 20
+NOTHING_TO_GAIN = "nothing to gain: "
 KNOWN = {
     "sample-badost": "OST 14 is 50 times slower than the others",
-    "sample-goodost": "nothing wrong",
+    "sample-goodost": "nothing wrong: the same benchmark on healthy OSTs",
+    "sample.darshan": "nothing wrong: 94.5 % of its file system's traffic in that time was its own, by LMT",
+    "noposix.darshan": NOTHING_TO_GAIN + "I/O took 1.1 of 39,212 s, all STDIO",
+    "noposixopens": NOTHING_TO_GAIN + "I/O took 2.6 of 1,110 s, all STDIO",
     "ior_id66186300": "nothing wrong: 1 KiB reads in order, 643.7 MiB/s",
     "ior_id66186433": "the same reads out of order, 64.3 MiB/s",
+    "ior_id66197729": "the same reads out of order, 93.4 MiB/s",
+    "ior_id66184525": "unknown: one run of 0.7 s, none to compare it with",
     "openpmd": "1,024 processes on one OST",
+    "tmatch": "one of 25 files took half of the time; why is unknown: one run",
+    "write_3d_nc4": "unknown: one run of 0.4 s, none to compare it with",
+    "apmpi": NOTHING_TO_GAIN + "I/O took 0.04 of 591 s",
+    "snyder_python3": "4 of 12 processes spent 97 % of their I/O time in opens and stats",
+    "example-dxt": NOTHING_TO_GAIN + "I/O took 0.5 of 1,468 s",
+    "jlbez": "unknown: one run, none to compare it with",
+    "sample-dxt-simple": NOTHING_TO_GAIN + "I/O took 23 us",
+    "shane_macsio": NOTHING_TO_GAIN + "I/O took 9 ms of 3 s",
+    "empty_log": "no I/O was recorded",
+    "write_1_byte_dxt": NOTHING_TO_GAIN + "I/O took 12 ms of 3 s",
+    "write_bytes_range_dxt": NOTHING_TO_GAIN + "I/O took 0.3 of 3 s, Python's own modules",
     "imbalanced": "one file on OST 29 alone is 96 % of the time",
-    "noposix": "not to be judged",
-    "empty_log": "not to be judged",
+    "ior-DFS": "unknown: DAOS objects, of which POSIX has no time",
+    "ior-POSIX": NOTHING_TO_GAIN + "I/O took 10 ms",
+    "treddy_mpi-io-test": "unknown: one run, none to compare it with",
+    "nonmpi": NOTHING_TO_GAIN + "I/O took 1.1 of 29 s",
+    "partial_data_stdio": "nothing wrong: a test of Darshan's limit of records, at 3,019 MiB/s by STDIO",
+    "mpi-io-test-ppc64-3": "nothing wrong: reads at 147 to 149 MiB/s in all six runs on this machine",
+    "mpi-io-test-x86_64-3": NOTHING_TO_GAIN + "128 MiB in less than 80 ms",
+    "runtime_and_dxt_heatmaps": NOTHING_TO_GAIN + "32 writes of one byte",
+    "laytonjb": NOTHING_TO_GAIN + "I/O took 7 us",
+    "pq_app": NOTHING_TO_GAIN + "I/O took 14 ms at most",
+    "2.2.0_id100": "not to be read: Darshan 2.x",
+    "2.3.1_id13154": "not to be read: Darshan 2.x",
 }
-"""Answers that are known of public logs, by a part of their names."""
+"""Known of public logs, by a part of their names: from their origin, other runs, LMT, raw counters."""
+_ISSUES = re.compile(
+    r"misaligned \w+ requests|small \w+ requests(?: to a shared file)?|random \w+ operations"
+    r"|(?:data transfer|time) imbalance caused by stragglers|\w+ imbalance|STDIO"
+)
 
 
 def intervals() -> None:
@@ -139,49 +171,88 @@ def _command(path: Path, named: str) -> None:
 
 
 def peers(logs: Path) -> None:
-    """Findings on every log beside Drishti's critical issues and PyDarshan's estimate."""
-    print("| log | known | Laggard | Drishti | MiB/s: Laggard | MiB/s: PyDarshan |")
+    """Findings on every log beside Drishti's critical issues and PyDarshan's estimate, by job."""
+    print("| log | what is true | Laggard | Drishti: critical | MiB/s: Laggard | MiB/s: PyDarshan |")
     print("|---|---|---|---|---|---|")
-    paths = sorted(logs.rglob("*.darshan"))
+    jobs: dict[str, list[Path]] = {}
+    for path in sorted(path for suffix in ("", ".gz") for path in logs.rglob(f"*.darshan{suffix}")):
+        number = re.search(r"_id(\d+)[-_]", path.name)
+        jobs.setdefault(number[1] if number else path.name, []).append(path)
+    counts = dict.fromkeys(("logs", "Laggard", "Drishti"), 0)
     with ThreadPoolExecutor(3) as threads:  # the tools run side by side, which changes no answer
         answers = [
-            [threads.submit(tool, path) for tool in (_laggard, _drishti, _pydarshan)] for path in paths
-        ]
-        for path, (laggard, drishti, pydarshan) in zip(paths, answers, strict=True):
-            own, rates = laggard.result()
-            known = next((text for part, text in KNOWN.items() if part in path.name), "")
-            name = re.sub(r"_id(\d+)[-_].*", r" \1", path.stem).removeprefix("dbin_").removeprefix("snyder_")
-            print(
-                f"| {name} | {known} | {own} | {drishti.result()} | {rates} | {pydarshan.result()} |",
-                flush=True,
+            (
+                threads.submit(_laggard, paths),
+                [threads.submit(_drishti, path) for path in paths],
+                [threads.submit(_pydarshan, path) for path in paths],
             )
+            for paths in jobs.values()
+        ]
+        for paths, (laggard, drishti, pydarshan) in zip(jobs.values(), answers, strict=True):
+            own, rates = laggard.result()
+            known = next(
+                (text for part, text in KNOWN.items() if part in paths[0].name), "unknown: not listed"
+            )
+            issues = _together([each.result() for each in drishti])
+            estimate = pydarshan[0].result() if len(paths) == 1 else "one a log"
+            name = re.sub(r"_id(\d+)[-_].*", r" \1", paths[0].stem)
+            name = re.sub(r"^(dbin|snyder|treddy|jlbez|pq|laytonjb|p?carns)_", "", name)
+            name += f" ({len(paths)} logs)" if len(paths) > 1 else ""
+            print(f"| {name} | {known} | {own} | {issues} | {rates} | {estimate} |", flush=True)
+            if known.startswith("nothing"):
+                counts["logs"] += 1
+                counts["Laggard"] += not own.startswith(("none", "not"))
+                counts["Drishti"] += issues not in {"none", "fails"}
+    print(
+        f"{counts['logs']} logs where nothing is wrong or to be gained: Drishti names critical issues of "
+        f"{counts['Drishti']}, Laggard a cause for {counts['Laggard']}"
+    )
 
 
-def _laggard(path: Path) -> tuple[str, str]:
+def _together(found: list[list[str] | None]) -> str:
+    """Issues of the logs of a job, each with the number of its logs."""
+    issues = [issue for each in found for issue in each or ()]
+    if not issues:
+        return "fails" if None in found else "none"
+    several = {issue: issues.count(issue) for issue in issues}
+    return ", ".join(
+        f"{issue} ({count} logs)" if len(found) > 1 else issue for issue, count in several.items()
+    )
+
+
+def _laggard(paths: list[Path]) -> tuple[str, str]:
     """Findings, and bandwidths of POSIX on the critical path."""
-    command = [sys.executable, "-m", "laggard_aggregator.cli.main", "mine", "--json", str(path)]
-    lines = subprocess.run(command, check=False, capture_output=True, text=True).stdout.splitlines()
-    records = [json.loads(line) for line in lines]
-    every = [each for each in records if each["record"] == "io"]
+    command = [sys.executable, "-m", "laggard_aggregator.cli.main", "mine", "--json", *map(str, paths)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        return f"not read: {done.stderr.strip().rpartition(': ')[0].rpartition(': ')[2]}", "–"
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    timed = [each for each in records if each["record"] == "io" and each["mib_per_second"] is not None]
     named = [
         f"{each['kind']} {each['component'] or ''}".strip() for each in records if each["record"] == "finding"
     ]
     rates = [
-        f"{each['direction']} {each['mib_per_second']:,.1f}"
-        for each in every
-        if each["module"] == "POSIX" and each["mib_per_second"] is not None
+        f"{each['direction']} {each['mib_per_second']:,.1f}" for each in timed if each["module"] == "POSIX"
     ]
-    return ", ".join(dict.fromkeys(named)) or ("none" if rates else "not judged"), ", ".join(rates) or "–"
+    nothing = "none" if rates else "none (STDIO only)" if timed else "not judged"
+    return ", ".join(dict.fromkeys(named)) or nothing, ", ".join(rates) or "–"
 
 
-def _drishti(path: Path) -> str:
-    """The number of issues that Drishti calls critical."""
+def _drishti(path: Path) -> list[str] | None:
+    """The issues that Drishti calls critical, by its own words; None where it prints no count of them."""
     program = shutil.which("drishti") or str(Path(sys.executable).with_name("drishti"))
     with tempfile.TemporaryDirectory() as folder:
         command = [program, "--issues", "--size", "200", str(path)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder)
-        found = re.search(r"(\d+)\s*critical issues?", done.stdout)
-        return "fails" if found is None else "none" if found[1] == "0" else f"{found[1]} critical"
+        environment = {**os.environ, "FORCE_COLOR": "1"}  # it tells the grade of an issue by red alone
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, cwd=folder, env=environment
+        )
+    found = re.search(r"(\d+)\s*critical issues?", re.sub(r"\x1b\[[0-9;]*m", "", done.stdout))
+    if found is None:
+        return None
+    issues = re.findall(r"\x1b\[31m▶ ([^\x1b]*)", done.stdout)
+    words = [(match[0] if (match := _ISSUES.search(issue)) else issue.strip()) for issue in issues]
+    return words if len(words) == int(found[1]) else [f"{found[1]} critical"]
 
 
 def _pydarshan(path: Path) -> str:
