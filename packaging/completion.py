@@ -17,6 +17,8 @@ from laggard_common import __version__
 
 PLACES = {"bash": "usr/share/bash-completion/completions/{}", "zsh": "usr/share/zsh/site-functions/_{}"}
 """Where each shell looks for a program's file."""
+_BASH, _BASH_OR_FILES = "complete -o bashdefault -F", "complete -o bashdefault -o default -F"
+"""Where nothing of its own fits, bash completes a file: the first argument of `laggard mine` may be one."""
 
 
 def commands_parser() -> argparse.ArgumentParser:
@@ -25,7 +27,12 @@ def commands_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command")
     for entry in COMMANDS:
-        entry.add_arguments(commands.add_parser(entry.name, help=entry.help))
+        command = commands.add_parser(entry.name, help=entry.help)
+        if entry.verbs:
+            verbs = command.add_subparsers(dest="verb")
+            for verb in entry.verbs:
+                verb.add_arguments(verbs.add_parser(verb.name, help=verb.help))
+        entry.add_arguments(command)
     return parser
 
 
@@ -36,7 +43,7 @@ def files() -> dict[Path, str]:
         _complete_paths(parser)
         for shell, place in PLACES.items():
             path = Path(parser.prog, place.format(parser.prog))
-            made[path] = shtab.complete(parser, shell)
+            made[path] = shtab.complete(parser, shell).replace(_BASH, _BASH_OR_FILES)
     return made
 
 

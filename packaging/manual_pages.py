@@ -40,12 +40,12 @@ def commands_page() -> str:
     """The page of `laggard` and all its subcommands, section 1."""
     lines = _head("laggard", 1, "Finds the components of a storage system that are slower than their peers.")
     lines += [".SH SYNOPSIS", ".B laggard", ".I COMMAND", "[options]", ".SH COMMANDS"]
-    for entry in [each for command in COMMANDS for each in (command, *command.under)]:
-        parser = argparse.ArgumentParser(
-            prog=f"laggard {entry.name}", formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+    named = [(f"laggard {entry.name}", entry) for entry in COMMANDS]
+    named += [(f"laggard {entry.name} {verb.name}", verb) for entry in COMMANDS for verb in entry.verbs]
+    for name, entry in named:
+        parser = argparse.ArgumentParser(prog=name, formatter_class=argparse.RawDescriptionHelpFormatter)
         entry.add_arguments(parser)
-        lines += [f".SS laggard {escaped(entry.name)}", escaped(entry.help[0].upper() + entry.help[1:]) + "."]
+        lines += [f".SS {escaped(name)}", escaped(entry.help[0].upper() + entry.help[1:]) + "."]
         lines += [*_usage(parser), *_actions(parser), *_verbatim(parser.epilog or "")]
     return _page([*lines, *_tail("laggard(1)")])
 

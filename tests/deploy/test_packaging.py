@@ -212,6 +212,8 @@ def test_manual_pages_are_good_troff_and_say_what_was_said(tmp_path: Path) -> No
     [
         ("laggard", ["si"], {"silence"}),
         ("laggard", ["drain", "--f"], {"--for"}),
+        ("laggard", ["mine", "in"], {"init"}),
+        ("laggard", ["mine", "jobs", "--fac"], {"--factors"}),
         ("laggard-agent", ["--on"], {"--once"}),
         ("laggard-aggregator", ["--check"], {"--check-config"}),
     ],

@@ -29,14 +29,14 @@ class Entry(NamedTuple):
     """A subcommand. `module`: a module or `module:object` with the function `run`.
 
     `options`: the function `add_arguments`, where it lies elsewhere, so that `--help` imports no numpy.
-    `under`: subcommands of it, by their full names.
+    `verbs`: subcommands of its own, named by the next argument.
     """
 
     name: str
     module: str
     help: str
     options: str = ""
-    under: tuple["Entry", ...] = ()
+    verbs: tuple["Entry", ...] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
@@ -57,6 +57,11 @@ class Entry(NamedTuple):
         """Description of its parser, and how that is printed."""
         description = f"{self.help[0].upper()}{self.help[1:]}."
         return {"description": description, "formatter_class": argparse.RawDescriptionHelpFormatter}
+
+
+def _mine_verb(name: str, about: str) -> Entry:
+    options = f"laggard_aggregator.cli.mine_options:add_{name}_options"
+    return Entry(name, f"laggard_aggregator.cli.mine_store:{name}", about, options)
 
 
 COMMANDS = (
@@ -83,12 +88,25 @@ COMMANDS = (
         "layers",
         "laggard_aggregator.cli.layers",
         "find the layer that delays or serialises I/O",
-        under=(
+        verbs=(
             Entry(
-                "layers record",
+                "record",
                 "laggard_aggregator.cli.layers:RECORD",
                 "record system calls, block queue and devices of a program",
             ),
+        ),
+    ),
+    Entry(
+        "mine",
+        "laggard_aggregator.cli.mine",
+        "say why a job's I/O was slow, from Darshan logs",
+        "laggard_aggregator.cli.mine_options:add_mine_options",
+        (
+            _mine_verb("init", "convert Darshan, Slurm and LMT data into a store, each file once"),
+            _mine_verb("job", "the verdict on one job of a store"),
+            _mine_verb("jobs", "jobs by bandwidth on the critical path, with contributing factors"),
+            _mine_verb("stats", "statistics over all jobs of a store"),
+            _mine_verb("query", "SQL over a store, on DuckDB or Spark"),
         ),
     ),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),
@@ -106,31 +124,41 @@ COMMANDS = (
     Entry("forget", "laggard_aggregator.cli.decisions:forget", "forget nodes and components that are gone"),
 )
 
+EXTRAS = {
+    "amqtt": "broker",
+    **dict.fromkeys(("cffi", "darshan", "duckdb", "h5py"), "mining"),
+    **dict.fromkeys(("py4j", "pyspark"), "spark"),
+}
+"""The extra that installs a package; others are of `aggregator`."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `laggard` and returns its exit code: 2 for bad input or options, others as `guarded` has them."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     entry = next((e for e in COMMANDS for word in arguments[:1] if e.name == word), None)
-    below = entry.under if entry else ()
-    entry = next((e for e in below if e.name == " ".join(arguments[:2])), entry)
     name = f"laggard {entry.name}" if entry else "laggard"
-    return guarded(name, lambda: _run(entry, arguments))
+    verb = next(
+        (e for e in (entry.verbs if entry else ()) for word in arguments[1:2] if e.name == word), None
+    )
+    if verb is not None:
+        name, entry, arguments = f"{name} {verb.name}", verb, arguments[1:]
+    return guarded(name, lambda: _run(entry, arguments, name))
 
 
-def _run(entry: Entry | None, arguments: Sequence[str]) -> int:
+def _run(entry: Entry | None, arguments: Sequence[str], name: str) -> int:
     if entry is None:
         _overview().parse_args(arguments)  # ends with the help, the version or an error
         raise AssertionError("the parser requires a subcommand")
     memory.settle(_MOST_KEPT_BYTES)
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own keeps what is freed
     try:
-        parser = OneLineParser(prog=f"laggard {entry.name}", **entry.about)
+        parser = OneLineParser(prog=name, **entry.about)
         entry.add_arguments(parser)
-        return entry.run(parser.parse_args(arguments[entry.name.count(" ") + 1 :]))
+        return entry.run(parser.parse_args(arguments[1:]))
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.startswith("laggard_"):
             raise
-        extra = "broker" if exc.name.partition(".")[0] == "amqtt" else "aggregator"
+        extra = EXTRAS.get(exc.name.partition(".")[0], "aggregator")
         raise ServiceError(f"{exc.name} is not installed: pip install 'laggard[{extra}]'") from exc
 
 

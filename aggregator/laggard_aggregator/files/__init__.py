@@ -1,1 +1,1 @@
-"""Output files that are replaced atomically."""
+"""Output: files that are replaced atomically, lines of JSON."""

@@ -1,15 +1,16 @@
 """Findings as JSON records, one object per line; docs/diagnose.md documents the keys."""
 
-import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.files.json_line import line, six_digits
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.offline.findings import Finding
+
+__all__ = ["causes_json", "component_record", "day_record", "line", "window_records"]
 
 
 def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
@@ -26,8 +27,8 @@ def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
             "start": judged.start,
             "end": judged.end,
             "anomalous": bool(verdicts.anomalous[c]),
-            "score": _number(verdicts.score[c]),
-            "severity": _number(verdicts.severity[c]),
+            "score": six_digits(verdicts.score[c]),
+            "severity": six_digits(verdicts.severity[c]),
             **({"causes": causes} if causes else {}),
         }
 
@@ -57,20 +58,9 @@ def component_record(finding: Finding, shown: Mapping[str, str], topology: Topol
 
 def _values(finding: Finding, names: str) -> dict[str, Any]:
     values = {name: getattr(finding, name) for name in names.split()}
-    return values | {name: _number(values[name]) for name in ("score", "severity") if name in values}
+    return values | {name: six_digits(values[name]) for name in ("score", "severity") if name in values}
 
 
 def causes_json(causes: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
     """Functions or metrics in which a component differs, largest first."""
-    return [{"name": name, "amount": _number(amount)} for name, amount in causes]
-
-
-def line(record: dict[str, Any]) -> str:
-    """The record as JSON on one line, with unprintable characters escaped."""
-    text = json.dumps(record, allow_nan=False, ensure_ascii=False)
-    return text if text.isprintable() else json.dumps(record, allow_nan=False).replace("\x7f", "\\u007f")
-
-
-def _number(value: float) -> float | None:
-    """Rounds to six significant digits; None for values that JSON lacks (NaN, infinity)."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+    return [{"name": name, "amount": six_digits(amount)} for name, amount in causes]

@@ -1,0 +1,145 @@
+"""Spark over the same Parquet files: on this machine, or on the cluster of a master URL."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+
+from laggard_aggregator.mining.engines.interface import (
+    JOB_VIEW,
+    KERNEL_SCHEMA,
+    critical_rows,
+    log_filter,
+    one_line,
+    unique_names,
+)
+from laggard_aggregator.mining.store import MineStore
+from laggard_aggregator.mining.tables import OF_A_LOG, TABLES
+from laggard_common.errors import InputError, ServiceError
+
+_JAVA_SECONDS = 30
+_DDL = {"int64": "bigint", "string": "string", "double": "double"}
+
+
+class SparkEngine:
+    """A Spark session over a store. Raises ServiceError without a Java runtime."""
+
+    name = "spark"
+
+    def __init__(self, store: MineStore, master: str | None = None) -> None:
+        if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+            raise ServiceError("Spark needs a Java runtime: apt install default-jre-headless")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        self._folder = TemporaryDirectory(prefix="laggard-mine-")  # Spark's default is the working directory
+        self._session: Any = _session(master, self._folder.name)
+        try:
+            with _input_errors(str(store.directory)):
+                self._open(store)
+        except InputError:
+            self.close()
+            raise
+
+    def _open(self, store: MineStore) -> None:
+        for table, schema in TABLES.items():
+            files = [str(path) for path in store.files(table)]
+            ddl = ", ".join(f"`{each.name}` {_DDL[str(each.type)]}" for each in schema)
+            frame = (
+                self._session.read.schema(ddl).parquet(*files)
+                if files
+                else self._session.createDataFrame([], ddl)
+            )
+            frame.createOrReplaceTempView(f"{table}_all" if table in OF_A_LOG else table)
+            if table in OF_A_LOG:
+                self._view(table, f"select * from {table}_all{log_filter(store)}")  # noqa: S608
+        self._view("job", JOB_VIEW)
+
+    def query(self, sql: str) -> pa.Table:
+        """The rows of a query; nothing but a query is run."""
+        with _input_errors("query"):
+            self._check(sql)
+            return unique_names(self._session.sql(sql).toArrow())
+
+    def register(self, name: str, table: pa.Table) -> None:
+        """Makes `table` known under `name`."""
+        self._session.createDataFrame(table).createOrReplaceTempView(name)
+
+    def critical(self, intervals: str) -> pa.Table:
+        """The critical path of each job, by the kernel in Spark's Python workers."""
+        names = ", ".join(KERNEL_SCHEMA.names)
+        ddl = ", ".join(f"{name} bigint" for name in KERNEL_SCHEMA.names)
+        with _input_errors("query"):
+            rows = self._session.sql(f"select {names} from ({intervals}) where end_us > start_us")  # noqa: S608
+            return rows.groupBy("job_id").applyInArrow(critical_rows, ddl).toArrow()
+
+    def close(self) -> None:
+        """Ends the session and its Java process."""
+        from pyspark import SparkContext
+
+        gateway = SparkContext._gateway
+        self._session.stop()
+        self._folder.cleanup()
+        if gateway is None:
+            return
+        gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = None
+        java = getattr(gateway, "proc", None)
+        if java is not None:
+            java.stdin.close()
+            try:
+                java.wait(_JAVA_SECONDS)
+            except subprocess.TimeoutExpired:
+                java.kill()
+                java.wait()
+
+    def _view(self, name: str, sql: str) -> None:
+        self._session.sql(f"create or replace temp view {name} as {sql}")
+
+    def _check(self, sql: str) -> None:
+        """Analyses the statement as a table: Spark's `sql` would run any other statement at once."""
+        self._session.sql(f"select * from (\n{sql}\n) where false")  # noqa: S608
+
+
+def _session(master: str | None, folder: str) -> Any:
+    """A session of Spark. Raises ServiceError: no such master, or a Java runtime that is too old."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.driver.bindAddress": "127.0.0.1" if master is None else "0.0.0.0",  # noqa: S104
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.warehouse.dir": folder,
+        "spark.local.dir": folder,
+    }
+    builder = SparkSession.builder.appName("laggard mine").master(master or "local[*]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as exc:
+        raise ServiceError(f"Spark does not start: {one_line(exc)}") from exc
+
+
+@contextmanager
+def _input_errors(place: str) -> Iterator[None]:
+    """Raises Spark's errors as InputError: wrong SQL, or a file of the store that is damaged or gone."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as exc:
+        raise InputError("", f"{place}: {one_line(exc)}") from exc

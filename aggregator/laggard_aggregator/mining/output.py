@@ -1,0 +1,59 @@
+"""Tables of results as text, JSON lines and CSV; texts of logs act on no terminal and no spreadsheet."""
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from laggard_aggregator.status.text_table import TableColumn, text_table
+from laggard_common.visible import visible
+
+_FORMULA = ("=", "+", "-", "@")
+
+
+def text_lines(table: pa.Table, width: int | None = None) -> list[str]:
+    """A plain table."""
+    columns = [TableColumn(each.name, right=not pa.types.is_string(each.type)) for each in table.schema]
+    rows = [[_shown(value) for value in row.values()] for row in table.to_pylist()]
+    return text_table(columns, rows, width)
+
+
+def records(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """Rows for JSON: None for values that JSON lacks, texts for those of other types."""
+    for row in table.to_pylist():
+        yield {name: _plain(value) for name, value in row.items()}
+
+
+def csv_lines(table: pa.Table) -> Iterator[str]:
+    """Rows as CSV. A text that a spreadsheet would run as a formula gets an apostrophe before it."""
+    yield _csv(table.column_names)
+    for row in table.to_pylist():
+        yield _csv([_cell(value) for value in row.values()])
+
+
+def _csv(cells: list[Any]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(cells)
+    return line.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return "" if value is None else value
+    text = visible(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -1,0 +1,53 @@
+"""Text inputs of a store, in lines and portions of rows, so that memory stays bounded."""
+
+import gzip
+import io
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from laggard_common.errors import InputError
+
+MAX_LINE_CHARS: Final = 1 << 20
+_MAX_CHARS: Final = 16 << 30
+"""A compressed file that inflates must not fill the disk."""
+_ROWS_AT_ONCE: Final = 100_000
+_GZIP: Final = b"\x1f\x8b"
+
+Rows = Iterator[tuple[str, pa.Table]]
+"""Tables of a store by name, each in portions."""
+
+
+def file_lines(path: Path) -> Iterator[str]:
+    """Yields the lines of a file, also of a gzip-compressed one, without their ends. Raises InputError."""
+    count = 0
+    try:
+        with path.open("rb") as raw:
+            is_gzip = raw.read(2) == _GZIP
+            raw.seek(0)
+            plain: Any = gzip.GzipFile(fileobj=raw) if is_gzip else raw
+            with closing(io.TextIOWrapper(plain, "utf-8", "replace", newline="\n")) as file:
+                while line := file.readline(MAX_LINE_CHARS + 1):
+                    count += len(line)
+                    if len(line) > MAX_LINE_CHARS or count > _MAX_CHARS:
+                        raise InputError(str(path), "no text: it has a line of over 1 MiB, or is over 16 GiB")
+                    yield line.rstrip("\r\n")
+    except gzip.BadGzipFile as exc:
+        raise InputError(str(path), f"damaged: {exc}") from exc
+    except (EOFError, OSError) as exc:
+        raise InputError(str(path), getattr(exc, "strerror", None) or f"damaged: {exc}") from exc
+
+
+def portions(rows: Iterable[tuple[str, dict[str, Any]]], schemas: dict[str, pa.Schema]) -> Rows:
+    """Yields rows, each with the name of its table, as tables of 100,000 rows."""
+    waiting: dict[str, list[dict[str, Any]]] = {name: [] for name in schemas}
+    for name, row in rows:
+        waiting[name].append(row)
+        if len(waiting[name]) >= _ROWS_AT_ONCE:
+            yield name, pa.Table.from_pylist(waiting[name], schema=schemas[name])
+            waiting[name] = []
+    for name, several in waiting.items():
+        yield name, pa.Table.from_pylist(several, schema=schemas[name])

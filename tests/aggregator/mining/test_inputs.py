@@ -1,0 +1,182 @@
+"""Slurm and LMT inputs: own small files, and those of real systems beside the project."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from laggard_aggregator.mining.lmt_input import lmt_rows, ost_number
+from laggard_aggregator.mining.slurm_input import slurm_rows
+from laggard_aggregator.mining.text_input import Rows
+from laggard_common.errors import InputError
+from tests.support.builders import mine_store
+from tests.support.shared_data import shared
+
+PACIFIC = "America/Los_Angeles"
+
+
+def together(rows: Rows) -> dict[str, pa.Table]:
+    parts: dict[str, list[pa.Table]] = defaultdict(list)
+    for name, part in rows:
+        parts[name].append(part)
+    return {name: pa.concat_tables(several) for name, several in parts.items()}
+
+
+def slurm_tables(path: Path, zone: str | None = None) -> dict[str, pa.Table]:
+    return together(slurm_rows(path, zone, []))
+
+
+def lmt_tables(path: Path, zone: str | None = None) -> dict[str, pa.Table]:
+    return together(lmt_rows(path, zone, []))
+
+
+@pytest.mark.parametrize("separator", ["|", "\x1f"])
+def test_sacct_in_any_order_of_columns(tmp_path: Path, separator: str) -> None:
+    lines = [
+        ["End", "JobName", "JobIDRaw", "NodeList", "Start", "NNodes"],
+        ["1750000100", "a", "5", "n[1-2]", "1750000000", "2"],
+        ["Unknown", "b", "6", "n1", "2025-06-15T15:06:40+00:00", "1"],
+        ["1750000090", "a", "5.batch", "n1", "1750000000", "1"],
+        ["Unknown", "pending", "7", "None assigned", "Unknown", "0"],
+        ["1750000100", f"sh{separator}ift", "8", "n1", "1750000000", "1"],
+    ]
+    path = tmp_path / "sacct.txt"
+    path.write_text("\n".join(separator.join(line) for line in lines) + "\n")
+    found = slurm_tables(path)
+    jobs = found["slurm_job"].to_pylist()
+    assert [(row["job_id"], row["start_us"], row["node_count"]) for row in jobs] == [
+        (5, 1_750_000_000_000_000, 2),
+        (6, 1_750_000_000_000_000, 1),
+    ]
+    assert [(row["job_id"], row["step"]) for row in found["slurm_step"].to_pylist()] == [(5, "batch")]
+
+
+def test_times_without_a_zone_are_refused_or_in_the_zone_said(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text("JobIDRaw|Start|End|NodeList\n1|2026-01-01T00:00:00|2026-07-01T00:00:00|n1\n")
+    with pytest.raises(InputError, match="--timezone"):
+        slurm_tables(path)
+    (row,) = slurm_tables(path, PACIFIC)["slurm_job"].to_pylist()
+    assert (row["start_us"], row["end_us"]) == (1_767_254_400_000_000, 1_782_889_200_000_000)
+    with pytest.raises(InputError, match="no such time zone"):
+        slurm_tables(path, "Mars/Olympus")
+
+
+def test_counters_of_lmt_are_differenced_and_resets_left_out(tmp_path: Path) -> None:
+    rows = lmt_tables(mine_store.lmt(tmp_path / "lmt.sqlite3"), "UTC")["lmt"].to_pylist()
+    by_ost = defaultdict(list)
+    for row in rows:
+        by_ost[row["ost_index"]].append(row)
+    assert {ost: len(each) for ost, each in by_ost.items()} == {0: 119, 0x3F: 119, 0x40: 118, 0xFF: 119}
+    assert {row["bytes_written"] for row in rows} == {64 << 20}
+    assert {row["end_us"] - row["start_us"] for row in rows} == {5_000_000}
+    with pytest.raises(InputError, match="--timezone"):
+        lmt_tables(tmp_path / "lmt.sqlite3")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"SQLite format 3\0garbage", b"\x89HDF\r\n\x1a\ngarbage", b"a,b\n1,2\n"]
+)
+def test_other_files_are_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        lmt_tables(tmp_path / "x", "UTC")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("snx11025-OST000e", 14), ("OST0010", 16), ("MDT0000", None), ("", None)]
+)
+def test_numbers_of_osts(name: str, number: int | None) -> None:
+    assert ost_number(name) == number
+
+
+@pytest.mark.shared_data
+def test_a_job_with_its_steps() -> None:
+    found = slurm_tables(shared("slurm/sample.slurm.json"), PACIFIC)
+    (job,) = found["slurm_job"].to_pylist()
+    assert (job["job_id"], job["node_count"]) == (4478544, 128)
+    assert {row["step"] for row in found["slurm_step"].to_pylist()} == {
+        *map(str, range(8)),
+        "batch",
+        "extern",
+    }
+
+
+@pytest.mark.shared_data
+def test_recorded_sacct() -> None:
+    found = slurm_tables(shared("slurm_recorded/sacct/D_P_all.txt"))
+    assert len(found["slurm_job"]) > 40
+    assert len(found["slurm_step"]) > 40
+
+
+@pytest.mark.shared_data
+def test_one_interval_in_three_formats() -> None:
+    pytest.importorskip("h5py")
+    sums = {}
+    for name in ("sqlite3", "h5lmt", "hdf5"):
+        rows = lmt_tables(shared(f"lmt/snx11025_2018-01-28.{name}"), PACIFIC)["lmt"].to_pylist()
+        totals: dict[tuple[int, int], int] = {}
+        for row in rows:
+            totals[row["ost_index"], row["start_us"]] = row["bytes_written"]
+        sums[name] = totals
+    database = sums["sqlite3"]
+    assert len({ost for ost, _ in database}) == 24
+    for name in ("h5lmt", "hdf5"):
+        both = database.keys() & sums[name].keys()
+        assert len(both) > 1000, (name, min(database), min(sums[name]))
+        assert sum(sums[name][each] for each in both) == pytest.approx(
+            sum(database[each] for each in both), rel=0.02
+        )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "1|inf|6|n1",
+        "1|nan|6|n1",
+        "1|1e300|6|n1",
+        "99999999999999999999|5|6|n1",
+        "\u00b2|5|6|n1",
+    ],
+)
+def test_hostile_lines_of_sacct_are_one_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(f"JobIDRaw|Start|End|NodeList\n{line}\n")
+    with pytest.raises(InputError) as caught:
+        slurm_tables(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_that_are_left_out_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text("JobIDRaw|Start|End|NodeList\n1|5|6|n1\n2|5|a|name|n1\n3|5|6|n\0\n")
+    skipped: list[str] = []
+    found = together(slurm_rows(path, None, skipped))
+    assert len(found["slurm_job"]) == 2
+    assert skipped == [f"{path}: 1 lines with another number of columns than the header"]
+    runs = tmp_path / "runs.csv"
+    header = "darshan_jobid,darshan_start_time,darshan_end_time,fs_tot_bytes_read,fs_tot_bytes_written"
+    runs.write_text(f"{header}\n1,5,6,7,8\n2,,6,7,8\n3,1e300,6,7,8\n")
+    found = together(lmt_rows(runs, None, skipped := []))
+    assert found["lmt_total"]["job_id"].to_pylist() == [1]
+    assert skipped == [f"{runs}: 2 runs without times or bytes of the file system"]
+
+
+@pytest.mark.parametrize("content", ["a" * (2 << 20), 'x,"' + "y" * 200_000])
+def test_files_without_lines_are_one_line(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(content)
+    for rows in (slurm_rows, lmt_rows):
+        with pytest.raises(InputError) as caught:
+            together(rows(path, None, []))
+        assert "\n" not in str(caught.value)
+
+
+def test_a_large_file_comes_in_portions(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    lines = ["JobIDRaw|Start|End|NodeList", *(f"{job}|5|6|n1" for job in range(250_001))]
+    path.write_text("\n".join(lines))
+    found = [len(part) for name, part in slurm_rows(path, None, []) if name == "slurm_job"]
+    assert found == [100_000, 100_000, 50_001]
