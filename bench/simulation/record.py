@@ -273,7 +273,7 @@ class RecordedRecovery(Recovery):
             current().on_death.remove(self.abandon)
             self.abandon()
 
-    def replay(self, machine: Machine) -> Iterator[Result]:
+    def replay(self, machine: Machine, *arguments: Any) -> Iterator[Result]:
         """As that of a recovery."""
         entries: list[LogEntry] = []
         read = self._journal.entries
@@ -284,7 +284,7 @@ class RecordedRecovery(Recovery):
                 yield entry
 
         self._journal.entries = noted  # type: ignore[method-assign]
-        yield from super().replay(machine)
+        yield from super().replay(machine, *arguments)
         self._record.restarted(self._from_segment, entries)
 
     async def start(self, machine: Machine, *arguments: Any, **named: Any) -> None:
