@@ -58,6 +58,8 @@ class Site:
         self._heal()
         self.record.note("all faults are over", "site")
         await asyncio.sleep(2 * interval)
+        for node in self.nodes.values():
+            node.note_sent()
         await self._all_zero(lambda node: node.behind)  # what a broker lost is sent again as others arrive
         self.record.muted = True
         await self._all_zero(lambda node: node.waiting)
