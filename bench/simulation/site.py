@@ -77,6 +77,8 @@ class Site:
         if not process.alive or task.cancelled():
             return
         exc = task.exception()
+        if exc is None and process in self._ends_wanted:
+            process.kill()  # whatever a thread had not done: its files are closed
         if exc is not None:
             self.record.problem(f"start: {process.name} ended with {_described(exc)}")
             process.kill()
