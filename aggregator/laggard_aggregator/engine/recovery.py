@@ -123,6 +123,7 @@ class Recovery:
                 self._count_lost(entry.lsn - (entry.lsn if expected is None else expected))
                 expected = entry.lsn + 1
             yield from machine.replay(entry)
+        self._count_lost(self._journal.damaged_at_end)
         self._count_unread(machine, is_archived)
         self.damaged += self._journal.damaged
         _log.info(
@@ -139,7 +140,7 @@ class Recovery:
         if archived is None:
             sequence.last += ARCHIVE_LEAD_LSNS
         else:
-            self._count_lost(archived - sequence.last)
+            self._count_lost(archived - sequence.last - self._journal.damaged_at_end)
             sequence.last = max(sequence.last, archived)
 
     async def start(

@@ -469,6 +469,40 @@ def test_damaged_records_of_the_journal_are_counted_and_those_around_are_used(
     assert any("3 batches and window closes of the journal are lost" in each for each in said)
 
 
+@pytest.mark.parametrize("archived", [None, 8, 10])
+def test_damaged_records_at_the_end_of_the_journal_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, archived: int | None
+) -> None:
+    """They are complete, so they may have been acknowledged; no later sequence number shows the gap."""
+
+    async def story() -> None:
+        process = await filled(tmp_path, 0)
+        for seq in range(1, 9):
+            receive(process.core, [data_message(schema(NODES[0]), seq)])
+        await process.commit()
+        process.kill()
+        path = max(tmp_path.glob("*.journal"))
+        batches = [r for r in segment_log.scan(path) if r.type == journal_codec.RecordType.BATCH]
+        data = bytearray(path.read_bytes())
+        for record in batches[-2:]:
+            data[record.end - 5] ^= 16
+        path.write_bytes(data)
+        process = Process(tmp_path)
+        last = process.core.sequence.last
+        if archived is not None:
+            process.keeper.skip_to(process.core.sequence, last - 8 + archived)
+        assert process.keeper.lost == max(2, (archived or 0) - 8)
+        assert process.keeper.damaged == 1
+        process.kill()
+        path.write_bytes(data[: batches[-1].end - 1] + b"\0")  # the power was lost before its data was there
+        process = Process(tmp_path)
+        assert (process.keeper.lost, process.keeper.damaged) == (0, 0)
+        process.kill()
+
+    asyncio.run(story())
+    assert "2 damaged records at the end are left out" in caplog.text
+
+
 @pytest.mark.parametrize("archived", [9, 5, -1])
 def test_batches_whose_schema_is_damaged_are_archived_or_lost_and_never_new_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, archived: int
