@@ -299,7 +299,8 @@ class App:
         return None
 
     def _replay(self, recovery: Recovery, judged: list[Judgement], head: Head | None) -> None:
-        for result in recovery.replay(self._machine):
+        is_archived = (self._archive.has_batch,) if self._archive is not None else ()
+        for result in recovery.replay(self._machine, *is_archived):
             if self._archive is not None:
                 self._archive.replay((result,))
             if isinstance(result, Judgement):

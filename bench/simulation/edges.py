@@ -30,6 +30,7 @@ _PERIODS: Mapping[str, Sequence[str]] = {
     "laggard_aggregator.engine.recovery": ("RETRY_SECONDS", "DURABLE_SECONDS"),
     "laggard_aggregator.archive.write_queue": ("RETAIN_SECONDS",),
     "laggard_aggregator.ingest.nodes": ("OFFSETS_NS",),
+    "laggard_aggregator.ingest.schema_wait": ("HELD_NS",),
     "laggard_aggregator.windows.schedule": ("DOUBT_NS", "UNCONFIRMED_NS"),
     "laggard_agent.transport.pacing": (
         "LATE_SECONDS",

@@ -10,6 +10,7 @@ from bench.simulation.processes import Host, Process
 from laggard_agent.app import App as AgentApp
 from laggard_agent.collectors.interface import Roots
 from laggard_agent.settings import AgentSettings, SpoolSettings
+from laggard_agent.spool.segments import Key
 from laggard_aggregator.app import App
 from laggard_aggregator.settings.aggregator import (
     AggregatorSettings,
@@ -35,6 +36,7 @@ class Node:
         self.process: Process | None = None
         self.app: AgentApp | None = None
         self._stop = asyncio.Event()
+        self._sent: dict[Key, int] = {}
         plan = site.plan
         self.settings = AgentSettings(
             node=host.name,
@@ -71,9 +73,15 @@ class Node:
             return -1
         return sum(spool.queue._unacked(segment) for segment in spool.queue)
 
+    def note_sent(self) -> None:
+        """What is in the spool now may have been lost by a broker, and must be sent again as more arrives."""
+        if self.app is not None and hasattr(self.app, "_spool"):
+            keys = [(each.stream, each.source) for each in self.app._spool.current_schemas()]
+            self._sent = {key: self.app._spool.next_seq(key) for key in keys}
+
     @property
     def behind(self) -> int:
-        """The same without the newest two batches, which may be on their way."""
+        """The same without the newest two batches since `note_sent`, which may be on their way."""
         waiting = self.waiting
         if waiting <= 0 or self.app is None:
             return waiting
@@ -81,7 +89,11 @@ class Node:
         for schema in self.app._spool.current_schemas():
             key = schema.stream, schema.source
             last = self.app._spool.next_seq(key) - 1
-            newest += sum(not self.app._spool.queue.acked[key].covers(seq, seq) for seq in (last - 1, last))
+            newest += sum(
+                not self.app._spool.queue.acked[key].covers(seq, seq)
+                for seq in (last - 1, last)
+                if seq >= self._sent.get(key, 0)
+            )
         return waiting - newest
 
 

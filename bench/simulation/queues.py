@@ -4,12 +4,17 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from bench.simulation.broker import MAX_IN_FLIGHT
+from bench.simulation.processes import SECOND
+from laggard_aggregator.ingest import schema_wait
+from laggard_aggregator.runtime import housekeeping
 
 if TYPE_CHECKING:
     from bench.simulation.site import Site
 
 _MOMENTS = 5
 """A status message may be on its way at any of them."""
+_EXPIRES = "messages without a schema"
+"""What a broker lost the schema of, and an agent's damaged spool has no longer, leaves when it is too old."""
 _IDLE = {"spool's disk": 1 << 21, "records for the archive": 8}
 """Bounds of queues that may have something although all is delivered: whole segments, the last verdicts."""
 
@@ -23,6 +28,15 @@ def check_queues(site: "Site") -> None:
 
 async def check_idle_queues(site: "Site") -> None:
     """Notes queues that have something while nothing is to be done, at several moments in a row."""
+    always = await _filled_on(site)
+    if always == {_EXPIRES}:
+        await asyncio.sleep(schema_wait.HELD_NS / SECOND + housekeeping.SWEEP_SECONDS)
+        always = await _filled_on(site)
+    if always:
+        site.record.problem(f"memory: although all is delivered, there are {', '.join(sorted(always))}")
+
+
+async def _filled_on(site: "Site") -> set[str]:
     always: set[str] | None = None
     for _ in range(_MOMENTS):
         filled = {
@@ -32,9 +46,9 @@ async def check_idle_queues(site: "Site") -> None:
         }
         always = filled if always is None else always & filled
         if not always:
-            return
+            break
         await asyncio.sleep(1.3 * site.plan.pace)
-    site.record.problem(f"memory: although all is delivered, there are {', '.join(sorted(always or ()))}")
+    return always or set()
 
 
 def _queues(site: "Site") -> dict[str, tuple[int, int]]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -134,6 +134,11 @@ class Record:
         """Adds a line to the history."""
         self.history.append(Event(asyncio.get_running_loop().time(), source or current().name, text))
 
+    def alarm(self, event: AlarmEvent, *, durable: bool) -> None:
+        """An alarm was raised or cleared; `durable` as in `alarms`."""
+        self.alarms.append((event, durable))
+        self.note(f"alarm {event.kind}: {event.alarm.component} at {event.at - 1.8e9:.0f} s")
+
     def problem(self, text: str) -> None:
         """Notes a broken invariant."""
         self.problems.append(text)
@@ -159,8 +164,15 @@ class Record:
         self.positions[number] = self._captured_at
         return write(directory, number, sections)
 
-    def restarted(self, number: int, entries: list[LogEntry]) -> None:
-        """An aggregator starts with a snapshot and the entries of the journal behind it."""
+    def restarted(
+        self, number: int, entries: list[LogEntry], judged: Mapping[int, Sequence[Judgement]]
+    ) -> None:
+        """An aggregator starts with a snapshot and the entries of the journal behind it.
+
+        `judged`: judgements of that replay by the lsn of their close. It publishes those that the process
+        before it made durable and had no time to publish.
+        """
+        published = set(self.judged)
         self.restarts += 1
         self.without_snapshot |= self.restarts > 1 and not number
         before = self.log
@@ -179,7 +191,12 @@ class Record:
         if self.damaged:  # what was judged with a damaged entry is not repeated
             same = takewhile(lambda pair: pair[0] == pair[1], zip(before, self.log, strict=False))
             kept &= {each.lsn for each, _ in same if isinstance(each, WindowClose)}
-        self.judged = {lsn: judged for lsn, judged in self.judged.items() if lsn in kept}
+        self.judged = {lsn: known for lsn, known in self.judged.items() if lsn in kept}
+        for lsn in sorted(judged.keys() - published):
+            self.judged[lsn] = tuple(judged[lsn])
+            for judgement in judged[lsn]:
+                for event in judgement.transitions:
+                    self.alarm(event, durable=True)
 
 
 class SimulatedCollector:
@@ -273,9 +290,11 @@ class RecordedRecovery(Recovery):
             current().on_death.remove(self.abandon)
             self.abandon()
 
-    def replay(self, machine: Machine) -> Iterator[Result]:
+    def replay(self, machine: Machine, *arguments: Any) -> Iterator[Result]:
         """As that of a recovery."""
         entries: list[LogEntry] = []
+        judged: dict[int, list[Judgement]] = {}
+        lsn = 0
         read = self._journal.entries
 
         def noted(number: int) -> Iterator[LogEntry]:
@@ -284,8 +303,14 @@ class RecordedRecovery(Recovery):
                 yield entry
 
         self._journal.entries = noted  # type: ignore[method-assign]
-        yield from super().replay(machine)
-        self._record.restarted(self._from_segment, entries)
+        for result in super().replay(machine, *arguments):
+            if isinstance(result, WindowClose):
+                lsn = result.lsn
+                judged[lsn] = []
+            elif isinstance(result, Judgement):
+                judged[lsn].append(result)
+            yield result
+        self._record.restarted(self._from_segment, entries, judged)
 
     async def start(self, machine: Machine, *arguments: Any, **named: Any) -> None:
         """As that of a recovery."""
@@ -319,18 +344,13 @@ class RecordedResults(Results):
             record.problem(f"alarms: results of {close.group} are published before their close is durable")
         for judgement in judgements:
             for event in judgement.transitions:
-                self._noted(event, durable=durable)
+                record.alarm(event, durable=durable)
 
     def cleared(self, events: list[AlarmEvent]) -> None:
         """As that of results."""
         super().cleared(events)
         for event in events:
-            self._noted(event, durable=False)
-
-    def _noted(self, event: AlarmEvent, *, durable: bool) -> None:
-        record: Record = self.__dict__["_record"]
-        record.alarms.append((event, durable))
-        record.note(f"alarm {event.kind}: {event.alarm.component} at {event.at - 1.8e9:.0f} s")
+            self.__dict__["_record"].alarm(event, durable=False)
 
 
 class HistoryHandler(logging.Handler):

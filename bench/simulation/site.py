@@ -58,6 +58,8 @@ class Site:
         self._heal()
         self.record.note("all faults are over", "site")
         await asyncio.sleep(2 * interval)
+        for node in self.nodes.values():
+            node.note_sent()
         await self._all_zero(lambda node: node.behind)  # what a broker lost is sent again as others arrive
         self.record.muted = True
         await self._all_zero(lambda node: node.waiting)
@@ -75,6 +77,8 @@ class Site:
         if not process.alive or task.cancelled():
             return
         exc = task.exception()
+        if exc is None and process in self._ends_wanted:
+            process.kill()  # whatever a thread had not done: its files are closed
         if exc is not None:
             self.record.problem(f"start: {process.name} ended with {_described(exc)}")
             process.kill()

@@ -128,6 +128,22 @@ def scan(path: Path) -> Iterator[Record]:
             record = _read(file.read, record.end) or _after_damage(file, record.end)
 
 
+def damaged_at_end(path: Path, at: int) -> list[int]:
+    """Types of the records between `at`, after the last valid one, and the end of the file.
+
+    Empty where the last of them is torn: cut short, or its size was on the disk before its data.
+    """
+    with SpoolError.from_os_errors(path), path.open("rb") as file:
+        file.seek(at)
+        data = file.read()
+    types, at = [], 0
+    while len(data) - at >= HEADER.size:
+        length, _, kind = HEADER.unpack_from(data, at)
+        types.append(kind)
+        at += HEADER.size + length
+    return types if at == len(data) and data[-1:] > b"\0" else []
+
+
 def recover(path: Path) -> int:
     """Truncates invalid data at the end of a segment; returns the number of bytes removed.
 

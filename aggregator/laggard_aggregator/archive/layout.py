@@ -242,7 +242,7 @@ def _damage(part: Part) -> Iterator[None]:
         yield
     except MemoryError:
         raise
-    except pa.ArrowException as exc:
+    except (pa.ArrowException, UnicodeDecodeError) as exc:  # the latter for a name of a damaged footer
         raise DamagedPartError(part, one_line(exc)) from exc
     except OSError as exc:
         if exc.errno not in (None, errno.EIO):  # pyarrow raises them without a number for what it reads

@@ -105,6 +105,10 @@ class WriteQueue:
         """Opens the archive; whether that succeeded. `write` tries again."""
         return self._attempt(self._open)
 
+    def has_batch(self, source: str, lsn: int) -> bool:
+        """Whether the archive had a batch of this run when it was opened."""
+        return self._writer.has_batch(source, lsn)
+
     def replay(self, records: Iterable[Result]) -> None:
         """Writes the results of a restart's replay at any length; what is written already is skipped.
 

@@ -184,6 +184,10 @@ class ArchiveWriter:
             self._day = max(self._day, last_day)
         return max(self._written.values(), default=-1)
 
+    def has_batch(self, source: str, lsn: int) -> bool:
+        """Whether the archive had a batch of a continued run when it was opened."""
+        return not self._is_new("counters", source, lsn)
+
     def schemas_lost(self) -> None:
         """Schemas of the day were set aside: the next batches write theirs again."""
         self._schemas_written.clear()

@@ -72,6 +72,8 @@ class Machine:
         self._routing = Routing(membership, self.judge, self.windows, self.refused)
         self.groups = self._routing.groups
         self.stores = self._routing.stores
+        self.unread: list[BatchEntry] = []
+        """Accepted batches of a replay whose schema was damaged in the journal. They have no effect."""
         self._cleared: list[AlarmEvent] = []
         self._forget_ns = forget_ns
 
@@ -232,6 +234,10 @@ class Machine:
             accepted = not isinstance(entry, BatchEntry) or entry.accepted
             message = (entry.topic, entry.payload, entry.received_ns)
             yield from self.receive((message,), None if accepted else NO_ROOM)
+            if isinstance(entry, BatchEntry) and self.admission.drop_held():
+                self.sequence.last = entry.lsn  # its own: admitted with a later one it would be another batch
+                if accepted:
+                    self.unread.append(entry)
         elif isinstance(entry, WindowClose):
             self.sequence.last = entry.lsn
             if entry.group in self.groups:

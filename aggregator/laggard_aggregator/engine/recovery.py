@@ -24,6 +24,7 @@ from laggard_common.clock import Clock
 from laggard_common.daemon.file_lock import take_lock
 from laggard_common.daemon.service import is_set_within
 from laggard_common.errors import StateError
+from laggard_common.wire import topics
 
 _log = logging.getLogger(__name__)
 
@@ -107,8 +108,13 @@ class Recovery:
             self.damaged += not numbers
         return make(), None
 
-    def replay(self, machine: Machine) -> Iterator[Result]:
-        """The results of the entries after the snapshot of `machine`, some of which may be `lost`. Slow."""
+    def replay(
+        self, machine: Machine, is_archived: Callable[[str, int], bool] = lambda _source, _lsn: False
+    ) -> Iterator[Result]:
+        """The results of the entries after the snapshot of `machine`, some of which may be `lost`. Slow.
+
+        `is_archived`: whether the archive had the batch of a source with that lsn before.
+        """
         started, entries = time.monotonic(), 0
         expected = machine.sequence.last + 1 if self._from_segment else None
         for entry in self._journal.entries(self._from_segment):
@@ -117,6 +123,8 @@ class Recovery:
                 self._count_lost(entry.lsn - (entry.lsn if expected is None else expected))
                 expected = entry.lsn + 1
             yield from machine.replay(entry)
+        self._count_lost(self._journal.damaged_at_end)
+        self._count_unread(machine, is_archived)
         self.damaged += self._journal.damaged
         _log.info(
             "state: restored, with %d journaled messages and closes, in %.1f s",
@@ -132,7 +140,7 @@ class Recovery:
         if archived is None:
             sequence.last += ARCHIVE_LEAD_LSNS
         else:
-            self._count_lost(archived - sequence.last)
+            self._count_lost(archived - sequence.last - self._journal.damaged_at_end)
             sequence.last = max(sequence.last, archived)
 
     async def start(
@@ -226,6 +234,24 @@ class Recovery:
         if entries:
             _log.warning("state: %d batches and window closes of the journal are lost", entries)
             self.lost += entries
+
+    def _count_unread(self, machine: Machine, is_archived: Callable[[str, int], bool]) -> None:
+        """Batches whose schema was damaged are lost unless the archive has them."""
+        unread, machine.unread = machine.unread, []
+        lost = 0
+        for entry in unread:
+            if is_archived(topics.parse_topic(entry.topic).source, entry.lsn):
+                machine.admission.mark_received(entry)
+            else:
+                lost += 1
+        if unread:
+            _log.warning(
+                "state: %d batches of the journal have no schema: %d are in the archive, %d are lost",
+                len(unread),
+                len(unread) - lost,
+                lost,
+            )
+        self.lost += lost
 
     def _has_room(self) -> bool:
         return self.journal.bytes < JOURNAL_SHARE * self._settings.journal_max_bytes

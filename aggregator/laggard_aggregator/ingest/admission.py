@@ -119,6 +119,22 @@ class Admission:
             admitted += self._receive(message)
         yield from self._decoded(admitted)
 
+    def drop_held(self) -> bool:
+        """Drops the messages that wait for a schema; whether there was any."""
+        return self._waiting.drop_all() > 0
+
+    def mark_received(self, entry: BatchEntry) -> None:
+        """Marks the batches of a journaled message as received: the archive has them."""
+        topic, envelope = parse_topic(entry.topic), wire.decode_envelope(entry.payload)
+        source = self._source(topic, entry.received_ns)
+        if source is None:
+            return
+        stream = self._stream(topic, source, envelope.stream)
+        batches = len(wire.split_joined(envelope)[0]) if envelope.kind == Kind.JOINED else 1
+        seqs = range(envelope.seq, envelope.seq + batches)
+        stream.received.add_all(seqs, entry.received_ns)
+        self.acks.accept(entry.lsn, topic.node, stream, seqs)
+
     def is_known(self, node: str) -> bool:
         """Whether a schema or a batch of the node was accepted."""
         return node in self._sources

@@ -44,6 +44,13 @@ class SchemaWait:
             self._by_stream[key] = rest
         return ready
 
+    def drop_all(self) -> int:
+        """Drops all messages; returns their number."""
+        let_go = self.count
+        while self._by_stream:
+            self._drop(next(iter(self._by_stream)))
+        return let_go
+
     def expire(self, now_ns: int) -> int:
         """Drops messages that waited too long; returns their number."""
         let_go = 0

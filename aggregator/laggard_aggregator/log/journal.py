@@ -25,6 +25,10 @@ _MEDIUM = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
 _ENTRY_BYTES = 200
 """Memory of an entry besides its message."""
 MAX_TIMES = 2**18
+_WITHOUT_LSN = tuple(
+    journal_codec.RecordType[name] for name in ("HEADER", "SCHEMA", "RETURN", "SWEEP", "FORGET", "UNACCEPTED")
+)
+"""Types of records that no one acknowledged, or that have no sequence number."""
 
 
 class Journal:
@@ -40,6 +44,8 @@ class Journal:
         self._writer: segment_log.SegmentWriter | None = None
         self.damaged = 0
         """Faults that `entries` found, each with a WARNING."""
+        self.damaged_at_end = 0
+        """Batches and closes among them after the last entry, where no later lsn shows the gap."""
         with state_errors(directory):
             found = sorted(int(p.stem) for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
             self._sizes = {number: self._path(number).stat().st_size for number in found}  # by segment
@@ -140,10 +146,15 @@ class Journal:
                 if isinstance(entry, BatchEntry) and entry.lsn in returned:
                     entry = replace(entry, accepted=False)
                 if entry is not None:
+                    self.damaged_at_end = 0
                     yield entry
+            types = segment_log.damaged_at_end(path, end)
         if left_out:
             self._damage("%s: %d damaged bytes are left out", path, left_out)
-        if end < size:
+        if types:
+            self._damage("%s: %d damaged records at the end are left out", path, len(types))
+            self.damaged_at_end += sum(each not in _WITHOUT_LSN for each in types)
+        elif end < size:
             _log.warning("journal: %s: %d bytes at the end are torn or damaged", path, size - end)
 
     def _damage(self, message: str, *of: object) -> None:

@@ -69,6 +69,26 @@ def readings(directory: Path, kind: str) -> Iterator[Callable[[], object]]:
         yield reader.runs
 
 
+def test_a_footer_that_is_read_alone_is_damaged_or_not_and_nothing_else(tmp_path: Path) -> None:
+    """As compaction reads it for a table's columns before it checks digests."""
+    written(tmp_path)
+    ((_, where),) = layout.days(tmp_path, "counters")
+    (part,) = layout.parts(where)
+    whole = part.path.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    damages = 0
+    for at in range(footer, len(whole) - 8, 7):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x80  # a letter becomes a byte that is none
+        part.path.write_bytes(damaged)
+        try:
+            with layout.page_checked_file(part) as file:
+                assert len(file.schema_arrow.names) > 0
+        except layout.DamagedPartError:
+            damages += 1
+    assert damages > 0.1 * (len(whole) - 8 - footer) / 7
+
+
 def test_without_a_digest_pages_have_their_checksums(tmp_path: Path) -> None:
     """As other Parquet readers may check them. Page headers and the footer are covered by the digest only."""
     written(tmp_path)

@@ -5,7 +5,7 @@ import logging
 import resource
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,11 +44,13 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 class Process:
     """An aggregator without broker, loop and archive: its core and its state."""
 
-    def __init__(self, directory: Path, **changes: float) -> None:
+    def __init__(
+        self, directory: Path, is_archived: Callable[[str, int], bool] | None = None, **changes: float
+    ) -> None:
         self.clock = HandClock(START)
         self.keeper = Recovery(StateTable(directory, **changes), self.clock)  # type: ignore[arg-type]
         self.core, self.head = self.keeper.load(new_core)
-        records = list(self.keeper.replay(self.core))
+        records = list(self.keeper.replay(self.core, *([is_archived] if is_archived else ())))
         self.replayed = [record for record in records if isinstance(record, Judgement)]
         self.retaken = [record.seq for record in records if isinstance(record, Batch)]
         self.core.start_counting()
@@ -465,6 +467,78 @@ def test_damaged_records_of_the_journal_are_counted_and_those_around_are_used(
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert any("damaged bytes are left out" in each for each in said)
     assert any("3 batches and window closes of the journal are lost" in each for each in said)
+
+
+@pytest.mark.parametrize("archived", [None, 8, 10])
+def test_damaged_records_at_the_end_of_the_journal_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, archived: int | None
+) -> None:
+    """They are complete, so they may have been acknowledged; no later sequence number shows the gap."""
+
+    async def story() -> None:
+        process = await filled(tmp_path, 0)
+        for seq in range(1, 9):
+            receive(process.core, [data_message(schema(NODES[0]), seq)])
+        await process.commit()
+        process.kill()
+        path = max(tmp_path.glob("*.journal"))
+        batches = [r for r in segment_log.scan(path) if r.type == journal_codec.RecordType.BATCH]
+        data = bytearray(path.read_bytes())
+        for record in batches[-2:]:
+            data[record.end - 5] ^= 16
+        path.write_bytes(data)
+        process = Process(tmp_path)
+        last = process.core.sequence.last
+        if archived is not None:
+            process.keeper.skip_to(process.core.sequence, last - 8 + archived)
+        assert process.keeper.lost == max(2, (archived or 0) - 8)
+        assert process.keeper.damaged == 1
+        process.kill()
+        path.write_bytes(data[: batches[-1].end - 1] + b"\0")  # the power was lost before its data was there
+        process = Process(tmp_path)
+        assert (process.keeper.lost, process.keeper.damaged) == (0, 0)
+        process.kill()
+
+    asyncio.run(story())
+    assert "2 damaged records at the end are left out" in caplog.text
+
+
+@pytest.mark.parametrize("archived", [9, 5, -1])
+def test_batches_whose_schema_is_damaged_are_archived_or_lost_and_never_new_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, archived: int
+) -> None:
+    """Their lsn is theirs: with a later one the archive would take them for others, and have them twice."""
+
+    async def story() -> None:
+        process = await Process(tmp_path).start()
+        made = schema(NODES[0])
+        receive(process.core, [schema_message(made)])
+        for seq in range(9):
+            receive(process.core, [data_message(made, seq)])
+        await process.commit()
+        process.kill()
+        path = max(tmp_path.glob("*.journal"))
+        (record,) = (r for r in segment_log.scan(path) if r.type == journal_codec.RecordType.SCHEMA)
+        data = bytearray(path.read_bytes())
+        data[record.end - 5] ^= 16
+        path.write_bytes(data)
+        process = await Process(tmp_path, is_archived=lambda _, lsn: lsn <= archived).start()
+        known = max(archived, 0)
+        assert process.keeper.lost == 9 - known
+        assert process.core.sequence.last == 9
+        acks = [
+            ack for _, payload in process.core.admission.acks.messages() for ack in wire.decode_ack(payload)
+        ]
+        assert [ack.ranges for ack in acks if ack.ranges] == ([((0, known - 1),)] if known else [])
+        receive(process.core, [schema_message(made)])
+        again = receive(process.core, [data_message(made, seq) for seq in range(10)])
+        assert [(each.seq, each.lsn) for each in again] == [
+            (seq, seq - known + 10) for seq in range(known, 10)
+        ]
+        process.kill()
+
+    asyncio.run(story())
+    assert "9 batches of the journal have no schema" in caplog.text
 
 
 @pytest.mark.parametrize("harm", ["missing", "empty", "without its header"])
