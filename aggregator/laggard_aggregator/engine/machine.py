@@ -73,7 +73,7 @@ class Machine:
         self.groups = self._routing.groups
         self.stores = self._routing.stores
         self.unread: list[BatchEntry] = []
-        """Accepted batches of a replay whose schema was damaged in the journal. They have no effect."""
+        """Accepted batches of a replay whose schema was damaged in the journal. They had no effect."""
         self._cleared: list[AlarmEvent] = []
         self._forget_ns = forget_ns
 

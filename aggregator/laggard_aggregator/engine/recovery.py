@@ -16,6 +16,7 @@ from typing import IO
 
 from laggard_aggregator.engine.checkpoint import Head, capture, restore
 from laggard_aggregator.engine.machine import Machine, Result
+from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log import snapshots
 from laggard_aggregator.log.entries import BatchEntry, EntryTimes, LogSequence, WindowClose
 from laggard_aggregator.log.journal import GroupCommit, Journal
@@ -124,7 +125,7 @@ class Recovery:
                 expected = entry.lsn + 1
             yield from machine.replay(entry)
         self._count_lost(self._journal.damaged_at_end)
-        self._count_unread(machine, is_archived)
+        yield from self._readmit(machine, is_archived)
         self.damaged += self._journal.damaged
         _log.info(
             "state: restored, with %d journaled messages and closes, in %.1f s",
@@ -235,23 +236,23 @@ class Recovery:
             _log.warning("state: %d batches and window closes of the journal are lost", entries)
             self.lost += entries
 
-    def _count_unread(self, machine: Machine, is_archived: Callable[[str, int], bool]) -> None:
-        """Batches whose schema was damaged are lost unless the archive has them."""
+    def _readmit(self, machine: Machine, is_archived: Callable[[str, int], bool]) -> Iterator[Batch]:
+        """Batches whose schema is damaged wait for it once more, unless the archive has them."""
         unread, machine.unread = machine.unread, []
-        lost = 0
+        waiting = 0
         for entry in unread:
             if is_archived(topics.parse_topic(entry.topic).source, entry.lsn):
                 machine.admission.mark_received(entry)
             else:
-                lost += 1
+                waiting += 1
+                yield from machine.receive([(entry.topic, entry.payload, entry.received_ns)])
         if unread:
             _log.warning(
-                "state: %d batches of the journal have no schema: %d are in the archive, %d are lost",
+                "state: %d batches of the journal have no schema: %d are in the archive, %d wait for it",
                 len(unread),
-                len(unread) - lost,
-                lost,
+                len(unread) - waiting,
+                waiting,
             )
-        self.lost += lost
 
     def _has_room(self) -> bool:
         return self.journal.bytes < JOURNAL_SHARE * self._settings.journal_max_bytes
