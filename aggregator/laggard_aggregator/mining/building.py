@@ -121,7 +121,7 @@ def _add_logs(
         return
     converted = writer.store.converted_logs()
     batch = LogBatch(writer)
-    with reader_pool(readers) as pool, TemporaryDirectory(dir=writer.converting) as directory:
+    with TemporaryDirectory(dir=writer.converting) as directory, reader_pool(readers) as pool:
         results = pool.convert(
             ReadTask(Path(source.path), source.log, _made(Path(directory) / str(number)))
             for number, source in enumerate(pending)

@@ -7,8 +7,9 @@ rates. Its times have no zone and need one from the user; those of the others ar
 import csv
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ _MAX_GAP_US: Final = 3_600_000_000
 _MAX_CELLS: Final = 50_000_000
 """OSTs times intervals of a file: a day of 1,000 OSTs at 2 s has 43 million."""
 _ROWS_AT_ONCE: Final = 1 << 17
+_CELLS_AT_ONCE: Final = 4_000_000
+"""Cells whose intermediate columns are in memory at once: about 500 MB."""
 _NEEDED: Final = (
     "darshan_jobid",
     "darshan_start_time",
@@ -77,13 +80,36 @@ def _database(path: Path, zone: str | None) -> Rows:
             names = {
                 int(each): str(name) for each, name in opened.execute("select OST_ID, OST_NAME from OST_INFO")
             }
-            readings = _fetched(opened.execute("select OST_ID, TS_ID, READ_BYTES, WRITE_BYTES from OST_DATA"))
-        osts, place = np.unique(readings[:, 0], return_inverse=True)
-        stamp, at = np.unique(readings[:, 1], return_inverse=True)
-        listed = [names[each] for each in osts.tolist()]
-        micros = np.array([times[each] or 0 for each in stamp.tolist()], np.int64)[at]
+            for low, high in _portions_of_osts(opened):
+                yield from _differences(_fetched(opened, low, high), times, names)
     except (sqlite3.Error, KeyError, TypeError, ValueError, OverflowError) as exc:
         raise InputError(str(path), f"no database of LMT: {exc}") from exc
+
+
+def _portions_of_osts(opened: sqlite3.Connection) -> Iterator[tuple[int, int]]:
+    """Yields first and last number of some OSTs that together have about _CELLS_AT_ONCE readings."""
+    low, last = None, 0
+    waiting = total = 0
+    counted = "select OST_ID, count(*) from OST_DATA group by OST_ID order by OST_ID"
+    for ost, count in opened.execute(counted).fetchall():
+        last = int(ost)
+        low = last if low is None else low
+        waiting, total = waiting + count, total + count
+        if count > _MAX_CELLS // 5 or total > _MAX_CELLS:
+            raise ValueError(f"more than {_MAX_CELLS:,} readings, or {_MAX_CELLS // 5:,} of one OST")
+        if waiting >= _CELLS_AT_ONCE:
+            yield low, last
+            low, waiting = None, 0
+    if low is not None:
+        yield low, last
+
+
+def _differences(readings: Integers, times: Mapping[int, int | None], names: Mapping[int, str]) -> Rows:
+    """Rows of the readings (n, 4) of some OSTs: OST, time, bytes read and written."""
+    osts, place = np.unique(readings[:, 0], return_inverse=True)
+    stamp, at = np.unique(readings[:, 1], return_inverse=True)
+    listed = [names[each] for each in osts.tolist()]
+    micros = np.array([times[each] or 0 for each in stamp.tolist()], np.int64)[at]
     order = np.lexsort((micros, place))
     place, micros, amounts = place[order], micros[order], readings[order, 2:]
     length, moved = np.diff(micros), np.diff(amounts, axis=0)
@@ -93,14 +119,12 @@ def _database(path: Path, zone: str | None) -> Rows:
     yield from _ost_tables(listed, place[kept], micros[kept], micros[kept + 1], moved[kept])
 
 
-def _fetched(cursor: sqlite3.Cursor) -> Integers:
+def _fetched(opened: sqlite3.Connection, low: int, high: int) -> Integers:
     parts = [np.zeros((0, 4), np.int64)]
-    count = 0
+    columns = "select OST_ID, TS_ID, READ_BYTES, WRITE_BYTES from OST_DATA where OST_ID between ? and ?"
+    cursor = opened.execute(columns, (low, high))
     while rows := cursor.fetchmany(_ROWS_AT_ONCE):
         parts.append(np.array(rows, np.int64).reshape(-1, 4))
-        count += len(rows)
-        if count > _MAX_CELLS:
-            raise ValueError(f"more than {_MAX_CELLS:,} readings")
     return np.concatenate(parts)
 
 
@@ -109,42 +133,68 @@ def _hdf5(path: Path) -> Rows:
 
     try:
         with h5py.File(path, "r") as file:
-            names, times, read, written, is_missing = (_h5lmt if "OSTReadGroup" in file else _tokio)(file)
+            series = (_h5lmt if "OSTReadGroup" in file else _tokio)(file)
+            several = max(_CELLS_AT_ONCE // max(len(series.names), 1), 1)
+            for low in range(0, series.times.size, several):
+                yield from _intervals(series, slice(low, min(low + several, series.times.size)))
     except (OSError, KeyError, ValueError, IndexError, TypeError, MemoryError) as exc:
         raise InputError(str(path), f"neither h5lmt nor a TOKIO time series: {exc}") from exc
-    steps = _steps(times)
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _LmtSeries:
+    """Traffic of OSTs: `names` (O,); begin `times` and lengths `steps` (T,) of intervals, in seconds.
+
+    `part`: bytes read and written, and True for missing ones, (t, O) each, of a portion of the times.
+    """
+
+    names: list[str]
+    times: Integers
+    steps: Integers
+    part: Callable[[slice], tuple[Floats, Floats, NDArray[np.bool_]]]
+
+
+def _intervals(series: _LmtSeries, at_once: slice) -> Rows:
+    read, written, is_missing = series.part(at_once)
+    steps, times = series.steps[at_once], series.times[at_once]
     is_valid = ~is_missing & np.isfinite(read) & np.isfinite(written) & (read >= 0) & (written >= 0)
     is_valid &= (read < 2**62) & (written < 2**62)
     is_valid &= ((steps > 0) & (steps * 1_000_000 <= _MAX_GAP_US))[:, None]
     place, at = np.nonzero(is_valid.T)
     moved = np.rint(np.stack([read[at, place], written[at, place]], axis=1)).astype(np.int64)
     begin = times[at] * 1_000_000
-    yield from _ost_tables(names, place, begin, begin + steps[at] * 1_000_000, moved)
+    yield from _ost_tables(series.names, place, begin, begin + steps[at] * 1_000_000, moved)
 
 
-_Series = tuple[list[str], Integers, NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]
-"""Names (O,); times (T,); bytes read and written (T, O) of the intervals that begin then; missing ones."""
-
-
-def _h5lmt(file: Any) -> _Series:
-    """Bytes a second in each interval, by OST and time; the last time has no interval."""
+def _h5lmt(file: Any) -> _LmtSeries:
+    """Bytes a second by OST and time, in the interval that ended at that time; the first time has none."""
     read, written = (file[f"OST{kind}Group/OSTBulk{kind}DataSet"] for kind in ("Read", "Write"))
     _check_size(read, written)
     names = [_text(name) for name in read.attrs["OSTNames"]]
     times = _times(file["FSStepsGroup/FSStepsDataSet"])
-    count = min(times.size, read.shape[1], written.shape[1])
-    step = _steps(times)[:count, None]
-    missing = np.zeros((count, len(names)), np.bool_)
-    if "FSMissingGroup" in file:
-        found = file["FSMissingGroup/FSMissingDataSet"]
-        _check_size(found)
-        part = found[:].T[:count, : len(names)] != 0
-        missing[: part.shape[0], : part.shape[1]] = part
-    both = (each[:].T[:count, : len(names)].astype(np.float64) * step for each in (read, written))
-    return names, times[:count], *both, missing
+    count = min(times.size, read.shape[1], written.shape[1]) - 1
+    steps = _steps(times)[:count]
+    lost = file["FSMissingGroup/FSMissingDataSet"] if "FSMissingGroup" in file else None
+    if lost is not None:
+        _check_size(lost)
+
+    def part(portion: slice) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        ended = slice(portion.start + 1, portion.stop + 1)
+        rates = [each[: len(names), ended].T.astype(np.float64) for each in (read, written)]
+        step = steps[portion, None]
+        missing = np.zeros(rates[0].shape, np.bool_)
+        if lost is not None:
+            found = lost[: len(names), ended].T != 0
+            missing[: found.shape[0], : found.shape[1]] = found
+        return rates[0] * step, rates[1] * step, missing
+
+    return _LmtSeries(names, times[:count], steps, part)
 
 
-def _tokio(file: Any) -> _Series:
+def _tokio(file: Any) -> _LmtSeries:
     """`readbytes` has bytes of each interval, whatever its `units` say; `readrates` bytes a second."""
     targets = file["datatargets"]
     is_rate = "readbytes" not in targets
@@ -154,9 +204,14 @@ def _tokio(file: Any) -> _Series:
     names = [_text(name) for name in read.attrs["columns"]]
     times = _times(targets["timestamps"])
     count = min(times.size, read.shape[0], written.shape[0])
-    step = _steps(times)[:count, None] if is_rate else 1
-    both = (each[:count, : len(names)].astype(np.float64) * step for each in (read, written))
-    return names, times[:count], *both, np.zeros((count, len(names)), np.bool_)
+    steps = _steps(times)[:count]
+
+    def part(portion: slice) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        both = [each[portion, : len(names)].astype(np.float64) for each in (read, written)]
+        step = steps[portion, None] if is_rate else 1
+        return both[0] * step, both[1] * step, np.zeros(both[0].shape, np.bool_)
+
+    return _LmtSeries(names, times[:count], steps, part)
 
 
 def _check_size(*series: Any) -> None:

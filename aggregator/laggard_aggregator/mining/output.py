@@ -4,6 +4,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ def text_lines(table: pa.Table, width: int | None = None) -> list[str]:
 
 
 def records(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """Rows for JSON: None for values that JSON lacks, texts for those of other types."""
+    """Rows for JSON: numbers also for decimals, None for values that JSON lacks, texts for other types."""
     for row in table.to_pylist():
         yield {name: _plain(value) for name, value in row.items()}
 
@@ -56,4 +57,6 @@ def _shown(value: Any) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return int(value) if value.as_tuple().exponent == 0 else float(value)
     return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -98,6 +98,12 @@ class LogReader:
             raise ServiceError(found["error"])
         return ReadProblem(found["error"], is_of_log=found["of"] == "log")
 
+    def kill(self) -> None:
+        """Kills the child; a conversion that another thread waits for ends at once."""
+        child = self._child
+        if child is not None:
+            child.kill()
+
     def close(self) -> int:
         """Ends the child; returns its exit code, negative for a signal."""
         child, self._child = self._child, None
@@ -166,6 +172,12 @@ class ReaderPool:
         for reader in self._readers:
             reader.close()
 
+    def kill(self) -> None:
+        """Kills the children, so that `close` waits for no log."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for reader in list(self._readers):
+            reader.kill()
+
     def _convert(self, task: ReadTask) -> ReadProblem | None:
         reader: LogReader | None = getattr(self._own, "reader", None)
         if reader is None:
@@ -176,9 +188,12 @@ class ReaderPool:
 
 @contextmanager
 def reader_pool(size: int, memory_bytes: int = MEMORY_BYTES) -> Iterator[ReaderPool]:
-    """A pool that ends with the block."""
+    """A pool that ends with the block; after an error without waiting for the logs that are being read."""
     pool = ReaderPool(size, memory_bytes)
     try:
         yield pool
+    except BaseException:
+        pool.kill()
+        raise
     finally:
         pool.close()

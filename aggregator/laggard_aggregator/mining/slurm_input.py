@@ -113,9 +113,7 @@ def _sacct_rows(
     for line in lines:
         cells = line.split(separator)
         if len(cells) != len(header) and not (len(cells) == len(header) + 1 and not cells[-1]):
-            shifted += bool(
-                line
-            )  # a name with a separator shifts the columns, so none of them can be trusted
+            shifted += bool(line)  # a separator within a name shifts the columns: none can be trusted
             continue
         row = {name: cells[at] for name, at in place.items()}
         nodes = row["NodeList"] if row["NodeList"] not in _NONE else ""

@@ -23,6 +23,12 @@ _MOST: Final = int(1 / MIN_SHARE)
 """Members that can each have been waited for alone for MIN_SHARE of the time: their times do not overlap."""
 _MICROS: Final = 1e6
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*", re.ASCII)
+_ALIKE: Final = 1.5
+"""Times the mean bytes of a rank within which a rank did as much of a shared file as the others."""
+_MAYBE_METADATA: Final = (
+    "Its opens and stats may be the cause, as of the rank that writes a header: Darshan counts them in this "
+    "time. If they are not, look at the node of this rank."
+)
 _OF_RANK: Final = "Look at the node of this rank: its network link, memory, and other work on it."
 
 Judged = IoFinding | NotJudged
@@ -318,7 +324,8 @@ def _shared(tables: JobTables, accesses: Accesses, explained: NDArray[np.bool_])
         spread = max(float(np.sqrt(squares)), 0.05 * others, 1e-6)
         if others <= 0 or slow / others < MIN_RATIO or (slow - others) / spread < MIN_SHARED_SCORE:
             continue
-        if slowest_bytes[at] > 1.5 * total_bytes[at] / count:
+        mean_bytes = total_bytes[at] / count
+        if not mean_bytes / _ALIKE <= slowest_bytes[at] <= _ALIKE * mean_bytes:
             continue
         share = min((slow - others) * _MICROS, accesses.busy_us) / accesses.busy_us
         if share < MIN_SHARE or (worst is not None and share <= worst.share):
@@ -329,8 +336,10 @@ def _shared(tables: JobTables, accesses: Accesses, explained: NDArray[np.bool_])
             f"s for as much of a file that all share: about {share:.0%} of the time."
         )
         factor = slow / others
+        is_metadata = accesses.meta_us[at] > (slow - others) * _MICROS / 2
+        advice = _MAYBE_METADATA if is_metadata else _OF_RANK
         worst = IoFinding(
-            tables.job_id, accesses.direction, "rank", f"rank {rank}", factor, share, text, _OF_RANK
+            tables.job_id, accesses.direction, "rank", f"rank {rank}", factor, share, text, advice
         )
     if worst is not None:
         yield worst

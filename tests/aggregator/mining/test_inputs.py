@@ -3,9 +3,11 @@
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from laggard_aggregator.mining import lmt_input
 from laggard_aggregator.mining.lmt_input import lmt_rows, ost_number
 from laggard_aggregator.mining.slurm_input import slurm_rows
 from laggard_aggregator.mining.text_input import Rows
@@ -75,6 +77,27 @@ def test_counters_of_lmt_are_differenced_and_resets_left_out(tmp_path: Path) -> 
         lmt_tables(tmp_path / "lmt.sqlite3")
 
 
+@pytest.mark.parametrize("form", ["h5lmt", "tokio bytes", "tokio rates"])
+@pytest.mark.parametrize("cells", [4_000_000, 7])
+def test_one_series_in_three_hdf5_formats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, cells: int
+) -> None:
+    """Three OSTs, five intervals of 5 s; the second OST lost its third reading. `cells`: read at once."""
+    pytest.importorskip("h5py")
+    monkeypatch.setattr(lmt_input, "_CELLS_AT_ONCE", cells)
+    written = np.arange(15).reshape(5, 3) * 5000
+    path = mine_store.hdf5(tmp_path / "lmt.hdf5", form, written, lost=(2, 1))
+    rows = lmt_tables(path)["lmt"].to_pylist()
+    found = {(row["ost_index"], row["start_us"] // 1_000_000 - mine_store.START): row for row in rows}
+    assert {(row["file_system"], row["end_us"] - row["start_us"]) for row in rows} == {("scratch", 5_000_000)}
+    expected = {(14 + ost, 5 * at): written[at, ost] for at in range(5) for ost in range(3)}
+    del expected[15, 10]
+    assert {each: row["bytes_written"] for each, row in found.items()} == expected
+    assert {each: row["bytes_read"] for each, row in found.items()} == {
+        each: 2 * amount for each, amount in expected.items()
+    }
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"SQLite format 3\0garbage", b"\x89HDF\r\n\x1a\ngarbage", b"a,b\n1,2\n"]
 )
@@ -129,6 +152,10 @@ def test_one_interval_in_three_formats() -> None:
         assert sum(sums[name][each] for each in both) == pytest.approx(
             sum(database[each] for each in both), rel=0.02
         )
+    both = sums["h5lmt"].keys() & sums["hdf5"].keys()
+    assert len(both) == len(sums["hdf5"]) == 24 * 60
+    alike = [sums["h5lmt"][each] == pytest.approx(sums["hdf5"][each], rel=1e-4, abs=1) for each in both]
+    assert all(alike)
 
 
 @pytest.mark.parametrize(

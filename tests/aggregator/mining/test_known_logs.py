@@ -119,10 +119,20 @@ def test_twelve_logs_of_one_job(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "log", ["nersc/noposix.darshan", "empty_log/empty_log.darshan", "nersc/noposixopens.darshan"]
+    ("log", "what", "reason"),
+    [
+        ("nersc/noposix.darshan", "POSIX", "no POSIX module"),
+        ("nersc/noposixopens.darshan", "POSIX", "no read or write"),
+        ("empty_log/empty_log.darshan", "all", "no module"),
+    ],
 )
-def test_logs_without_posix_are_not_judged(capsys: pytest.CaptureFixture[str], log: str) -> None:
-    assert mined(capsys, f"darshan/{log}")["not_judged"]
+def test_logs_without_posix_are_not_judged(
+    capsys: pytest.CaptureFixture[str], log: str, what: str, reason: str
+) -> None:
+    found = mined(capsys, f"darshan/{log}")
+    assert any(each["what"] == what and reason in each["reason"] for each in found["not_judged"])
+    assert not found["finding"]
+    assert not any(each["module"] == "POSIX" for each in found["io"])
 
 
 def test_logs_of_2_x_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,6 +78,17 @@ def test_the_rates_of_osts_in_sql(run: Run) -> None:
     assert len(others) == 22
 
 
+def test_two_benchmarks_read_one_ost(run: Run) -> None:
+    """The same reads in order and out of order, ten times slower: the OST is not the difference."""
+    sql = (
+        "select f.job_id, o.ost, f.reads, f.bytes_read from darshan_file f join job_ost o "
+        "on o.log = f.log and o.file_id = f.file_id where f.job_id in (66186300, 66186433) "
+        "and f.module = 'POSIX' and f.reads > 0 order by f.job_id"
+    )
+    found = [(row["job_id"], row["ost"], row["reads"], row["bytes_read"]) for row in run("query", sql)]
+    assert found == [(job, 112, 262_144, 256 << 20) for job in (66186300, 66186433)]
+
+
 def test_the_second_time_nothing_is_read(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     options = ["--darshan", str(shared("darshan")), "--slurm", str(shared("slurm/sample.slurm.json"))]

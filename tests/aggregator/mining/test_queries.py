@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -108,10 +109,11 @@ def same(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> None:
     for a, b in zip(left, right, strict=True):
         assert list(a) == list(b)
         for name, value in a.items():
-            if isinstance(value, float):
+            if isinstance(value, float) or isinstance(b[name], float):
+                assert {type(value), type(b[name])} <= {float, Decimal}, name
                 assert float(b[name]) == pytest.approx(value, rel=1e-12), name
             else:
-                assert b[name] == value, name
+                assert (b[name], type(b[name])) == (value, type(value)), name
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -278,8 +280,11 @@ def test_sums_beyond_64_bits(store: Path, capsys: pytest.CaptureFixture[str]) ->
     sql = "select sum(file_id) as wide, sum(writes) as narrow from darshan_file"
     assert main(["mine", "query", sql, "--store", str(store), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert int(found["wide"]) < -(1 << 64)
+    assert isinstance(found["wide"], int)
+    assert found["wide"] < -(1 << 64)
     assert isinstance(found["narrow"], int)
+    assert main(["mine", "query", "select 0.5 as half;", "--store", str(store), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"half": 0.5}
 
 
 TWICE = "select * from darshan_file f join darshan_job j on f.log = j.log order by j.job_id nulls last, f.file_id nulls last, f.log nulls last"
@@ -369,6 +374,19 @@ def test_queries_of_spark_only_read_the_store(spark: SqlEngine, sql: str) -> Non
     with pytest.raises(InputError, match="query"):
         spark.query(sql)
     assert not Path("/tmp/laggard-x").exists()
+
+
+@pytest.mark.skipif(not HAS_SPARK, reason="needs pyspark and a Java runtime")
+def test_the_command_on_spark(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A process of its own: an engine that ends takes the session of its process with it."""
+    sql = "select job_id, count(*) as n from darshan_file group by job_id order by job_id nulls last;"
+    of_store = ["--store", str(store), "--json"]
+    assert main(["mine", "query", sql, *of_store]) == 0
+    command = [sys.executable, "-m", "laggard_aggregator.cli.main", "mine", "query", sql, *of_store]
+    done = run_command([*command, "--engine", "spark"])
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        json.loads(line) for line in capsys.readouterr().out.splitlines()
+    ]
 
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="needs pyspark")

@@ -197,3 +197,50 @@ def test_the_script_draws_in_a_browser(tmp_path: Path) -> None:
         command, check=True, capture_output=True, text=True, timeout=LIMIT_SECONDS, env=environment
     )
     assert "300 of 300 jobs" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_an_axis_can_be_brushed(tmp_path: Path) -> None:
+    """A drag along the axis of metadata keeps the jobs in that part of it; a click releases them."""
+    playwright_api = pytest.importorskip("playwright.sync_api")
+    table = job_table(300)
+    page_file = tmp_path / "jobs.html"
+    page_file.write_text(jobs_report(table, JobFilter("write")), encoding="utf-8")
+    complaints: list[str] = []
+    with playwright_api.sync_playwright() as playwright:
+        alone = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=alone)
+        page = browser.new_context(offline=True, viewport={"width": 1400, "height": 900}).new_page()
+        page.set_default_timeout(1000 * LIMIT_SECONDS)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(page_file.as_uri())
+        assert page.text_content("#kept") == "300 of 300 jobs"
+        box = page.locator("#plot").bounding_box()
+        assert box is not None
+        axes = page.evaluate("axes")
+        (at,) = (place for place, axis in enumerate(axes) if axis["name"] == "metadata")
+        across = box["x"] + 50 + at * (box["width"] - 100) / (len(axes) - 1)
+        low, high = 0.9, 0.95  # of the length of the axis, which has 40 above and 30 below
+        down = [box["y"] + box["height"] - 30 - part * (box["height"] - 70) for part in (low, high)]
+        page.mouse.move(across, down[0])
+        page.mouse.down()
+        page.mouse.move(across, down[1], steps=4)
+        page.mouse.up()
+        brushed = page.text_content("#kept") or ""
+        page.mouse.click(across, down[0])
+        released = page.text_content("#kept")
+        browser.close()
+    assert complaints == []
+    axis = axes[at]
+    shares = {
+        job: (share - axis["low"]) / (axis["high"] - axis["low"])
+        for job, share in zip(table["job_id"].to_pylist(), table["metadata"].to_pylist(), strict=True)
+    }
+    kept, _, listed = brushed.partition(": ")
+    named = {int(each) for each in listed.split(",")}
+    margin = 0.006  # the pointer's place is in whole pixels
+    assert kept == f"{len(named)} of 300 jobs"
+    assert named >= {job for job, share in shares.items() if low + margin < share < high - margin} != set()
+    assert named <= {job for job, share in shares.items() if low - margin < share < high + margin}
+    assert released == "300 of 300 jobs"

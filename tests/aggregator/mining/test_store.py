@@ -1,5 +1,6 @@
 """The store: converted once, the same after a kill, wrong inputs in one line."""
 
+import errno
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ from laggard_aggregator.cli.main import main
 from laggard_aggregator.mining import Mine, building, darshan_library, worker
 from laggard_aggregator.mining.building import MineSources, build
 from laggard_aggregator.mining.readers import LogReader, ReadProblem, ReadTask
-from laggard_aggregator.mining.store import MineStore
+from laggard_aggregator.mining.store import MineStore, StoreWriter
 from laggard_common.errors import InputError
 from tests.support.builders import mine_store
 from tests.support.builders.darshan_log import LogWriter
@@ -123,7 +124,7 @@ def test_killed_at_random_moments_the_store_is_the_same(tmp_path: Path) -> None:
         if child.poll() is None:
             is_group = chance.random() < 0.5
             (os.killpg if is_group else os.kill)(child.pid, signal.SIGKILL)
-        child.wait()
+        assert child.wait() in {0, -signal.SIGKILL}
         if committed(store) < LOGS // BATCH:
             kills += 1
             at.append(committed(store))
@@ -335,6 +336,24 @@ def test_a_log_that_is_again_as_it_was_counts_once(tmp_path: Path) -> None:
         with Mine(tmp_path / "store") as mine:
             assert [row["processes"] for row in mine.load("darshan_job")] == [states[state].processes]
     assert build(tmp_path / "store", sources, 1).read == 0
+
+
+def test_a_full_disk_ends_at_once_and_leaves_no_conversion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second log's reading never ends; the first one cannot be committed."""
+    (first,) = mine_store.logs(tmp_path / "logs", 1)
+    os.mkfifo(tmp_path / "pipe.darshan")
+    monkeypatch.setattr(building, "BATCH_LOGS", 1)
+    monkeypatch.setattr(building, "logs_below", lambda _: [first, tmp_path / "pipe.darshan"])
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(StoreWriter, "commit", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        build(tmp_path / "store", MineSources(darshan=[tmp_path]), 2)
+    assert not (tmp_path / "store/converting").exists()
 
 
 def test_another_time_zone_is_another_reading(tmp_path: Path) -> None:

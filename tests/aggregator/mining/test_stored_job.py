@@ -1,6 +1,9 @@
 """A job of a store, beside Laggard's own alarms and earlier runs of its application."""
 
 import json
+import shutil
+from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,10 @@ from laggard_aggregator.archive import layout
 from laggard_aggregator.archive import tables as archive_tables
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.mining.building import MineSources, build
-from laggard_aggregator.mining.store import Source, StoreWriter
+from laggard_aggregator.mining.engines import open_engine
+from laggard_aggregator.mining.records import verdict_records
+from laggard_aggregator.mining.store import MineStore, Source, StoreWriter
+from laggard_aggregator.mining.stored_job import judge_stored
 from laggard_aggregator.mining.tables import LMT
 from tests.support.builders.darshan_log import LogWriter
 from tests.support.darshan import skip_without_darshan
@@ -107,6 +113,18 @@ def test_slower_than_earlier_runs(store: Path, capsys: pytest.CaptureFixture[str
     assert found[0]["factor"] == pytest.approx(6, rel=0.05)
     assert "6 earlier runs" in found[0]["text"]
     assert not [each for each in records(capsys, "6", "--store", str(store)) if each["record"] == "finding"]
+
+
+@pytest.mark.skipif(
+    find_spec("pyspark") is None or shutil.which("java") is None, reason="needs pyspark and a Java runtime"
+)
+def test_earlier_runs_are_compared_alike_by_both_engines(store: Path) -> None:
+    with closing(open_engine(MineStore(store))) as duck:
+        by_duck = list(verdict_records(judge_stored(duck, 7)))
+    with closing(open_engine(MineStore(store), "spark")) as spark:
+        by_spark = list(verdict_records(judge_stored(spark, 7)))
+    assert by_duck == by_spark
+    assert [each["kind"] for each in by_spark if each["record"] == "finding"] == ["history"]
 
 
 def test_alarms_on_its_osts_at_that_time(

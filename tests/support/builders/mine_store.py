@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.support.builders.darshan_log import MPIIO, STDIO, LogWriter
 
@@ -130,4 +131,38 @@ def lmt(path: Path) -> Path:
         for ost, name in enumerate(("0000", "003f", "0040", "00ff")):
             opened.execute("insert into OST_INFO values (?, ?)", (ost, f"scratch-OST{name}"))
         opened.commit()
+    return path
+
+
+def hdf5(path: Path, form: str, written: NDArray[np.int64], lost: tuple[int, int]) -> Path:
+    """Bytes written (T, OSTs from 14) every 5 s, twice as many read. `form`: h5lmt, tokio bytes, tokio rates.
+
+    `lost`: time and OST without a reading. h5lmt has rates by OST and the end of an interval, TOKIO's series
+    bytes or rates by its beginning and OST, NaN for lost ones.
+    """
+    import h5py  # noqa: PLC0415
+
+    times = START + 5 * np.arange(len(written) + 1)
+    names = np.array([f"scratch-OST{14 + ost:04x}".encode() for ost in range(written.shape[1])])
+    with h5py.File(path, "w") as file:
+        if form == "h5lmt":
+            file["FSStepsGroup/FSStepsDataSet"] = times
+            missing = np.zeros((written.shape[1], times.size), np.int32)
+            missing[lost[1], lost[0] + 1] = 1
+            file["FSMissingGroup/FSMissingDataSet"] = missing
+        else:
+            file["datatargets/timestamps"] = times[:-1]
+        for kind, factor in (("Read", 2.0), ("Write", 1.0)):
+            values = factor * written.astype(np.float64)
+            if form == "h5lmt":
+                dataset = file.create_dataset(
+                    f"OST{kind}Group/OSTBulk{kind}DataSet", data=np.pad(values.T / 5, ((0, 0), (1, 0)))
+                )
+                dataset.attrs["OSTNames"] = names
+                continue
+            values[lost] = np.nan
+            unit = form.removeprefix("tokio ")
+            scaled = values / 5 if unit == "rates" else values
+            dataset = file.create_dataset(f"datatargets/{kind.lower()}{unit}", data=scaled)
+            dataset.attrs["columns"] = names
     return path

@@ -63,8 +63,9 @@ class SparkEngine:
     def query(self, sql: str) -> pa.Table:
         """The rows of a query; nothing but a query is run."""
         with _input_errors("query"):
-            self._check(sql)
-            return unique_names(self._session.sql(sql).toArrow())
+            statement = sql.rstrip().removesuffix(";")  # as DuckDB reads it
+            self._check(statement)
+            return unique_names(self._session.sql(statement).toArrow())
 
     def register(self, name: str, table: pa.Table) -> None:
         """Makes `table` known under `name`."""
@@ -112,6 +113,8 @@ def _session(master: str | None, folder: str) -> Any:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    if master is None:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -120,6 +123,7 @@ def _session(master: str | None, folder: str) -> Any:
         "spark.sql.ansi.enabled": "true",
         "spark.sql.shuffle.partitions": "8",
         "spark.driver.bindAddress": "127.0.0.1" if master is None else "0.0.0.0",  # noqa: S104
+        **({"spark.driver.host": "127.0.0.1"} if master is None else {}),  # the host's name may not resolve
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.warehouse.dir": folder,
         "spark.local.dir": folder,
