@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from laggard_aggregator.mining.intervals import CriticalPath, Times, critical_path
+from laggard_aggregator.mining.peers import MIN_WORK
 
 UNKNOWN = -1
 """A count that a record does not have."""
@@ -144,9 +145,23 @@ class Accesses:
         return int(self.end[self.timed].max() - self.start[self.timed].min()) if self.timed.size else 0
 
     def sole_us(self, of: NDArray[np.bool_]) -> int:
-        """Time in which no record but those `of` (R,) is active."""
-        rest = self.timed[~of[self.timed]]
-        return self.busy_us - int(critical_path(self.start[rest], self.end[rest]).exclusive.sum())
+        """Time in which records `of` (R,) are active and no other; `dormant` others do not count."""
+        every = self.timed[of[self.timed] | ~self.dormant[self.timed]]
+        rest = every[~of[every]]
+        both = (critical_path(self.start[each], self.end[each]) for each in (every, rest))
+        with_them, without = (int(path.exclusive.sum()) for path in both)
+        return with_them - without
+
+    @cached_property
+    def dormant(self) -> NDArray[np.bool_]:
+        """Records (R,) of little work that are open for long: a log file, by its first and last line.
+
+        They have less than MIN_WORK of the median bytes, and calls in less than that part of their interval.
+        """
+        amounts = self.bytes[self.timed]
+        median = float(np.median(amounts)) if amounts.size else 0.0
+        found: NDArray[np.bool_] = (self.bytes < MIN_WORK * median) & (self.active < MIN_WORK)
+        return found
 
     @cached_property
     def active(self) -> NDArray[np.float64]:

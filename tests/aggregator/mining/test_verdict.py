@@ -358,6 +358,16 @@ def test_the_ost_and_the_rank_of_a_synced_log_file_are_not_accused(tmp_path: Pat
     assert ("OSTs (write)" in rules) == bool(osts)
 
 
+def test_a_log_file_that_is_open_throughout_hides_no_slow_ost(tmp_path: Path) -> None:
+    log = LogWriter(processes=96, seconds=700)
+    private_files(log, {14: 500.0}, ranks=96, osts=12)
+    log.posix("/scratch/run/log", 0, "write", 1.0, 700.0, requests=50, bytes=100_000, seconds=1.0)
+    log.stripes("/scratch/run/log", [17], 0)
+    found = judged(log.write(tmp_path / "a.darshan"))
+    assert findings(found) == [("ost", "OST14")]
+    assert found.findings[0].share == pytest.approx(0.7, abs=0.1)
+
+
 def test_ranks_that_write_one_after_another_to_a_slow_ost(tmp_path: Path) -> None:
     log = LogWriter(processes=96, seconds=900)
     for rank in range(96):
