@@ -12,7 +12,7 @@ from bench.simulation.plan import Fault, plan_of
 from bench.simulation.simulate import run, simulate
 
 SEEDS, CHUNK = 200, 10
-TRIES = 40
+TRIES = 100
 EVENTS = (
     *("restarts", "lost", "doubled", "delayed", "redelivered", "coalesced"),
     *("alarms raised", "alarms cleared", "windows", "undisturbed runs", "samples lost and counted"),

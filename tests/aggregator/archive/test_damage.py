@@ -15,6 +15,7 @@ from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
+from laggard_aggregator.layers import store
 from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.clock import SystemClock
@@ -22,13 +23,14 @@ from laggard_common.errors import ArchiveError, InputError
 from tests.aggregator.archive.test_writer import SCHEMA, batch, files, read
 from tests.support.builders.archives import START_NS, judgement
 from tests.support.builders.batches import SECOND
+from tests.support.builders.layer_traces import TraceBuilder
 from tests.support.wait import LIMIT_SECONDS
 
 EVERY = 3
 
 
 def written(directory: Path, parts: int = 1) -> None:
-    """An archive with rows of every kind, in `parts` parts of each."""
+    """An archive with rows of every kind that the daemon writes, in `parts` parts of each."""
     writer = ArchiveWriter(directory, "site", START_NS)
     writer.groups(ConfiguredMembership(()), Topology(), 1.0, 0.0)
     for place in range(parts):
@@ -38,9 +40,23 @@ def written(directory: Path, parts: int = 1) -> None:
         writer.flush()
 
 
+def recorded(directory: Path, recording: Path) -> None:
+    """An archive with the layers of a recording, which no daemon writes."""
+    built = TraceBuilder()
+    for at in range(10):
+        built.request("device", at, at * 100.0, at * 100.0 + 90, offset=at * 65536)
+    built.write(recording / "events.csv")
+    assert main(["layers", str(recording), "--archive", str(directory), "-o", str(recording / "report")]) == 0
+
+
 @pytest.mark.parametrize("kind", layout.KINDS)
-def test_a_flipped_bit_is_an_error_whichever_it_is(tmp_path: Path, kind: str) -> None:
-    written(tmp_path)
+def test_a_flipped_bit_is_an_error_whichever_it_is(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, kind: str
+) -> None:
+    if kind == "layers":
+        recorded(tmp_path, tmp_path_factory.mktemp("recording"))
+    else:
+        written(tmp_path)
     ((_, where),) = layout.days(tmp_path, kind)
     (part,) = layout.parts(where)
     whole = part.path.read_bytes()
@@ -61,7 +77,7 @@ def test_a_flipped_bit_is_an_error_whichever_it_is(tmp_path: Path, kind: str) ->
 def readings(directory: Path, kind: str) -> Iterator[Callable[[], object]]:
     """All ways in which a kind is read."""
     reader = ArchiveReader(directory)
-    source = "diskstats" if kind in ("counters", "schemas") else layout.OWN
+    source = {"counters": "diskstats", "schemas": "diskstats", "layers": store.SOURCE}.get(kind, layout.OWN)
     yield lambda: reader.table(kind, source)
     if kind in ("counters", "schemas", "closes"):
         yield lambda: list(reader.events())

@@ -1,5 +1,6 @@
 """Recorded live on loop devices, as root: faults are named, their cured twins are silent."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import pytest
 from laggard_aggregator.cli.main import main
 from tests.aggregator.layers.analysed import Analysed, analysed
 from tests.support.kernel_tracing import can_trace
+from tests.support.processes import run_command, started
 
 SOURCE = Path(__file__).parents[2] / "fixtures" / "layers" / "app.c"
 BLKIO = Path("/sys/fs/cgroup/blkio")
@@ -28,7 +30,7 @@ pytestmark = [
 
 
 def run(*words: str | Path) -> str:
-    return subprocess.run([*map(str, words)], check=True, capture_output=True, text=True).stdout.strip()
+    return run_command(words).stdout.strip()
 
 
 class LoopFileSystem:
@@ -44,7 +46,7 @@ class LoopFileSystem:
         try:
             run("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0", self.device)
             run("mount", self.device, folder)
-        except subprocess.CalledProcessError:
+        except AssertionError:  # of run_command
             run("losetup", "--detach", self.device)
             raise
 
@@ -82,8 +84,8 @@ def loop_device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopFileSy
     folder = tmp_path_factory.mktemp("disk")
     try:
         disk = LoopFileSystem(folder / "image", folder / "mounted", 384)
-    except subprocess.CalledProcessError as exc:
-        pytest.skip(f"no loop device: {exc.stderr}")
+    except AssertionError as exc:  # of run_command
+        pytest.skip(f"no loop device: {exc}")
     try:
         data(disk.folder)
         yield disk
@@ -214,20 +216,16 @@ def test_processes_that_run_already(tmp_path: Path) -> None:
     for path in files:
         path.parent.mkdir()
         path.write_bytes(os.urandom(1 << 20))
-    running = [
-        subprocess.Popen([sys.executable, "-c", READS, str(path)], stdout=subprocess.PIPE) for path in files
-    ]
-    try:
-        for each in running:
-            assert each.stdout is not None
-            each.stdout.readline()
+    with contextlib.ExitStack() as stack:
+        pids = []
+        for path in files:
+            program = started([sys.executable, "-c", READS, path], stdout=subprocess.PIPE)
+            process = stack.enter_context(program)
+            assert process.stdout is not None
+            process.stdout.readline()
+            pids += ["--pid", str(process.pid)]
         out = tmp_path / "run"
-        pids = [word for each in running for word in ("--pid", str(each.pid))]
         assert main(["layers", "record", "-o", str(out), *pids, "--seconds", "0.5"]) == 0
-    finally:
-        for each in running:
-            each.kill()
-            each.communicate()
     calls = analysed(out).layer("syscall")
     assert calls["requests"] > 20
     assert calls["bytes"] == calls["requests"] * 4096

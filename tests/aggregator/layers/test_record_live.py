@@ -1,5 +1,6 @@
 """The recorder as root: it never ends the program, leaves nothing in tracefs, and its files are private."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from laggard_aggregator.layers.record.tracefs import TraceInstance, mounted, rem
 from laggard_common.errors import LaggardError, ServiceError
 from tests.aggregator.layers.analysed import analysed
 from tests.support.kernel_tracing import can_trace
+from tests.support.processes import started
 
 pytestmark = [
     pytest.mark.root,
@@ -47,12 +50,9 @@ def python(code: str, *words: Path | str) -> list[str]:
     return [sys.executable, "-c", code, *map(str, words)]
 
 
-def recorder(*words: Path | str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "laggard_aggregator.cli.main", "layers", "record", *map(str, words)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def recorder(*words: Path | str) -> "contextlib.AbstractContextManager[subprocess.Popen[Any]]":
+    command = [sys.executable, "-m", "laggard_aggregator.cli.main", "layers", "record", *words]
+    return started(command, stderr=subprocess.PIPE, text=True)
 
 
 def until(true: Callable[[], object]) -> None:
@@ -106,11 +106,11 @@ def test_a_signal_leaves_no_instance(tmp_path: Path, number: signal.Signals) -> 
     )
     ends_program = number != signal.SIGINT  # which a terminal sends to both
     seconds = "60" if ends_program else "2"
-    process = recorder("-o", tmp_path / "run", "--", *python(code, ready, done, seconds))
-    until(lambda: ready.exists() and ready.read_text())
-    assert instances(process.pid)
-    process.send_signal(number)
-    process.communicate(timeout=LONG_ENOUGH)
+    with recorder("-o", tmp_path / "run", "--", *python(code, ready, done, seconds)) as process:
+        until(lambda: ready.exists() and ready.read_text())
+        assert instances(process.pid)
+        process.send_signal(number)
+        process.communicate(timeout=LONG_ENOUGH)
     assert instances(process.pid) == []
     assert process.returncode == (1 if ends_program else 0)
     assert done.exists() != ends_program
@@ -212,8 +212,8 @@ def test_an_instance_of_another_program_is_not_removed(tmp_path: Path) -> None:
 
 
 def test_instances_of_killed_recorders_are_removed() -> None:
-    ended = subprocess.Popen(["/bin/true"])
-    ended.wait()
+    with started(["/bin/true"]) as ended:
+        ended.wait(LONG_ENOUGH)
     with mounted() as root:
         left = root / "instances" / f"laggard-{ended.pid}-calls"
         left.mkdir()
@@ -258,15 +258,12 @@ def test_positions_of_a_program_that_reads_already(tmp_path: Path) -> None:
         "import os,sys\nfd=os.open(sys.argv[1],os.O_RDONLY)\nprint('x',flush=True)\n"
         "while True:\n    if not os.read(fd,65536): os.lseek(fd,0,0)\n"
     )
-    with subprocess.Popen(python(code, path), stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            out = tmp_path / "run"
-            words = ["-o", str(out), "--pid", str(process.pid), "--seconds", "0.5"]
-            assert main(["layers", "record", *words]) == 0
-        finally:
-            process.kill()
+    with started(python(code, path), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        out = tmp_path / "run"
+        words = ["-o", str(out), "--pid", str(process.pid), "--seconds", "0.5"]
+        assert main(["layers", "record", *words]) == 0
     (calls,) = (each.requests for each in open_recording([out]).layers if each.name == "syscall")
     at_the_end = (calls.done == 0) & (calls.start >= 0)
     assert at_the_end.any()

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from laggard_aggregator.mining.verdict import judge
 from tests.support.builders import mine_store
 from tests.support.builders.darshan_log import LogWriter
 from tests.support.darshan import skip_without_darshan
+from tests.support.processes import run_command
 from tests.support.wait import LIMIT_SECONDS
 
 HOSTILE = "</script><script>alert(1)</script>\"'&\x1b[2J"
@@ -193,9 +193,7 @@ def test_the_script_draws_in_a_browser(tmp_path: Path) -> None:
     ]
     command += ["--dump-dom", page.as_uri()]
     environment = {**os.environ, "HOME": str(tmp_path)}
-    done = subprocess.run(
-        command, check=True, capture_output=True, text=True, timeout=LIMIT_SECONDS, env=environment
-    )
+    done = run_command(command, env=environment)
     assert "300 of 300 jobs" in done.stdout
 
 

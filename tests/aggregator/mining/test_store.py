@@ -1,5 +1,6 @@
 """The store: converted once, the same after a kill, wrong inputs in one line."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -23,6 +24,7 @@ from laggard_common.errors import InputError
 from tests.support.builders import mine_store
 from tests.support.builders.darshan_log import LogWriter
 from tests.support.darshan import skip_without_darshan
+from tests.support.processes import started
 from tests.support.wait import LONG_TEST_LIMIT_SECONDS, wait_until
 
 skip_without_darshan()
@@ -104,37 +106,39 @@ def test_killed_at_random_moments_the_store_is_the_same(tmp_path: Path) -> None:
         "building.build(Path(sys.argv[2]), building.MineSources(darshan=[Path(sys.argv[1])]), 1)"
     )
 
-    def started(store: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", program, str(tmp_path / "logs"), str(store)]
-        return subprocess.Popen(command, start_new_session=True)
+    with contextlib.ExitStack() as stack:  # no reader that goes on is killed before the end
 
-    begin = time.monotonic()
-    assert started(tmp_path / "whole").wait() == 0
-    length = time.monotonic() - begin
-    expected = content(tmp_path / "whole")
-    chance = random.Random(2)
-    kills, number, at = 0, 0, []
-    while kills < KILLS:
+        def building(store: Path) -> "subprocess.Popen[bytes]":
+            command = [sys.executable, "-c", program, tmp_path / "logs", store]
+            return stack.enter_context(started(command))
+
+        begin = time.monotonic()
+        assert building(tmp_path / "whole").wait() == 0
+        length = time.monotonic() - begin
+        expected = content(tmp_path / "whole")
+        chance = random.Random(2)
+        kills, number, at = 0, 0, []
+        while kills < KILLS:
+            store = tmp_path / f"killed{number}"
+            child = building(store)
+            if chance.random() < 0.8:  # after a commit or more; else at any moment, also while Python starts
+                commits = committed(store) + 1
+                wait_until(lambda: child.poll() is not None or committed(store) >= commits)  # noqa: B023
+            time.sleep(chance.uniform(0, length / (LOGS // BATCH)))
+            if child.poll() is None:
+                is_group = chance.random() < 0.5
+                (os.killpg if is_group else os.kill)(child.pid, signal.SIGKILL)
+            assert child.wait() in {0, -signal.SIGKILL}
+            if committed(store) < LOGS // BATCH:
+                kills += 1
+                at.append(committed(store))
+                continue
+            assert building(store).wait() == 0
+            assert content(store) == expected
+            number += 1
         store = tmp_path / f"killed{number}"
-        child = started(store)
-        if chance.random() < 0.8:  # after a commit or more; else at any moment, also while Python starts
-            commits = committed(store) + 1
-            wait_until(lambda: child.poll() is not None or committed(store) >= commits)  # noqa: B023
-        time.sleep(chance.uniform(0, length / (LOGS // BATCH)))
-        if child.poll() is None:
-            is_group = chance.random() < 0.5
-            (os.killpg if is_group else os.kill)(child.pid, signal.SIGKILL)
-        assert child.wait() in {0, -signal.SIGKILL}
-        if committed(store) < LOGS // BATCH:
-            kills += 1
-            at.append(committed(store))
-            continue
-        assert started(store).wait() == 0
+        assert building(store).wait() == 0
         assert content(store) == expected
-        number += 1
-    store = tmp_path / f"killed{number}"
-    assert started(store).wait() == 0
-    assert content(store) == expected
     print(f"{kills} kills of {number + 1} stores, after {at} of {LOGS // BATCH} commits")
 
 
