@@ -295,7 +295,9 @@ class App:
             self._machine, head = await asyncio.to_thread(self._recovery.load, self._new_machine)
             return head
         if self._final_state is not None and self._final_state[0]["site"] == self._settings.site:
-            return restore(self._machine, iter(self._final_state), "reload")
+            head = restore(self._machine, iter(self._final_state), "reload")
+            list(self._machine.receive(self._machine.admission.pop_restored()))  # they wait again
+            return head
         return None
 
     def _replay(self, recovery: Recovery, judged: list[Judgement], head: Head | None) -> None:

@@ -237,7 +237,10 @@ class Recovery:
             self.lost += entries
 
     def _readmit(self, machine: Machine, is_archived: Callable[[str, int], bool]) -> Iterator[Batch]:
-        """Batches whose schema is damaged wait for it once more, unless the archive has them."""
+        """Batches whose schema is damaged wait for it once more, unless the archive has them.
+
+        So do the messages that waited in the snapshot: they may have been acknowledged like those.
+        """
         unread, machine.unread = machine.unread, []
         waiting = 0
         for entry in unread:
@@ -253,6 +256,7 @@ class Recovery:
                 len(unread) - waiting,
                 waiting,
             )
+        yield from machine.receive(machine.admission.pop_restored())
 
     def _has_room(self) -> bool:
         return self.journal.bytes < JOURNAL_SHARE * self._settings.journal_max_bytes

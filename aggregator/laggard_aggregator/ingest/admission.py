@@ -97,6 +97,7 @@ class Admission:
         self._components: Counter[str] = Counter()  # by node
         self._components_in_all = 0
         self._waiting = SchemaWait()
+        self._restored: list[Message] = []
         self.acks = Acks(site, self._sources)
 
     @property
@@ -118,6 +119,14 @@ class Admission:
             self.counts.messages += 1
             admitted += self._receive(message)
         yield from self._decoded(admitted)
+
+    def pop_restored(self) -> list[Message]:
+        """The messages that waited for their schema in the snapshot, once.
+
+        They are no part of a replay: to be received after it.
+        """
+        restored, self._restored = self._restored, []
+        return restored
 
     def drop_held(self) -> bool:
         """Drops the messages that wait for a schema; whether there was any."""
@@ -161,12 +170,14 @@ class Admission:
         return gone
 
     def state(self) -> Iterator[dict[str, Any]]:
-        """Nodes and streams as plain data, in parts; without messages that wait for a schema."""
+        """Nodes, streams and messages that wait for a schema as plain data, in parts."""
         yield {"nodes": self.nodes.state()}
         names = list(self._sources)
         for first in range(0, len(names), _NODES_AT_ONCE):
             part = names[first : first + _NODES_AT_ONCE]
             yield {"sources": [(node, _sources_state(self._sources[node])) for node in part]}
+        for message in self._waiting.messages():
+            yield {"waiting": message}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores a part of `state()`; all of it is durable. Raises ValueError when it is malformed."""
@@ -176,6 +187,10 @@ class Admission:
                 raise ValueError(f"sources of node {node!r}"[:100])
             self._sources[node] = {str(name): SourceStreams.restore(kept) for name, kept in sources}
             self._account(node, sum(source.components for source in self._sources[node].values()))
+        if "waiting" in state:
+            name, payload, received_ns = state["waiting"]
+            parse_topic(name)
+            self._restored.append((name, bytes(payload), int(received_ns)))
 
     def start_counting(self) -> None:
         """Resets all counters."""

@@ -1,6 +1,7 @@
 """Bounded buffer of messages that wait for their schema; the oldest are dropped first."""
 
 from collections import Counter, deque
+from collections.abc import Iterator
 
 from laggard_aggregator.ingest.batches import Message
 
@@ -43,6 +44,11 @@ class SchemaWait:
         if rest := deque(each for each in waiting if each[0] > epoch):
             self._by_stream[key] = rest
         return ready
+
+    def messages(self) -> Iterator[Message]:
+        """The waiting messages, those of a stream in order."""
+        for waiting in self._by_stream.values():
+            yield from (message for _, message in waiting)
 
     def drop_all(self) -> int:
         """Drops all messages; returns their number."""

@@ -517,11 +517,7 @@ def test_batches_whose_schema_is_damaged_wait_for_it_unless_they_are_archived(
             receive(process.core, [data_message(made, seq)])
         await process.commit()
         process.kill()
-        path = max(tmp_path.glob("*.journal"))
-        (record,) = (r for r in segment_log.scan(path) if r.type == journal_codec.RecordType.SCHEMA)
-        data = bytearray(path.read_bytes())
-        data[record.end - 5] ^= 16
-        path.write_bytes(data)
+        flip(max(tmp_path.glob("*.journal")), journal_codec.RecordType.SCHEMA)
         process = await Process(tmp_path, is_archived=lambda _, lsn: lsn <= archived).start()
         known = max(archived, 0)
         assert process.keeper.lost == 0
@@ -539,6 +535,42 @@ def test_batches_whose_schema_is_damaged_wait_for_it_unless_they_are_archived(
 
     asyncio.run(story())
     assert "9 batches of the journal have no schema" in caplog.text
+
+
+def test_batches_that_wait_for_a_damaged_schema_outlive_another_crash(tmp_path: Path) -> None:
+    """They were acknowledged: the first snapshot after the damage is all that has them."""
+
+    async def story() -> None:
+        process = await Process(tmp_path).start()
+        made = schema(NODES[0])
+        receive(process.core, [schema_message(made), *(data_message(made, seq) for seq in range(9))])
+        await process.commit()
+        process.kill()
+        flip(max(tmp_path.glob("*.journal")), journal_codec.RecordType.SCHEMA)
+        process = await Process(tmp_path).start()
+        process.kill()
+        process = await Process(tmp_path).start()
+        assert process.core.admission.held == 9
+        assert await process.snapshot()
+        again = receive(process.core, [schema_message(made), data_message(made, 9)])
+        assert [each.seq for each in again] == list(range(10))
+        await process.commit()
+        process.kill()
+        process = await Process(tmp_path).start()
+        assert (process.core.admission.held, process.keeper.lost) == (0, 0)
+        assert process.retaken == list(range(10))
+        assert list(process.acknowledged().values()) == [((0, 9),)]
+        process.kill()
+
+    asyncio.run(story())
+
+
+def flip(path: Path, kind: journal_codec.RecordType) -> None:
+    """Damages the only record of a kind in a segment."""
+    (record,) = (record for record in segment_log.scan(path) if record.type == kind)
+    data = bytearray(path.read_bytes())
+    data[record.end - 5] ^= 16
+    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("harm", ["missing", "empty", "without its header"])

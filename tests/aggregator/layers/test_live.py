@@ -44,7 +44,9 @@ class LoopFileSystem:
             os.fsync(file.fileno())
         self.device = run("losetup", "--find", "--show", "--direct-io=on", image)
         try:
-            run("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", self.device)
+            run(
+                "mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", self.device
+            )
             run("mount", self.device, folder)
         except AssertionError:  # of run_command
             run("losetup", "--detach", self.device)
