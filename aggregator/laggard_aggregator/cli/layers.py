@@ -11,6 +11,7 @@ examples:
   laggard layers app.csv perf.txt fiemap.txt --html layers.html
   laggard layers slow/ --healthy good/ --json
   laggard layers trace-*.pfw.gz
+  laggard layers /var/run/gluster/*.dump.* before after   statedumps, two copies of /proc/diskstats
   laggard layers events.csv --order application,library,server,syscall
 
 The search is bottom-up: it labels anomalies at the lowest layer and follows them up to the highest layer that
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="a folder with a recording, or its files: perf script or tracefs text, blkparse, strace, "
         "Darshan DXT, DFTracer, a program's own stamps, filefrag -v, events as CSV or Parquet "
-        "(also .gz, .xz, .zst); or the latency counters of a gluster volume",
+        "(also .gz, .xz, .zst); or the counters of a gluster volume",
     )
     add(
         "--healthy",

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TextIO
 
 from laggard_aggregator.files.atomic_write import written
-from laggard_aggregator.layers import gluster
 from laggard_aggregator.layers.columns import LayerRecording
+from laggard_aggregator.layers.gluster import report as gluster_report
+from laggard_aggregator.layers.gluster import search as gluster_search
+from laggard_aggregator.layers.gluster import volume as gluster_volume
 from laggard_aggregator.layers.readers.open_recording import open_recording
 from laggard_aggregator.layers.readers.text_lines import head
 from laggard_aggregator.layers.report import records, table
@@ -25,7 +27,7 @@ from laggard_common.wire import topics
 
 def run(args: argparse.Namespace) -> int:
     """Analyses the recording and writes the reports; returns 0 also with findings. Raises LaggardError."""
-    if not args.inputs[0].is_dir() and gluster.matches(head(args.inputs[0])):
+    if not args.inputs[0].is_dir() and gluster_volume.matches(head(args.inputs[0])):
         return _run_gluster(args)
     healthy = [stack for path in args.healthy for stack in healthy_stacks(path)]
     stack = build(open_recording(args.inputs, tuple(args.order)))
@@ -59,18 +61,18 @@ def _store(stack: Stack, args: argparse.Namespace) -> None:
 
 
 def _run_gluster(args: argparse.Namespace) -> int:
-    """Reports latency counters of a gluster volume."""
+    """Reports the counters of a gluster volume."""
     if args.html or args.healthy or args.archive:
         raise ConfigError(
-            "", ["--html, --healthy, --archive: expected traces, got latency counters of gluster"]
+            "", ["--html, --healthy, --archive: expected traces, got counters of a gluster volume"]
         )
-    layers = gluster.read(args.inputs)
-    found = gluster.findings(layers)
+    volume = gluster_volume.read(args.inputs)
+    found = gluster_search.findings(volume)
     with written(args.output) if args.output else nullcontext(sys.stdout) as output:
         if args.json:
-            _print(map(records.line, gluster.records(layers, found)), output)
+            _print(map(records.line, gluster_report.records(volume.layers, found)), output)
         else:
-            _print(gluster.report_lines(layers, found, terminal_width(output)), output)
+            _print(gluster_report.report_lines(volume.layers, found, terminal_width(output)), output)
     return 0
 
 

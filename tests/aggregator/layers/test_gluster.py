@@ -71,6 +71,156 @@ def test_what_is_no_profile(
     assert problem in capsys.readouterr().err
 
 
+Means = dict[str, tuple[int, float]]
+"""Calls and mean milliseconds by operation."""
+
+
+def statedump(path: Path, *translators: tuple[str, str, Means], at: int = 0, brick: str = "") -> Path:
+    """As GlusterFS 10 writes it, translators from the top."""
+    lines = [f"DUMP-START-TIME: 2026-11-23 05:00:{at:02}.000000 +0000", "", "[active graph - 1]", ""]
+    for name, kind, fops in translators:
+        lines.append(f"[{name}.latency]")
+        for fop, (calls, ms) in fops.items():
+            total = round(calls * ms * 1e6)
+            mean = total / max(calls, 1)
+            lines.append(f"{name}.latency.{fop}=AVG:{mean:f} CNT:{calls} TOTAL:{total} MIN:0 MAX:{total}")
+        lines += ["", f"[{kind}.{name} - Memory usage]", "num_types=112", ""]
+        if kind == "storage/posix":
+            lines += [f"[{kind}.{name}]", f"base_path={brick}", ""]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def brick(folder: Path, name: str, locks_ms: float, posix_ms: float, calls: int = 100) -> Path:
+    return statedump(
+        folder / f"bricks-{name}.7.dump.1",
+        ("server", "protocol/server", {"WRITE": (calls, locks_ms + 0.1)}),
+        ("locks", "features/locks", {"WRITE": (calls, locks_ms)}),
+        ("posix", "storage/posix", {"WRITE": (calls, posix_ms)}),
+        brick=f"/bricks/{name}",
+    )
+
+
+def client(folder: Path, top_ms: float, *connections: tuple[int, float]) -> Path:
+    return statedump(
+        folder / "glusterdump.9.dump.1",
+        ("fuse", "mount/fuse", {"WRITE": (100, top_ms + 0.1)}),
+        ("vol-disperse-0", "cluster/disperse", {"WRITE": (100, top_ms)}),
+        *(
+            (f"vol-client-{at}", "protocol/client", {"WRITE": (calls, ms)})
+            for at, (calls, ms) in enumerate(connections)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("top_ms", "locks_ms", "posix_ms", "candidate"),
+    [
+        (31, 1.2, 1.0, "cluster/disperse of client glusterdump.9"),
+        (21, 1.2, 1.0, "between client and brick"),
+        (21, 19.0, 1.0, "features/locks of brick /bricks/b0"),
+        (21, 19.0, 18.0, "storage/posix of brick /bricks/b0"),
+        (8, 7.0, 6.5, None),
+    ],
+)
+def test_the_translator_that_holds_a_call(
+    tmp_path: Path, top_ms: float, locks_ms: float, posix_ms: float, candidate: str | None
+) -> None:
+    """A disperse volume waits for the slowest of its connections, here of 1, 1 and `top_ms` - 1 or 10."""
+    slowest = 10.0 if candidate and candidate.startswith("cluster") else top_ms - 1
+    paths = [
+        client(tmp_path, top_ms, (100, 1.0), (100, slowest), (100, 1.0)),
+        brick(tmp_path, "b0", locks_ms, posix_ms),
+    ]
+    found = analysed(*paths)
+    assert [name for _, name in found.findings] == ([candidate] if candidate else [])
+    held = found.layer("cluster/disperse")["write_held_us"]
+    assert held == pytest.approx((top_ms - slowest) * 1000)
+    assert [
+        r["write_us"] for r in found.records if r["record"] == "layer" and r["layer"] == "protocol/client"
+    ] == [
+        1000.0,
+        pytest.approx(slowest * 1000),
+        1000.0,
+    ]
+
+
+def test_of_two_dumps_the_calls_in_between_count(tmp_path: Path) -> None:
+    def posix(at: int, calls: int, ms: float) -> Path:
+        fops = {"READ": (calls, ms)}
+        path = tmp_path / f"glusterdump.7.dump.{at}"
+        kinds = [("server", "protocol/server"), ("posix", "storage/posix")]
+        return statedump(path, *((name, kind, fops) for name, kind in kinds), at=at, brick="/b")
+
+    later, first = posix(9, 300, 20.0), posix(8, 200, 15.0)
+    record = analysed(later, first).layer("storage/posix")
+    assert (record["requests"], record["read_us"], record["device"]) == (100, 30_000.0, "/b")
+    again = posix(10, 40, 12.0)  # the counters began again
+    assert analysed(later, first, again).layer("storage/posix")["read_us"] == 12_000.0
+
+
+def test_writes_that_are_answered_before_they_are_passed_on(tmp_path: Path) -> None:
+    path = statedump(
+        tmp_path / "client.dump.1",
+        ("behind", "performance/write-behind", {"WRITE": (400, 0.01)}),
+        ("vol-client-0", "protocol/client", {"WRITE": (100, 40.0)}),
+    )
+    found = analysed(path)
+    assert found.layer("performance/write-behind")["write_held_us"] == 0
+    assert found.findings == [("slow", "below protocol/client of client client")]
+
+
+def diskstats(path: Path, **disks: tuple[int, int]) -> Path:
+    """Writes and their milliseconds by disk."""
+    path.write_text(
+        "".join(
+            f"   8  0 {name} 5 0 40 3 {writes} 0 {writes * 8} {ms} 0 9 9\n"
+            for name, (writes, ms) in disks.items()
+        )
+    )
+    return path
+
+
+def test_the_disk_below_a_brick(tmp_path: Path) -> None:
+    paths = [
+        brick(tmp_path, "b0", 20.1, 20.0),
+        diskstats(tmp_path / "after", sda=(700, 4_900), sdb=(350, 90)),
+        diskstats(tmp_path / "before", sda=(500, 3_000), sdb=(300, 50)),
+    ]
+    found = analysed(*paths)
+    assert found.findings == [("slow", "disk sda below brick /bricks/b0")]
+    record = found.layer("disk", "sda")
+    assert (record["requests"], record["bytes"], record["write_us"]) == (200, 200 * 8 * 512, 9_500.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("DUMP-START-TIME: 1\n[x.latency]\n[a/b.x - Memory usage]\n", "has no latencies"),
+        ("DUMP-START-TIME: 1\n" + "".join(f"[x{at}.latency]\n" for at in range(10_002)), "more than 10000"),
+        ("   8  0 sda 5 0 40 3 1 0 8 1 0 9 9\n", "two copies"),
+    ],
+)
+def test_dumps_and_copies_that_cannot_be_used(
+    tmp_path: Path, content: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "file"
+    path.write_text(content)
+    assert main(["layers", str(path)]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_a_hostile_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names act on no terminal; numbers beyond all bounds are no numbers."""
+    name = "a\x1b]0;b\x07"
+    path = statedump(
+        tmp_path / "x.dump.1", (name, "debug/io-stats", {"READ": (50, 2.0), "WRITE": (10**30, 1.0)})
+    )
+    assert main(["layers", str(path)]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+    assert analysed(path).layer("debug/io-stats")["write_us"] == 0
+
+
 @pytest.mark.shared_data
 @pytest.mark.parametrize(
     ("name", "findings"),
