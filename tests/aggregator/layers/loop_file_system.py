@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from tests.support.processes import run_command
+from tests.support.wait import wait_until
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
 
@@ -49,5 +50,7 @@ class LoopFileSystem:
         finally:
             try:
                 run("losetup", "--detach", self.device)
+                backing = Path("/sys/block") / Path(self.device).name / "loop" / "backing_file"
+                wait_until(lambda: not backing.exists(), "the end of the loop device")
             finally:
                 self.image.unlink()

@@ -1,7 +1,8 @@
 """Statedumps of glusterfs and glusterfsd: the latency of each translator of a client or brick.
 
 A call's latency at a translator is the time until the translators below it have answered. `kill -USR2 PID`
-switches the measurement on and off, `kill -USR1 PID` writes a dump (GlusterFS 7 and later).
+switches the measurement on and off, `kill -USR1 PID` writes a dump of the calls since the one before
+(GlusterFS 7 and later).
 """
 
 import re
@@ -44,19 +45,17 @@ def matches(first: bytes) -> bool:
 
 
 def processes(dumps: Sequence[tuple[Path, str]]) -> Iterator[GlusterProcess]:
-    """The processes, clients first. Of several dumps of a process the calls between the first and the last.
+    """The processes, clients first. Of several dumps of a process the last, as each begins to count anew.
 
     Dumps are of one process when their files are in one folder and have its name: `NAME.dump.TIME`.
     """
-    by_process: dict[object, list[GlusterProcess]] = {}
+    latest: dict[object, GlusterProcess] = {}
     for path, text in dumps:
-        name = _NAME.fullmatch(path.name)
-        by_process.setdefault((path.parent, name[1]) if name else path, []).append(_process(path, text))
-    found = []
-    for same in by_process.values():
-        same.sort(key=lambda dump: dump.taken)
-        found.append(_between(same[0], same[-1]) if len(same) > 1 else same[0])
-    yield from sorted(found, key=lambda process: process.is_brick)
+        name, found = _NAME.fullmatch(path.name), _process(path, text)
+        key = (path.parent, name[1]) if name else path
+        if key not in latest or latest[key].taken < found.taken:
+            latest[key] = found
+    yield from sorted(latest.values(), key=lambda process: process.is_brick)
 
 
 def _process(path: Path, text: str) -> GlusterProcess:
@@ -89,17 +88,3 @@ def _process(path: Path, text: str) -> GlusterProcess:
     stem = _NAME.fullmatch(path.name)
     name = brick if is_brick and brick else stem[1] if stem else path.name
     return GlusterProcess(name, is_brick, lines[0], known)
-
-
-def _between(first: GlusterProcess, last: GlusterProcess) -> GlusterProcess:
-    """The calls after the first dump; all of the last where counters began again in between."""
-    translators = {}
-    for name, later in last.translators.items():
-        before = first.translators[name].fops if name in first.translators else {}
-        risen = {
-            fop: (calls - before.get(fop, (0, 0))[0], total - before.get(fop, (0, 0))[1])
-            for fop, (calls, total) in later.fops.items()
-        }
-        again = any(calls < 0 or total < 0 for calls, total in risen.values())
-        translators[name] = Translator(name, later.kind, later.fops if again else risen)
-    return GlusterProcess(last.name, last.is_brick, last.taken, translators)
