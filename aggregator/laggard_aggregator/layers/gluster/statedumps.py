@@ -45,7 +45,7 @@ def matches(first: bytes) -> bool:
 
 
 def processes(dumps: Sequence[tuple[Path, str]]) -> Iterator[GlusterProcess]:
-    """The processes, clients first. Of several dumps of a process the last, as each begins to count anew.
+    """The processes, clients first, each by its last dump, which has the calls since the one before.
 
     Dumps are of one process when their files are in one folder and have its name: `NAME.dump.TIME`.
     """
