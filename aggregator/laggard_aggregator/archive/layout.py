@@ -30,7 +30,9 @@ from laggard_common.segment_log import sync_path
 OF_DETECTORS = ("verdicts", "windows")
 OF_SHADOWS = ("shadow_verdicts", "shadow_windows")
 """Kinds with the same columns for the shadow detectors, which raise no alarms."""
-KINDS = ("counters", "schemas", "groups", "closes", *OF_DETECTORS, "alarms", *OF_SHADOWS, "layers")
+OF_JOBS = ("series60", "jobs", "job_nodes", "paths", "job_series", "job_components", "job_summaries")
+"""Kinds of the rollups and of the jobs (`jobs/tables.py`)."""
+KINDS = ("counters", "schemas", "groups", "closes", *OF_DETECTORS, "alarms", *OF_SHADOWS, "layers", *OF_JOBS)
 OWN = "laggard"
 """The `source` of the aggregator's own records."""
 

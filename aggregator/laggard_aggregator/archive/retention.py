@@ -28,7 +28,7 @@ from laggard_aggregator.archive.tables import MAX_COLUMNS, double_column_of
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.errors import ArchiveError
 
-RESULTS = (*layout.OF_DETECTORS, "alarms", *layout.OF_SHADOWS)
+RESULTS = (*layout.OF_DETECTORS, "alarms", *layout.OF_SHADOWS, *layout.OF_JOBS)
 """Kinds kept for `rollup_days`; all others are raw data."""
 
 MERGED_BYTES = 2 * 1024 * 1024

@@ -1,0 +1,108 @@
+"""Columns of the tables of jobs in the archive; docs/archive.md explains them.
+
+All are results: derived, never replayed, and of the `source` `laggard` but for `series60`, which has the
+source of its counters. Rows are revisions: of several rows of one key (below), the one with the last
+`revision_at` counts.
+"""
+
+from typing import Final
+
+import pyarrow as pa
+
+from laggard_aggregator.archive.tables import TEXT, TIME
+
+_VOLUMES: Final = ("read_bytes", "written_bytes", "metadata_operations")
+
+
+def _columns(*columns: tuple[pa.DataType, str], nullable: bool = True) -> list[pa.Field]:
+    """Columns in their order, each type with the names of the columns that have it."""
+    return [pa.field(name, kind, nullable) for kind, names in columns for name in names.split()]
+
+
+_KEY: Final = _columns((pa.string(), "job_key"), (TIME, "revision_at"), nullable=False)
+
+JOBS: Final = pa.schema(
+    [
+        *_KEY,
+        *_columns((TEXT, "cluster"), (pa.int64(), "raw_id submit"), (pa.string(), "sluid"), nullable=False),
+        *_columns((pa.int32(), "restarts")),
+        *_columns((pa.string(), "job"), nullable=False),
+        *_columns((pa.int64(), "array_job array_task het_job het_offset")),
+        *_columns((TEXT, "user account name application partition state source"), nullable=False),
+        *_columns(
+            (pa.int64(), "uid exit_code"),
+            (pa.float64(), "eligible start end modified"),
+            (pa.int64(), "node_count tasks cpus"),
+            (pa.bool_(), "exclusive"),
+        ),
+    ]
+)
+"""Of each job_key the last revision counts."""
+
+JOB_NODES: Final = pa.schema(
+    [
+        *_KEY,
+        *_columns((TEXT, "node"), (pa.float64(), "start"), nullable=False),
+        *_columns((pa.float64(), "end"), (pa.bool_(), "exclusive")),
+        *_columns((pa.bool_(), "doubtful"), (TEXT, "source"), nullable=False),
+    ]
+)
+"""Of each job_key the rows of the last `revision_at` count, together; rows of source cgroup apart."""
+
+PATHS: Final = pa.schema(
+    [
+        *_columns((TEXT, "node"), nullable=False),
+        *_columns((TEXT, "forwarder")),
+        *_columns((TEXT, "target layer source"), (pa.float64(), "start"), nullable=False),
+        *_columns((pa.float64(), "end")),
+    ]
+)
+
+JOB_SERIES: Final = pa.schema(
+    [
+        *_KEY,
+        *_columns((TEXT, "layer"), nullable=False),
+        *_columns((TEXT, "node")),
+        *_columns((pa.float64(), "resolution_seconds start"), nullable=False),
+        *_columns((pa.list_(pa.float64()), " ".join(_VOLUMES))),
+    ]
+)
+"""A null element is a gap; `node` is null for the sum over the job."""
+
+JOB_COMPONENTS: Final = pa.schema(
+    [
+        *_KEY,
+        *_columns((TEXT, "layer node component direction"), nullable=False),
+        *_columns((pa.float64(), "bytes operations latency_seconds coverage")),
+        *_columns((pa.bool_(), "shared"), nullable=False),
+    ]
+)
+
+JOB_SUMMARIES: Final = pa.schema(
+    [
+        *_KEY,
+        *_columns(
+            (
+                pa.float64(),
+                " ".join(_VOLUMES)
+                + " mean_read_mib_per_second peak_read_mib_per_second mean_written_mib_per_second"
+                " peak_written_mib_per_second iops mdops active_seconds core_hours"
+                " client_read_bytes client_written_bytes forwarder_read_bytes forwarder_written_bytes"
+                " server_read_bytes server_written_bytes amplification unaccounted_ratio coverage",
+            ),
+            (pa.int64(), "nodes_with_io"),
+            (pa.bool_(), "shared"),
+            (pa.float64(), "mode_n_n mode_n_m mode_n_1 mode_1_1 mode_unknown"),
+        ),
+    ]
+)
+
+OF_JOBS: Final = {
+    "jobs": JOBS,
+    "job_nodes": JOB_NODES,
+    "paths": PATHS,
+    "job_series": JOB_SERIES,
+    "job_components": JOB_COMPONENTS,
+    "job_summaries": JOB_SUMMARIES,
+}
+"""Schemas by kind; `series60` has a schema for each source (`series60.py`)."""
