@@ -388,6 +388,14 @@ AGGREGATOR = (
         ),
     ),
     _counter(
+        "laggard_documents_total", "Documents accepted from the nodes' outboxes.", lambda c: c.documents
+    ),
+    _counter(
+        "laggard_refused_documents_total",
+        "Accepted documents that are malformed and so not archived.",
+        lambda c: c.refused_documents,
+    ),
+    _counter(
         "laggard_clock_steps_total", "Steps of the host's clock that were noticed.", lambda c: c.clock_steps
     ),
     _counter(

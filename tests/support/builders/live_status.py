@@ -251,6 +251,8 @@ def site() -> MadeView:
             archive_up=True,
             archive_damaged=2,
             archive_refused={"oss-7": 11},
+            documents=13,
+            refused_documents=1,
             held=9,
             wire_errors={"msgpack": 10, "version": 1},
             refused={"too many components": 12},
