@@ -21,8 +21,8 @@ class JobKey:
     """Identity of one run of a job.
 
     Scheduler ids wrap, are recycled, and a requeue keeps them, so an id alone never identifies a run.
-    `sluid` is Slurm's unique id, empty where the source has none. `restarts` is None where the source does not
-    tell it.
+    `sluid` is Slurm's unique id, empty where the source has none. `restarts` is None where the source does
+    not tell it.
     """
 
     cluster: str
@@ -42,9 +42,9 @@ class JobRevision:
     """One state of a job's metadata; the last revision of a key wins.
 
     `job`: the id as the scheduler shows it (`42`, `17_3`, `20+1`). `state`: upper case, one word.
-    `application`: the executable where the source tells it, else derived from the name. `exclusive`: None where unknown.
-    `source`: `sacct`, `sacct_json`, `jsonl`, `pbs`, `lsf`, `flux`, `hook` or `cgroup`. `modified`: the
-    scheduler's own time of the change. `revision_at`: the time at which the record was read.
+    `application`: the executable where the source tells it, else derived from the name.
+    `exclusive`: None where unknown. `source`: `sacct`, `sacct_json`, `jsonl`, `pbs`, `lsf`, `flux`, `hook` or
+    `cgroup`. `modified`: the scheduler's own time of the change. `revision_at`: the time at which the record was read.
     """
 
     key: JobKey
