@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from laggard_aggregator.jobs.rollup_pass import Rolled, RollupPass
 from laggard_aggregator.jobs.series60 import PassStoppedError
@@ -51,7 +52,8 @@ class BackgroundTask:
             while not stop.is_set():
                 ended = asyncio.ensure_future(loop.run_in_executor(thread, self.attempt))
                 stopping = asyncio.create_task(stop.wait())
-                await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                either: set[asyncio.Future[Any]] = {ended, stopping}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if stopping.done():
                     self._stopped.set()
                 stopping.cancel()

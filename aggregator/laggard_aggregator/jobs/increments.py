@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, IntArray
-from laggard_aggregator.jobs.readings import MOST_GAP_NS, Column, Readings, joined_readings
+from laggard_aggregator.jobs.readings import MOST_GAP_NS, Column, CounterReadings, joined_readings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class IncrementStream:
     next."""
 
     def __init__(self) -> None:
-        self._last: Readings = joined_readings([])
+        self._last: CounterReadings = joined_readings([])
 
-    def add(self, readings: Readings, until_ns: int) -> Increments:
+    def add(self, readings: CounterReadings, until_ns: int) -> Increments:
         """Increments of the readings of a slice that ends at `until_ns`."""
         carried = self._last.component.size
         every = joined_readings([self._last, readings]) if carried else readings
@@ -53,7 +53,7 @@ class IncrementStream:
         return found
 
 
-def _increments(every: Readings, new: BoolArray) -> Increments:
+def _increments(every: CounterReadings, new: BoolArray) -> Increments:
     n = every.tick_ns.size
     same = np.zeros(n, dtype=np.bool_)
     same[1:] = every.component[1:] == every.component[:-1]

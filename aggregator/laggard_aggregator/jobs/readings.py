@@ -1,4 +1,4 @@
-"""Readings of one source from the archive's counters, slice after slice of their nominal time.
+"""CounterReadings of one source from the archive's counters, slice after slice of their nominal time.
 
 A slice holds what the archive has of its time at the moment, whenever it came: the order in which rows were
 accepted does not matter. Of a file only the row groups are read whose ticks overlap the slice.
@@ -37,7 +37,7 @@ Column = NDArray[np.int64] | NDArray[np.float64]
 
 
 @dataclass(slots=True)
-class Readings:
+class CounterReadings:
     """N readings in the order of component and tick, no two of one component and tick.
 
     `component` (N,): numbers of `Components`. `limit_ns`: longest difference that ends here. `values`,
@@ -52,13 +52,14 @@ class Readings:
     values: dict[str, Column] = field(default_factory=dict)
     known: dict[str, BoolArray] = field(default_factory=dict)
 
-    def only(self, rows: IntArray | BoolArray) -> "Readings":
+    def only(self, rows: IntArray | BoolArray) -> "CounterReadings":
         """The same of some rows."""
-        return Readings(
-            *(
-                each[rows]
-                for each in (self.component, self.tick_ns, self.read_ns, self.limit_ns, self.started)
-            ),
+        return CounterReadings(
+            self.component[rows],
+            self.tick_ns[rows],
+            self.read_ns[rows],
+            self.limit_ns[rows],
+            self.started[rows],
             {name: column[rows] for name, column in self.values.items()},
             {name: column[rows] for name, column in self.known.items()},
         )
@@ -155,7 +156,7 @@ class CounterSlices:
             held += cells
         yield end_ns
 
-    def read(self, after_ns: int, until_ns: int, nodes: Collection[str] | None = None) -> Readings:
+    def read(self, after_ns: int, until_ns: int, nodes: Collection[str] | None = None) -> CounterReadings:
         """The readings of (after, until], of some nodes only where told. Raises ArchiveError."""
         for _ in range(_LISTINGS):
             found: list[tuple[Part, pa.Table]] = []
@@ -231,7 +232,7 @@ class CounterSlices:
                 elif chosen.any():
                     yield table.filter(pa.array(chosen))
 
-    def _decoded(self, part: Part, table: pa.Table) -> Readings:
+    def _decoded(self, part: Part, table: pa.Table) -> CounterReadings:
         """One table, in its own order."""
         table = table.unify_dictionaries().combine_chunks()
         tick = integers(table, "tick")
@@ -243,7 +244,7 @@ class CounterSlices:
         started = np.zeros(tick.size, dtype=np.int64)
         if column_of(START_TIME) in table.column_names:
             started = np.asarray(_column(table[column_of(START_TIME)])[0]).astype(np.int64)
-        return Readings(
+        return CounterReadings(
             self._numbers(table, tick),
             tick,
             tick + integers(table, "read_offset_ns"),
@@ -283,7 +284,8 @@ class CounterSlices:
             self._intervals[day] = self._read_intervals(day)
         known = self._intervals[day]
         limits = [min(max(GAP_NS, BRIDGE * known.get(each, 0)), MOST_GAP_NS) for each in streams]
-        return np.array(limits, dtype=np.int64)[column.indices.to_numpy()]
+        of_row: IntArray = np.array(limits, dtype=np.int64)[column.indices.to_numpy()]
+        return of_row
 
     def _read_intervals(self, day: str) -> Mapping[str, int]:
         """Sampling intervals of the streams of a day's schemas."""
@@ -304,7 +306,7 @@ class CounterSlices:
             raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
         return found
 
-    def _sorted(self, found: list[Readings]) -> Readings:
+    def _sorted(self, found: list[CounterReadings]) -> CounterReadings:
         joined = joined_readings(found)
         rows = np.lexsort((joined.tick_ns, joined.component))
         component, tick = joined.component[rows], joined.tick_ns[rows]
@@ -316,11 +318,11 @@ class CounterSlices:
         return joined.only(rows)
 
 
-def joined_readings(found: list[Readings]) -> Readings:
+def joined_readings(found: list[CounterReadings]) -> CounterReadings:
     """Rows of several, in this order, with the columns of all."""
     if not found:
         none = np.zeros(0, dtype=np.int64)
-        return Readings(none, none, none, none, none)
+        return CounterReadings(none, none, none, none, none)
     if len(found) == 1:
         return found[0]
     names = dict.fromkeys(name for each in found for name in each.values)
@@ -334,7 +336,7 @@ def joined_readings(found: list[Readings]) -> Readings:
         known[name] = np.concatenate(
             [each.known.get(name, np.zeros(n, dtype=np.bool_)) for each, n in zip(found, sizes, strict=True)]
         )
-    return Readings(
+    return CounterReadings(
         np.concatenate([each.component for each in found]),
         np.concatenate([each.tick_ns for each in found]),
         np.concatenate([each.read_ns for each in found]),
@@ -374,4 +376,5 @@ def _column(column: pa.ChunkedArray) -> tuple[Column, BoolArray]:
     if array.null_count:
         known = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
         array = array.fill_null(0)
-    return array.to_numpy(zero_copy_only=False), known
+    values: Column = array.to_numpy(zero_copy_only=False)
+    return values, known

@@ -19,7 +19,7 @@ from tests.aggregator.jobs.job_archives import job_batch, write_parts
 from tests.aggregator.jobs.test_series60 import LATER_NS, START, steady, stored_minutes
 from tests.support.builders.archives import START_NS
 from tests.support.clock import FakeClock
-from tests.support.wait import until
+from tests.support.wait import async_wait_until
 
 _PASS = """
 import sys
@@ -45,7 +45,7 @@ def test_it_rolls_up_what_is_there_and_stops(tmp_path: Path) -> None:
         task = asyncio.create_task(
             BackgroundTask(ArchiveTable(tmp_path), FakeClock(LATER_NS), work).run(stop)
         )
-        await until(lambda: work.rolled_hours)
+        await async_wait_until(lambda: work.rolled_hours)
         stop.set()
         await task
 
