@@ -23,6 +23,7 @@ from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
 from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status import shadows
+from laggard_aggregator.status.background import BackgroundWork
 from laggard_aggregator.status.formatting import lasting
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_aggregator.windows.schedule import STEP_NS, WindowClock
@@ -109,6 +110,7 @@ class Counters:
     archive_refused: Mapping[str, int] = field(default_factory=dict)
     documents: int = 0
     refused_documents: int = 0
+    background: BackgroundWork | None = None
 
 
 def failing(counters: Counters, durability: Durability | None) -> dict[str, str]:
@@ -154,6 +156,7 @@ class Status:
         self.restored = False
         self.recovery: Recovery | None = None
         self.archive: WriteQueue | None = None
+        self.background: BackgroundWork | None = None
         self._queue = queue
         self._subscriber = subscriber
         self._channels = channels
@@ -346,6 +349,7 @@ class Status:
             archive_up=not archive.failure if archive is not None else None,
             archive_damaged=archive.damaged if archive is not None else 0,
             archive_refused=dict(archive.refused_rows) if archive is not None else {},
+            background=self.background,
             archive_returned=admission.counts.unaccepted,
             documents=admission.counts.documents,
             refused_documents=archive.refused_documents if archive is not None else 0,
