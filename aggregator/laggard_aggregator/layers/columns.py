@@ -204,13 +204,15 @@ class ExtentMap:
 class DescriptorPath:
     """A path that a descriptor stood for, first and last seen at these times; None: at any time.
 
-    `position`: where the file was read or written next at `first_ns`, if the recording has it.
+    `position`: where the file was read or written next at `first_ns`, if the recording has it. `looks`:
+    further times and positions. A position may already be that after a call that has yet to return.
     """
 
     path: str
     first_ns: int | None = None
     last_ns: int | None = None
     position: int | None = None
+    looks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)

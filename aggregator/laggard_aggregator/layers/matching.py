@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from laggard_aggregator.layers.columns import ABSENT, READ, WRITE, Ints, RequestColumns
 from laggard_aggregator.layers.interval_index import (
     FAR,
-    MOST_ROUNDS,
     KeyedTimes,
     first_at_or_after,
     last_at_or_before,
@@ -176,19 +175,19 @@ def _exact(upper: RequestColumns, lower: RequestColumns, u: Pieces, low: Pieces)
 
     First by the same thread where both layers have it, as two requests for one range may overlap in time.
     """
-    key_u = _keys(upper.operation[u.owner], u.start, u.end)
-    key_l = _keys(lower.operation[low.owner], low.start, low.end)
+    key_u = request_keys(upper.operation[u.owner], u.start, u.end)
+    key_l = request_keys(lower.operation[low.owner], low.start, low.end)
     left_u, left_l = np.arange(len(key_u)), np.arange(len(key_l))
     pairs_u, pairs_l = [], []
     for with_thread in (True, False):
         ku, kl = key_u[left_u], key_l[left_l]
         if with_thread:
             tu, tl = upper.thread[u.owner[left_u]], lower.thread[low.owner[left_l]]
-            ku, kl = ku * _MIX + tu.astype(np.uint64), kl * _MIX + tl.astype(np.uint64)
+            ku, kl = ku * MIX + tu.astype(np.uint64), kl * MIX + tl.astype(np.uint64)
         of_u, of_l = u.owner[left_u], low.owner[left_l]
         at_u, at_l = nested_by_key(
-            KeyedTimes(ku, upper.begin_ns[of_u], _until(upper)[of_u]),
-            KeyedTimes(kl, lower.begin_ns[of_l], _until(lower)[of_l]),
+            KeyedTimes(ku, upper.begin_ns[of_u], until(upper)[of_u]),
+            KeyedTimes(kl, lower.begin_ns[of_l], until(lower)[of_l]),
         )
         found_u, found_l = left_u[at_u], left_l[at_l]
         same = (u.start[found_u] == low.start[found_l]) & (u.end[found_u] == low.end[found_l])
@@ -199,19 +198,19 @@ def _exact(upper: RequestColumns, lower: RequestColumns, u: Pieces, low: Pieces)
     return np.concatenate(pairs_u), np.concatenate(pairs_l)
 
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _keys(operation: NDArray[np.int8], start: Ints, end: Ints) -> NDArray[np.uint64]:
+def request_keys(operation: NDArray[np.int8], start: Ints, end: Ints) -> NDArray[np.uint64]:
     """Mixed keys; equal requests have equal keys, and pairs are compared in full afterwards."""
-    key = start.astype(np.uint64) * _MIX
+    key = start.astype(np.uint64) * MIX
     key ^= key >> np.uint64(29)
-    key = (key + end.astype(np.uint64)) * _MIX
+    key = (key + end.astype(np.uint64)) * MIX
     key ^= key >> np.uint64(32)
     return key + operation.astype(np.uint64)
 
 
-def _until(columns: RequestColumns) -> Ints:
+def until(columns: RequestColumns) -> Ints:
     """Ends; an unfinished request lasts for ever."""
     end = columns.end
     return np.where(end == ABSENT, FAR, end)
@@ -291,7 +290,7 @@ class _CellIndex:
     """Lower requests by cell and time of admission, one index an operation."""
 
     def __init__(self, cells: Ints, of: Ints, lower: RequestColumns) -> None:
-        self._begin, self._end = lower.begin_ns, _until(lower)
+        self._begin, self._end = lower.begin_ns, until(lower)
         self._by_operation: dict[int, tuple[NDArray[np.uint64], Ints]] = {}
         operation = lower.operation[of]
         for op in (READ, WRITE):
@@ -303,7 +302,7 @@ class _CellIndex:
         """Kind and lower request of each cell of the upper requests."""
         kind = np.zeros(len(cells), np.int8)
         found = np.full(len(cells), -1, np.int64)
-        begin, end = upper.begin_ns[owner], _until(upper)[owner]
+        begin, end = upper.begin_ns[owner], until(upper)[owner]
         operation = upper.operation[owner]
         for op in (READ, WRITE):
             chosen = np.flatnonzero(operation == op)
@@ -383,53 +382,3 @@ class _KindTally:
         kind[(earlier > 0) | ((hit > 0) & (nested > 0))] = MatchKind.EARLIER
         kind[some & (none > 0)] = MatchKind.PARTIAL
         return kind
-
-
-def match_by_thread(upper: RequestColumns, lower: RequestColumns) -> Matching:
-    """Matches lower requests to the upper request of the same thread that they lie in, where no address
-    is known.
-    """
-    key_u, key_l = (_thread_keys(columns) for columns in (upper, lower))
-    begin_u, until_u, begin_l, until_l = upper.begin_ns, _until(upper), lower.begin_ns, _until(lower)
-    order = np.lexsort((begin_u, key_u))
-    candidate = last_at_or_before(key_u[order], begin_u[order], key_l, begin_l)
-    waiting = np.flatnonzero(candidate >= 0)
-    candidate = candidate[waiting]
-    found_u, found_l = [], []
-    for _ in range(MOST_ROUNDS):
-        if not len(waiting):
-            break
-        at = order[candidate]
-        fits = (begin_u[at] <= begin_l[waiting]) & (until_u[at] >= until_l[waiting])
-        found_u.append(at[fits])
-        found_l.append(waiting[fits])
-        waiting, candidate = waiting[~fits], candidate[~fits] - 1
-        alive = candidate >= 0
-        alive[alive] = key_u[order[candidate[alive]]] == key_l[waiting[alive]]
-        waiting, candidate = waiting[alive], candidate[alive]
-    return _from_pairs(upper, lower, found_u, found_l, "thread")
-
-
-def match_by_size(upper: RequestColumns, lower: RequestColumns) -> Matching:
-    """Matches requests of the same operation and size by nesting, one to one, where nothing else is known."""
-    key_u, key_l = (_keys(c.operation, c.size, c.size) for c in (upper, lower))
-    at_u, at_l = nested_by_key(
-        KeyedTimes(key_u, upper.begin_ns, _until(upper)), KeyedTimes(key_l, lower.begin_ns, _until(lower))
-    )
-    return _from_pairs(upper, lower, [at_u], [at_l], "size")
-
-
-def _from_pairs(
-    upper: RequestColumns, lower: RequestColumns, found_u: list[Ints], found_l: list[Ints], by: str
-) -> Matching:
-    empty = np.zeros(0, np.int64)
-    at_u, at_l = np.concatenate(found_u or [empty]), np.concatenate(found_l or [empty])
-    kind = np.zeros(len(upper), np.int8)
-    kind[at_u] = MatchKind.NESTED
-    pair_kind = np.full(len(at_u), MatchKind.NESTED, np.int8)
-    return Matching(kind, at_u, at_l, pair_kind, by, len(lower))
-
-
-def _thread_keys(columns: RequestColumns) -> NDArray[np.uint64]:
-    thread = np.where(columns.thread >= 0, columns.thread, -2)
-    return thread.astype(np.uint64) * _MIX + columns.process.astype(np.uint64)

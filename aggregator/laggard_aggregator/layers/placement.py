@@ -7,14 +7,8 @@ import numpy as np
 
 from laggard_aggregator.layers.columns import ExtentMap, Ints, LayerRecording, RequestColumns, TracedLayer
 from laggard_aggregator.layers.file_names import SameFiles, same_files
-from laggard_aggregator.layers.matching import (
-    Matching,
-    MatchKind,
-    Pieces,
-    match_by_address,
-    match_by_size,
-    match_by_thread,
-)
+from laggard_aggregator.layers.matching import Matching, MatchKind, Pieces, match_by_address
+from laggard_aggregator.layers.thread_matching import match_by_size, match_by_thread
 
 _FOUND_SHARE = 0.1
 _MOST_GUESSES = 16

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from laggard_aggregator.layers.boundary import Boundary
 from laggard_aggregator.layers.columns import READ, rank_of
-from laggard_aggregator.layers.stack import Boundary, Stack, of_the_top
+from laggard_aggregator.layers.stack import Stack, of_the_top
 
 LINKED_SHARE = 0.5
 """A boundary is judged when this share of the upper requests waits for lower ones."""

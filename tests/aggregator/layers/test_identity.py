@@ -148,6 +148,24 @@ def test_a_read_in_flight_while_its_position_was_noted(tmp_path: Path, noted: in
     assert (boundary["matched_by"], boundary["nested"]) == ("address", 1.0)
 
 
+def test_a_position_ahead_of_a_call_that_has_yet_to_return(tmp_path: Path) -> None:
+    """The first look came between the kernel's move of the position and the return; two others did not."""
+    built = KernelTrace()
+    for at in range(COUNT):
+        built.read(100 + at * 1000, 400 + at * 1000, 3)
+        built.device(110 + at * 1000, 390 + at * 1000, "7,0", (1 << 26) + (7 + at) * SIZE)
+    noted = 1000 * NS + 399 * 1000
+    looks = [[noted + 300_000, 8 * SIZE], [noted + 1_300_000, 9 * SIZE]]
+    built.meta = {
+        "descriptors": [[10, 3, "/d/a", noted, noted + NS, 8 * SIZE, looks], [10, 4, "/d/b", 1, 2, 0, "x"]],
+        "lies_on": {},
+        "file_devices": {"/d/a": "7,0"},
+    }
+    built.extent("/d/a", 1 << 26)
+    boundary = analysed(built.write(tmp_path / "run")).boundary("system call", "block")
+    assert (boundary["matched_by"], boundary["nested"]) == ("address", 1.0)
+
+
 def two_devices(*, stacked: bool, described: bool) -> KernelTrace:
     """Reads of two files: on two devices beside each other, or on one that lies on the other."""
     built = KernelTrace()

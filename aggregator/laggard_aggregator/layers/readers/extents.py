@@ -21,6 +21,7 @@ _EXTENT = re.compile(
 _NOT_MAPPED = ("unwritten", "inline", "delalloc", "unknown")
 _DEVICE = re.compile(r"[0-9]{1,7},[0-9]{1,7}")
 _FAR = 1 << 61
+_MOST_LOOKS = 16
 _MOST_REMARKS = 16
 MAX_MAPS = 4096
 
@@ -101,8 +102,16 @@ def _add_descriptor(row: Any, recording: LayerRecording) -> None:
     if not isinstance(row, list) or len(row) < 2 or not all(_is_number(v) for v in row[:2]):
         return
     path = row[2] if len(row) > 2 and isinstance(row[2], str) else ""
-    seen = [v if _is_number(v) else None for v in (*row[3:6], None, None, None)[:3]]
-    recording.descriptors.setdefault((row[0], row[1]), []).append(DescriptorPath(path[:4096], *seen))
+    first_ns, last_ns, position = (v if _is_number(v) else None for v in (*row[3:6], None, None, None)[:3])
+    looks = _listed(row[6] if len(row) > 6 else None)[:_MOST_LOOKS]
+    seen = DescriptorPath(
+        path[:4096], first_ns, last_ns, position, tuple((at, where) for at, where in filter(_is_look, looks))
+    )
+    recording.descriptors.setdefault((row[0], row[1]), []).append(seen)
+
+
+def _is_look(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(_is_number(each) for each in value)
 
 
 def _is_number(value: Any) -> bool:

@@ -2,6 +2,7 @@
 them.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -171,7 +172,9 @@ def _place(
     chosen = np.flatnonzero(moving & (columns.callback != ABSENT) & (done != -1))
     if not len(chosen):
         return
-    known = _known_positions(recording)
+    known = _known_positions(
+        recording, descriptor_keys(columns)[chosen], columns.callback[chosen], is_seek[chosen], done[chosen]
+    )
     key = np.concatenate([descriptor_keys(columns)[chosen], known[0]])
     time = np.concatenate([columns.callback[chosen], known[1]])  # the position moves as a call returns
     seeks = np.concatenate([is_seek[chosen], np.ones(len(known[0]), np.bool_)])
@@ -195,13 +198,41 @@ def _place(
     columns.start[chosen[order[mine]]] = np.where(seeks, -1, position)[mine]
 
 
-def _known_positions(recording: LayerRecording) -> tuple[Ints, Ints, Ints]:
-    """Descriptor keys, times and positions of the files that were open before the recording."""
-    rows = [
-        ((process << 32) + max(0, fd), each.first_ns, each.position)
-        for (process, fd), seen in recording.descriptors.items()
-        for each in seen
-        if each.position is not None and each.first_ns is not None and 0 <= process < 1 << 31
-    ]
-    key, time, position = (np.array([row[at] for row in rows], np.int64) for at in range(3))
-    return key, time, position
+def _known_positions(
+    recording: LayerRecording, key: Ints, returned: Ints, seeks: NDArray[np.bool_], moved: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Descriptor keys, times and positions of the files that were open before the recording.
+
+    The rest are the calls that move positions.
+    """
+    rows = []
+    for (process, fd), seen in recording.descriptors.items():
+        for each in seen:
+            if each.position is None or each.first_ns is None or not 0 <= process < 1 << 31:
+                continue
+            of = (process << 32) + max(0, fd)
+            looks = [(each.first_ns, each.position), *each.looks]
+            if len(looks) > 1:
+                mine = np.flatnonzero(key == of)
+                mine = mine[np.argsort(returned[mine], kind="stable")]
+                looks = [_agreed(looks, returned[mine], seeks[mine], moved[mine])]
+            rows.append((of, *looks[0]))
+    found = (np.array([row[at] for row in rows], np.int64) for at in range(3))
+    keys, time, position = found
+    return keys, time, position
+
+
+def _agreed(
+    looks: list[tuple[int, int]], returned: Ints, seeks: NDArray[np.bool_], moved: Ints
+) -> tuple[int, int]:
+    """The first look with whose position most others agree, by the bytes moved between them.
+
+    The kernel moves a position just before the call returns: a look between the two is ahead of the calls.
+    """
+    looks = sorted(looks)
+    sought = returned[seeks & (returned > looks[0][0])]
+    before_seek = [each for each in looks if not len(sought) or each[0] < sought[0]]
+    total = np.concatenate([[0], np.cumsum(np.where(seeks, 0, moved))])
+    starts = [pos - int(total[np.searchsorted(returned, at, side="right")]) for at, pos in before_seek]
+    agreed = Counter(starts).most_common(1)[0][0]
+    return before_seek[starts.index(agreed)]

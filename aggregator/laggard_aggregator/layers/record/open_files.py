@@ -11,6 +11,7 @@ from pathlib import Path
 MAX_ROWS = 100_000
 _STANDARD = 2
 _POSITION_TRIES = 1000
+_LOOKS = 5
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/usr/", "/lib", "/etc/")
 
 
@@ -18,13 +19,15 @@ _SYSTEM = ("/proc/", "/sys/", "/dev/", "/usr/", "/lib", "/etc/")
 class SeenFile:
     """A path behind a descriptor, first and last seen at these monotonic ns.
 
-    `position`: file position at `first_ns`, of files that were open before the recording.
+    `position`: file position at `first_ns`, of files that were open before the recording. `looks`: further
+    times and positions: one alone may be ahead of a call that has yet to return.
     """
 
     path: str
     first_ns: int
     last_ns: int
     position: int | None = None
+    looks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -52,15 +55,17 @@ class OpenFiles:
         path, fd = str(link.readlink()), int(link.name)
         if fd <= _STANDARD or not path.startswith("/") or not _is_data(path, link):
             return
-        position = None
+        position: int | None = None
+        looks: tuple[tuple[int, int], ...] = ()
         if at_start:
-            first, position = _position(pid, fd)
+            (first, position), *others = [_position(pid, fd) for _ in range(_LOOKS)]
+            looks = tuple((at, each) for at, each in others if each is not None)
         known = self.seen.setdefault((pid, fd), [])
         if known and known[-1].path == path:
             known[-1].last_ns = time.monotonic_ns()
         elif self._rows < MAX_ROWS:
             self._rows += 1
-            known.append(SeenFile(path, first, time.monotonic_ns(), position))
+            known.append(SeenFile(path, first, time.monotonic_ns(), position, looks))
         else:
             self.full = True
 
@@ -85,7 +90,7 @@ class OpenFiles:
         """Rows of `meta.json`: process, descriptor, path, first and last time, position where known."""
         return [
             [pid, fd, each.path, each.first_ns, each.last_ns]
-            + ([] if each.position is None else [each.position])
+            + ([] if each.position is None else [each.position, [list(look) for look in each.looks]])
             for (pid, fd), known in sorted(self.seen.items())
             for each in known
         ]

@@ -5,9 +5,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from laggard_aggregator.layers.boundary import Boundary
 from laggard_aggregator.layers.matching import MatchKind
 from laggard_aggregator.layers.search import LayerFinding, held
-from laggard_aggregator.layers.stack import Boundary, Stack
+from laggard_aggregator.layers.stack import Stack
 
 
 def records(stack: Stack, found: list[LayerFinding]) -> Iterator[dict[str, Any]]:
