@@ -44,7 +44,8 @@ class JobRevision:
     `job`: the id as the scheduler shows it (`42`, `17_3`, `20+1`). `state`: upper case, one word.
     `application`: the executable where the source tells it, else derived from the name.
     `exclusive`: None where unknown. `source`: `sacct`, `sacct_json`, `jsonl`, `pbs`, `lsf`, `flux`, `hook` or
-    `cgroup`. `modified`: the scheduler's own time of the change. `revision_at`: the time at which the record was read.
+    `cgroup`. `modified`: the scheduler's own time of the change.
+    `revision_at`: the time at which the record was read.
     """
 
     key: JobKey
