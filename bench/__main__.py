@@ -20,6 +20,7 @@ BENCHES = (
     "bench.fuzz",
     "bench.page",
     "bench.help",
+    "bench.jobs_phases",
     "bench.accuracy.perseus",
     "bench.accuracy.simulate",
 )
