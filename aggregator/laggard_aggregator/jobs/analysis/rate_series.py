@@ -42,7 +42,7 @@ def rate_series(times: ArrayLike, amounts: ArrayLike) -> RateSeries:
     when, moved = when[known], moved[known]
     if when.size and not (np.diff(when) > 0).all():
         when, row_of = np.unique(when, return_inverse=True)
-        moved = np.bincount(row_of, weights=moved)
+        moved = np.bincount(row_of, weights=moved).astype(np.float64)
     if when.size < 2:
         raise ValueError("fewer than two rows")
     distances = np.diff(when)
