@@ -1,48 +1,65 @@
-"""Slow and obvious twins of the analysis of jobs."""
+"""The slow, obvious twins of rollups and join: one component, reading by reading."""
 
-import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
 
-Span = tuple[int, int]
-
-
-def haar_denoised(values: list[float]) -> list[float]:
-    """The undecimated Haar transform with soft thresholds, value by value."""
-    size = len(values)
-    approximation, total = list(values), [0.0] * size
-    spread = 0.0
-    for level, gain in enumerate((0.612, 0.331, 0.212)):
-        step = 1 << level
-        if 2 * step > size:
-            break
-        smooth = []
-        for i in range(size):
-            before, after = approximation[max(i - step, 0)], approximation[min(i + step, size - 1)]
-            smooth.append(approximation[i] / 2 + (before + after) / 4)
-        details = [a - s for a, s in zip(approximation, smooth, strict=True)]
-        if level == 0:
-            ordered = sorted(abs(d) for d in details)
-            place = 0.1 * (size - 1)
-            low = math.floor(place)
-            high = min(low + 1, size - 1)
-            spread = (ordered[low] + (place - low) * (ordered[high] - ordered[low])) / 0.1257 / gain
-        threshold = spread * gain * math.sqrt(2 * math.log(size))
-        for i, detail in enumerate(details):
-            total[i] += math.copysign(max(abs(detail) - threshold, 0.0), detail)
-        approximation = smooth
-    return [a + d for a, d in zip(approximation, total, strict=True)]
+MINUTE = 60
 
 
-def refined(span: Span, rate: list[float], bound: float, is_open: list[bool]) -> Span:
-    """A span grown row by row over open rows above a bound, then trimmed."""
-    first, past = span
-    while first > 0 and is_open[first - 1] and rate[first - 1] > bound:
-        first -= 1
-    while past < len(rate) and is_open[past] and rate[past] > bound:
-        past += 1
-    if all(rate[i] <= bound for i in range(first, past)):
-        return first, first
-    while rate[first] <= bound:
-        first += 1
-    while rate[past - 1] <= bound:
-        past -= 1
-    return first, past
+@dataclass(frozen=True, slots=True)
+class NaiveReading:
+    """Nominal time and time of reading in ms, cumulative fields (None: absent), time of their start."""
+
+    tick: int
+    read: int
+    values: Mapping[str, int | None]
+    started: int = 0
+
+
+@dataclass(slots=True)
+class NaiveMinute:
+    """A row of series60 in ms and counts; a field that is not there is unknown."""
+
+    samples: int = 0
+    milliseconds: int = 0
+    sums: dict[str, int] = field(default_factory=dict)
+    fastest: dict[str, float] = field(default_factory=dict)
+
+
+def naive_rises(before: NaiveReading, after: NaiveReading, longest_ms: int) -> dict[str, int] | None:
+    """The increments of the fields that both have, None where nothing is known."""
+    if after.tick - before.tick > longest_ms or after.read <= before.read:
+        return None
+    if before.started and after.started and before.started != after.started:
+        return None
+    rises = {}
+    for name, value in after.values.items():
+        earlier = before.values.get(name)
+        if value is not None and earlier is not None:
+            if value < earlier:
+                return None
+            rises[name] = value - earlier
+    return rises
+
+
+def naive_minutes(readings: Iterable[NaiveReading], longest_ms: int) -> dict[int, NaiveMinute]:
+    """The rows of one component by the start of their minute, in seconds."""
+    found: dict[int, NaiveMinute] = {}
+    ordered = sorted({reading.tick: reading for reading in readings}.values(), key=lambda each: each.tick)
+    for reading in ordered:
+        found.setdefault(_minute(reading), NaiveMinute()).samples += 1
+    for before, after in pairwise(ordered):
+        rises = naive_rises(before, after, longest_ms)
+        if rises is None:
+            continue
+        row, taken = found[_minute(after)], after.read - before.read
+        row.milliseconds += taken
+        for name, rise in rises.items():
+            row.sums[name] = row.sums.get(name, 0) + rise
+            row.fastest[name] = max(row.fastest.get(name, 0.0), rise * 1000 / taken)
+    return found
+
+
+def _minute(reading: NaiveReading) -> int:
+    return (reading.tick - 1) // (MINUTE * 1000) * MINUTE

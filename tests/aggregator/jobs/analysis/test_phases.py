@@ -11,7 +11,7 @@ from laggard_aggregator.jobs.analysis.phases import METHODS, Phase, find_phases
 from laggard_aggregator.jobs.analysis.rate_series import LONGEST_GAP, rate_series
 from laggard_aggregator.jobs.analysis.spans import closed, refined, runs, united
 from laggard_aggregator.jobs.analysis.wavelet import denoised, low_pass
-from tests import naive_jobs
+from tests import naive_phases
 
 MIB = 2.0**20
 AMOUNTS = st.floats(0, 1e12, allow_nan=False)
@@ -129,7 +129,7 @@ def test_phases_are_in_order_apart_and_of_their_rows(amounts: list[float], metho
 @settings(max_examples=60, deadline=None)
 @given(st.lists(AMOUNTS, min_size=2, max_size=80))
 def test_denoised_is_its_twin(values: list[float]) -> None:
-    expected = naive_jobs.haar_denoised(values)
+    expected = naive_phases.haar_denoised(values)
     np.testing.assert_allclose(denoised(np.array(values)), expected, rtol=1e-9, atol=1e-6 * (1 + max(values)))
 
 
@@ -152,7 +152,7 @@ def test_refined_is_its_twin(rate: list[int], bound: int, data: st.DataObject) -
     past = data.draw(st.integers(first + 1, len(rate)))
     is_open = data.draw(st.lists(st.booleans(), min_size=len(rate), max_size=len(rate)))
     values = [float(r) for r in rate]
-    expected = naive_jobs.refined((first, past), values, bound, is_open)
+    expected = naive_phases.refined((first, past), values, bound, is_open)
     span = refined((first, past), np.array(values), bound, np.array(is_open))
     assert span == expected or (span[0] == span[1] and expected[0] == expected[1])
 
