@@ -21,6 +21,7 @@ BENCHES = (
     "bench.page",
     "bench.help",
     "bench.jobs_phases",
+    "bench.jobs_compare",
     "bench.accuracy.perseus",
     "bench.accuracy.simulate",
 )

@@ -1,7 +1,7 @@
-"""Slow runs told from normal ones and from runs with more input, DBSCAN beside it: `python -m bench.jobs_compare`.
+"""Slow runs among normal ones and runs with other input, DBSCAN beside: `python -m bench.jobs_compare`.
 
-Each trial draws an application: one to eight phases, volumes, a bandwidth, and ten earlier runs with 12 % noise, a
-tenth of them slow. Its next run is normal, slow, or has 0.3 to 5 times the input.
+Each trial draws an application: one to eight phases, volumes, a bandwidth, and ten earlier runs with 12 %
+noise, a tenth of them slow. Its next run is normal, slow, or has 0.3 to 5 times the input.
 """
 
 import argparse
@@ -16,12 +16,17 @@ from laggard_aggregator.jobs.analysis.run_history import RunPhases, RunVerdict, 
 NOISE = 0.12
 HISTORY = 10
 CONTAMINATED = 0.1
-CASES = {"normal": (1.0, False), "1.5 times slower": (1.5, False), "2 times slower": (2.0, False), "0.3 to 5 times the input": (1.0, True)}
+CASES = {
+    "normal": (1.0, False),
+    "1.5 times slower": (1.5, False),
+    "2 times slower": (2.0, False),
+    "0.3 to 5 times the input": (1.0, True),
+}
 GOALS = {"normal": 0.005, "1.5 times slower": 0.90, "2 times slower": 0.98, "0.3 to 5 times the input": 0.02}
 
 
 class Program:
-    """An application: its phases with volumes and durations, and the share of time that volume does not change."""
+    """An application: its phases with volumes and durations; `fixed` is the time that no volume changes."""
 
     def __init__(self, rng: np.random.Generator, phases: int) -> None:
         self.volumes = np.exp(rng.uniform(np.log(1e9), np.log(1e12), phases))
@@ -61,13 +66,15 @@ def main() -> int:
     seed = secrets.randbits(32) if args.seed is None else args.seed
     rng = np.random.default_rng(seed)
     print(f"{machine('numpy')}\nseed {seed}, {args.trials} runs a case\n")
-    print("| called slow | laggard | with one phase | with 2 to 8 phases | DBSCAN: outlier |\n|---|---|---|---|---|")
+    print("| called slow | laggard | one phase | 2 to 8 phases | DBSCAN: outlier |\n|---|---|---|---|---|")
     failed = []
     for case, goal in GOALS.items():
         counts = [int(n) for n in rng.integers(1, 9, args.trials)]
         verdicts = [(n, trial(rng, case, n)) for n in counts]
         slow = [v.verdict == "slow" for _, v in verdicts]
-        one, more = ([s for s, n in zip(slow, counts, strict=True) if (n == 1) is single] for single in (True, False))
+        one, more = (
+            [s for s, n in zip(slow, counts, strict=True) if (n == 1) is single] for single in (True, False)
+        )
         outliers = [v.dbscan == "outlier" for _, v in verdicts]
         print(f"| {case} | " + " | ".join(f"{np.mean(x):.2%}" for x in (slow, one, more, outliers)) + " |")
         share = float(np.mean(slow))

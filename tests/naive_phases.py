@@ -46,3 +46,35 @@ def refined(span: Span, rate: list[float], bound: float, is_open: list[bool]) ->
     while rate[past - 1] <= bound:
         past -= 1
     return first, past
+
+
+def dbscan(points: list[tuple[float, float]], epsilon: float, least_points: int) -> list[int]:
+    """DBSCAN as its authors write it: visit each point, expand each cluster by a queue."""
+    count = len(points)
+    labels: list[int | None] = [None] * count
+    cluster = -1
+
+    def near(i: int) -> list[int]:
+        return [j for j in range(count) if math.dist(points[i], points[j]) <= epsilon]
+
+    for i in range(count):
+        if labels[i] is not None:
+            continue
+        neighbours = near(i)
+        if len(neighbours) < least_points:
+            labels[i] = -1
+            continue
+        cluster += 1
+        labels[i] = cluster
+        queue = list(neighbours)
+        while queue:
+            j = queue.pop(0)
+            if labels[j] == -1:
+                labels[j] = cluster
+            if labels[j] is not None:
+                continue
+            labels[j] = cluster
+            further = near(j)
+            if len(further) >= least_points:
+                queue += further
+    return [-1 if label is None else label for label in labels]

@@ -127,6 +127,12 @@ COMMANDS = (
                 "find the I/O phases in a series of a job",
                 "laggard_aggregator.cli.jobs_options:add_phases_options",
             ),
+            Entry(
+                "compare",
+                "laggard_aggregator.cli.jobs_compare",
+                "judge runs of an application by their earlier ones",
+                "laggard_aggregator.cli.jobs_options:add_compare_options",
+            ),
         ),
     ),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),

@@ -14,10 +14,13 @@ from laggard_aggregator.jobs.analysis.rate_series import FloatArray
 _SLOPE_SPREAD = 0.15
 """Of slopes around 1: latency and metadata do not grow with the volume."""
 _NOISE = 0.12
-_NOISE_RUNS = 12.0
+_NOISE_RUNS = 10.0
 """Usual noise of a phase's log duration, and the runs that this knowledge weighs as many as."""
 _OUTLIER = 3.5
 """Spreads beyond which a run weighs nothing (Tukey's biweight)."""
+_GAUSSIAN_MAD = 0.6745
+_BIWEIGHT = 1.35
+"""Variance of normal noise by its biweighted mean square."""
 _ROUNDS = 8
 
 
@@ -36,14 +39,14 @@ class PhaseModel:
     @classmethod
     def fitted(cls, log_durations: FloatArray, log_volumes: FloatArray) -> Self:
         """The line through the phases of earlier runs, shape (n,) each, n >= 1; robust to a third of them."""
-        slope, noise = 1.0, _NOISE
+        slope = 1.0
         residuals = log_durations - log_volumes
         level, centre, slope_variance = float(np.median(residuals)), 0.0, _SLOPE_SPREAD**2
         weights = np.ones_like(residuals)
+        first = float(np.median(np.abs(residuals - level))) / _GAUSSIAN_MAD
+        noise = _shrunk(min(first, 2 * _NOISE) ** 2, residuals.size)
         for _ in range(_ROUNDS):
             residuals = log_durations - level - slope * (log_volumes - centre)
-            if _ == 0:
-                noise = _shrunk(min(float(np.median(np.abs(residuals))) / 0.6745, 2 * _NOISE) ** 2, residuals.size)
             weights = np.maximum(1 - (residuals / (_OUTLIER * noise)) ** 2, 0.0) ** 2
             total = float(weights.sum())
             if total <= 0:
@@ -66,10 +69,6 @@ class PhaseModel:
         """Standard deviation of the log duration of a new phase around `expected`."""
         line = self.noise**2 * (1 + 1 / self.runs) + self.slope_variance * (log_volume - self.centre) ** 2
         return float(np.sqrt(line))
-
-
-_BIWEIGHT = 1.35
-"""Variance of normal noise by its biweighted mean square."""
 
 
 def _shrunk(variance: float, runs: float) -> float:

@@ -9,12 +9,13 @@ from scipy.special import ndtri, stdtr
 
 from laggard_aggregator.jobs.analysis.dbscan import is_outlier
 from laggard_aggregator.jobs.analysis.phase_model import PhaseModel
+from laggard_aggregator.jobs.analysis.rate_series import FloatArray
 
 LEAST_RUNS = 5
 _MOST_RUNS = 200
 """Earlier runs that are looked at."""
-_FALSE_ALARMS = 0.004
-"""Share of normal runs that may be called slow."""
+_CHANCE = 0.01
+"""Of a normal run to reach the score of a slow one. The bounds are cautious: measured are 0.2 to 0.3 %."""
 _LEAST_FACTOR = 1.2
 """A run that took less than this times its expected duration is as usual, however sure."""
 _OTHER_VOLUME = 8.0
@@ -23,7 +24,8 @@ _OTHER_TIME = 0.5
 """Share of the duration without counterpart in the history from which it is different work."""
 _INDEPENDENT_RUNS = 8.0
 """Runs that the assumption weighs as many as that noise differs from phase to phase."""
-_PRIOR_FREEDOM = 12.0
+_PRIOR_FREEDOM = 10.0
+"""Degrees of freedom that the usual noise adds to those of the history."""
 _HEAVY_PHASE = 0.2
 """Least share of the duration of a phase that makes a run slow alone."""
 
@@ -79,14 +81,14 @@ def judge(run: RunPhases, history: list[RunPhases]) -> RunVerdict:
     expected = sum(np.exp(model.expected(np.log(run.phases[key][1]))) for key, model in models.items())
     factor = float(common / expected)
     score = _score(run, history, models)
-    if score > -ndtri(_FALSE_ALARMS) and factor >= _LEAST_FACTOR:
+    if score > -ndtri(_CHANCE) and factor >= _LEAST_FACTOR:
         verdict = "slow"
     else:
         verdict = "different work" if _is_other_volume(run, matched) else "as usual"
     return RunVerdict(run.name, verdict, factor, score, dbscan)
 
 
-def _logs(earlier: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
+def _logs(earlier: list[tuple[float, float]]) -> tuple[FloatArray, FloatArray]:
     values = np.log(np.array(earlier))
     return values[:, 0], values[:, 1]
 
@@ -122,7 +124,7 @@ def _score(run: RunPhases, history: list[RunPhases], models: Mapping[PhaseKey, P
 
 
 def _together(deviations: Mapping[PhaseKey, float]) -> float:
-    return sum(deviations.values()) / max(len(deviations), 1) ** 0.5
+    return sum(deviations.values()) / float(np.sqrt(max(len(deviations), 1)))
 
 
 def _normal(chance: float) -> float:
