@@ -20,6 +20,8 @@ BENCHES = (
     "bench.fuzz",
     "bench.page",
     "bench.help",
+    "bench.jobs_phases",
+    "bench.jobs_compare",
     "bench.accuracy.perseus",
     "bench.accuracy.simulate",
 )

@@ -115,6 +115,26 @@ COMMANDS = (
             _mine_verb("query", "SQL over a store, on DuckDB or Spark"),
         ),
     ),
+    Entry(
+        "jobs",
+        "laggard_aggregator.cli.jobs_options",
+        "phases of a job's I/O, runs beside earlier ones",
+        "laggard_aggregator.cli.jobs_options:add_jobs_options",
+        (
+            Entry(
+                "phases",
+                "laggard_aggregator.cli.jobs_phases",
+                "find the I/O phases in a series of a job",
+                "laggard_aggregator.cli.jobs_options:add_phases_options",
+            ),
+            Entry(
+                "compare",
+                "laggard_aggregator.cli.jobs_compare",
+                "judge runs of an application by their earlier ones",
+                "laggard_aggregator.cli.jobs_options:add_compare_options",
+            ),
+        ),
+    ),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),
     Entry("status", "laggard_aggregator.cli.status", "health of the monitoring, raised alarms, decisions"),
     Entry(
