@@ -7,7 +7,7 @@ of steps, and names with separators, line feeds and control characters.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 SEPARATOR = "\x1f"
@@ -94,7 +94,9 @@ def _job(rng: random.Random, site: Site, cluster: str, ids: dict[str, int]) -> I
             at = last
 
 
-def _run(rng: random.Random, site: Site, job: tuple[str, int, str], submit: int) -> Iterator[tuple[int, str]]:
+def _run(
+    rng: random.Random, site: Site, job: tuple[str, int, str], submit: int
+) -> Generator[tuple[int, str], None, int | None]:
     """Yields the records of one run; returns the time of its requeue, None without one."""
     cluster, raw, _ = job
     key = (cluster, raw, submit)

@@ -34,6 +34,6 @@ def read_bytes(
 ) -> tuple[list[dict[str, Any]], ReadReport]:
     """The same of bytes."""
     report = ReadReport()
-    file = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
+    file: Any = io.BufferedReader(io.BytesIO(data))
     tables = stream_tables(file, form, cluster, LocalTimes(zone), report)
     return [row for table in tables for row in table.to_pylist()], report

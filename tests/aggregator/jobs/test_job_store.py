@@ -1,6 +1,5 @@
 """Jobs in the archive: fed twice, shuffled, overlapping, by several processes, beside compaction."""
 
-import multiprocessing
 import os
 import random
 from pathlib import Path
@@ -15,7 +14,7 @@ from laggard_aggregator.jobs.job_store import JobStore, last_nodes, last_revisio
 from laggard_aggregator.jobs.metadata.records import records, settled
 from laggard_aggregator.jobs.metadata.report import ReadReport
 from laggard_common.errors import ConfigError
-from tests import naive_jobs
+from tests import naive_revisions
 from tests.support.job_records import FOLDER, read_table
 
 SUBMIT = 1_700_000_000
@@ -105,25 +104,10 @@ def test_order_and_portions_do_not_matter(tmp_path: Path, seed: int) -> None:
             retention.compact(tmp_path / "parts", (SUBMIT + 90 * 86_400) * 10**9)
     assert content(tmp_path / "once") == content(tmp_path / "parts")
     found = {row["job_key"]: row for row in content(tmp_path / "parts")[0]}
-    expected = naive_jobs.last(settled(records(rows)).to_pylist())
+    expected = naive_revisions.last(settled(records(rows)).to_pylist())
     assert found.keys() == expected.keys()
     for key, order in expected.items():
-        assert (naive_jobs.stage(found[key]), found[key]["end"] or 0) == (order[0], order[2])
-
-
-def test_processes_append_at_the_same_time(tmp_path: Path) -> None:
-    rows = some_jobs(11)
-    tables = [settled(records(rows[at::4] + rows[at + 1 :: 4])) for at in range(4)]
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=add, args=(tmp_path / "beside", table)) for table in tables]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
-        process.close()
-    add(tmp_path / "once", settled(records(rows)))
-    assert content(tmp_path / "beside") == content(tmp_path / "once")
+        assert (naive_revisions.stage(found[key]), found[key]["end"] or 0) == (order[0], order[2])
 
 
 def test_rows_lie_at_the_day_of_their_end(tmp_path: Path) -> None:
