@@ -47,6 +47,8 @@ HELP = {
     **{f"laggard-{name}": ("laggard", name, "--help") for name in SUBCOMMANDS},
     "laggard-layers-record": ("laggard", "layers", "record", "--help"),
     "laggard-jobs-import": ("laggard", "jobs", "import", "--help"),
+    "laggard-layers-send": ("laggard", "layers", "send", "--help"),
+    "laggard-layers-received": ("laggard", "layers", "received", "--help"),
 }
 
 
