@@ -48,6 +48,7 @@ HELP = {
     "laggard-layers-record": ("laggard", "layers", "record", "--help"),
     "laggard-jobs-phases": ("laggard", "jobs", "phases", "--help"),
     "laggard-jobs-compare": ("laggard", "jobs", "compare", "--help"),
+    "laggard-jobs-import": ("laggard", "jobs", "import", "--help"),
     "laggard-layers-send": ("laggard", "layers", "send", "--help"),
     "laggard-layers-received": ("laggard", "layers", "received", "--help"),
 }

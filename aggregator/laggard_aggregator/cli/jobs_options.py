@@ -7,6 +7,7 @@ from laggard_common.errors import ConfigError
 
 _VERBS = """\
 verbs, each with its own --help:
+  laggard jobs import    adds job metadata to an archive
   laggard jobs phases    the I/O phases in a series of a job
   laggard jobs compare   runs of an application judged by their earlier ones
 """
@@ -35,7 +36,7 @@ def add_jobs_options(parser: argparse.ArgumentParser) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Raises ConfigError: the verbs have commands of their own."""
-    raise ConfigError("", ["expected a verb: phases or compare"])
+    raise ConfigError("", ["expected a verb: import, phases or compare"])
 
 
 def add_phases_options(parser: argparse.ArgumentParser) -> None:

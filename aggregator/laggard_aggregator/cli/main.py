@@ -118,9 +118,14 @@ COMMANDS = (
     Entry(
         "jobs",
         "laggard_aggregator.cli.jobs_options",
-        "phases of a job's I/O, runs beside earlier ones",
+        "metadata of jobs, phases of a job's I/O, runs beside earlier ones",
         "laggard_aggregator.cli.jobs_options:add_jobs_options",
         (
+            Entry(
+                "import",
+                "laggard_aggregator.cli.jobs_import",
+                "add job metadata of Slurm, PBS, Flux or jobs.jsonl to an archive",
+            ),
             Entry(
                 "phases",
                 "laggard_aggregator.cli.jobs_phases",
