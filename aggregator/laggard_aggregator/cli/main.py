@@ -109,6 +109,18 @@ COMMANDS = (
             _mine_verb("query", "SQL over a store, on DuckDB or Spark"),
         ),
     ),
+    Entry(
+        "jobs",
+        "laggard_aggregator.cli.jobs_import:JOBS",
+        "jobs of an archive",
+        verbs=(
+            Entry(
+                "import",
+                "laggard_aggregator.cli.jobs_import",
+                "add job metadata of Slurm, PBS, Flux or jobs.jsonl to an archive",
+            ),
+        ),
+    ),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),
     Entry("status", "laggard_aggregator.cli.status", "health of the monitoring, raised alarms, decisions"),
     Entry(

@@ -45,7 +45,8 @@ class JobRevision:
     `application`: the executable where the source tells it, else derived from the name.
     `exclusive`: None where unknown. `source`: `sacct`, `sacct_json`, `jsonl`, `pbs`, `lsf`, `flux`, `hook` or
     `cgroup`. `modified`: the scheduler's own time of the change.
-    `revision_at`: the time at which the record was read.
+    `revision_at`: the time at which the record was read. `node_list`: as the source writes it
+    (`node[01,03-04]`). `doubtful`: as in `Allocation`.
     """
 
     key: JobKey
@@ -72,6 +73,8 @@ class JobRevision:
     tasks: int | None = None
     cpus: int | None = None
     exclusive: bool | None = None
+    node_list: str = ""
+    doubtful: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ JOBS: Final = pa.schema(
             (pa.float64(), "eligible start end modified"),
             (pa.int64(), "node_count tasks cpus"),
             (pa.bool_(), "exclusive"),
+            (pa.string(), "node_list"),
+            (pa.bool_(), "doubtful"),
         ),
     ]
 )

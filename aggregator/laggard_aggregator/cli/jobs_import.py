@@ -1,0 +1,122 @@
+"""`laggard jobs import`: job metadata of files into an archive."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laggard_common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from laggard_aggregator.jobs.metadata.report import ReadReport
+
+_EXAMPLES = """\
+examples:
+  SLURM_TIME_FORMAT=%s TZ=UTC sacct -X -P -D -a --noconvert --delimiter=$'\\x1f' -S now-7days \\
+      -o JobIDRaw,JobID,Cluster,User,UID,Account,Partition,State,Submit,Eligible,Start,End,ElapsedRaw,\\
+NNodes,NCPUS,ExitCode,NodeList,JobName > jobs.txt
+  laggard jobs import --sacct jobs.txt --archive /var/lib/laggard/archive
+  sacct --json | laggard jobs import --sacct /dev/stdin --archive DIR
+  laggard jobs import --pbs /var/spool/pbs/server_priv/accounting/202601* --cluster pbs1 --archive DIR
+  flux jobs -a --json > flux.json; laggard jobs import --flux flux.json --cluster elcap --archive DIR
+
+Records that the archive has are not written again: feeding a file twice, or overlapping ones in any order,
+changes nothing. Rows that cannot be read are counted and named; docs/jobs.md has the rules.
+"""
+_FORMATS = {
+    "sacct": "sacct -P with its header line, or JSON of sacct and slurmrestd",
+    "jsonl": "neutral records, one JSON object a line (docs/jobs.md)",
+    "pbs": "PBS accounting logs",
+    "flux": "JSON of flux jobs",
+}
+
+
+class JobsCommand:
+    """`laggard jobs` without a verb."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declares no options."""
+        parser.epilog = "Verbs: laggard jobs import --help\n"
+
+    def run(self, _args: argparse.Namespace) -> int:
+        """Raises ConfigError: a verb is missing."""
+        raise ConfigError("", ["expected a verb: laggard jobs import"])
+
+
+JOBS = JobsCommand()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.epilog = _EXAMPLES
+    add = parser.add_argument
+    for name, about in _FORMATS.items():
+        add(
+            f"--{name}",
+            metavar="FILE",
+            nargs="+",
+            action="extend",
+            type=Path,
+            default=[],
+            help=f"{about} (also .gz)",
+        )
+    add("--archive", metavar="DIR", type=Path, required=True, help="the archive's folder")
+    add("--site", metavar="NAME", default="site", help="site in the archive (default %(default)s)")
+    add(
+        "--cluster",
+        metavar="NAME",
+        default="cluster",
+        help="cluster of records that name none (default %(default)s)",
+    )
+    add("--timezone", metavar="ZONE", help="zone of times without an offset, such as Europe/Berlin")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Imports all files and returns 0. Raises LaggardError."""
+    from laggard_aggregator.jobs.job_store import JobStore
+    from laggard_aggregator.jobs.metadata.inputs import job_tables
+    from laggard_aggregator.jobs.metadata.local_times import LocalTimes
+    from laggard_aggregator.jobs.metadata.report import ReadReport
+
+    files = [(form, path) for form in _FORMATS for path in getattr(args, form)]
+    if not files:
+        raise ConfigError("", [f"expected an input: {', '.join(f'--{form}' for form in _FORMATS)}"])
+    for option, value in (("--cluster", args.cluster), ("--site", args.site)):
+        if not (value.isascii() and value.replace("-", "").replace("_", "").replace(".", "").isalnum()):
+            raise ConfigError("", [f"{option}: expected letters, digits, - _ and ., got {value!r}"])
+    times = LocalTimes(args.timezone)
+    for form, path in files:
+        report = ReadReport()
+        store = JobStore(args.archive, args.site, report)
+        for table in job_tables(path, form, args.cluster, times, report):
+            store.add(table)
+            _show_progress(path, report.records)
+        store.flush()
+        _print_report(path, report, store.added)
+    return 0
+
+
+def _show_progress(path: Path, records: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{path.name[:40]}: {records:,} records", end="", file=sys.stderr, flush=True)
+
+
+def _print_report(path: Path, report: "ReadReport", added: int) -> None:
+    """One line on stdout, and one on stderr for each kind of row that was left out."""
+    from laggard_aggregator.status.formatting import counted
+    from laggard_common.visible import visible
+
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr)
+    steps = f", {counted(report.steps, 'step')} left out" if report.steps else ""
+    print(visible(f"{path}: {counted(report.records, 'record')}, {added} new or changed{steps}"))
+    for reason, count in sorted(report.broken.items()):
+        print(visible(f"{path}: {counted(count, 'row')} left out: {reason}"), file=sys.stderr)
+    if report.ambiguous:
+        about = "with a local time that occurs twice: marked doubtful"
+        print(visible(f"{path}: {counted(report.ambiguous, 'record')} {about}"), file=sys.stderr)
+    if report.bad_node_lists:
+        about = "that cannot be used: their jobs have no nodes"
+        print(visible(f"{path}: {counted(report.bad_node_lists, 'node list')} {about}"), file=sys.stderr)
+    for named in report.named:
+        print(visible(f"{path}: {named}"), file=sys.stderr)

@@ -1,0 +1,74 @@
+"""Files with job metadata, plain or gzip-compressed, as tables of kind `jobs`."""
+
+import gzip
+import io
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+
+from laggard_aggregator.jobs.metadata.flux import flux_records
+from laggard_aggregator.jobs.metadata.jobs_jsonl import jsonl_records
+from laggard_aggregator.jobs.metadata.local_times import LocalTimes
+from laggard_aggregator.jobs.metadata.pbs import pbs_records
+from laggard_aggregator.jobs.metadata.records import records, settled
+from laggard_aggregator.jobs.metadata.report import ReadReport
+from laggard_aggregator.jobs.metadata.sacct_json import json_records
+from laggard_aggregator.jobs.metadata.sacct_text import sacct_tables
+from laggard_common.errors import InputError
+
+_GZIP: Final = b"\x1f\x8b"
+_ROWS_AT_ONCE: Final = 50_000
+FORMATS: Final = ("sacct", "jsonl", "pbs", "flux")
+
+RecordReader = Callable[[BinaryIO, str, LocalTimes, ReadReport], Iterator[Mapping[str, Any]]]
+
+_READERS: Final[Mapping[str, RecordReader]] = {
+    "sacct_json": json_records,
+    "jsonl": jsonl_records,
+    "pbs": pbs_records,
+    "flux": flux_records,
+}
+
+
+def job_tables(
+    path: Path, form: str, cluster: str, times: LocalTimes, report: ReadReport
+) -> Iterator[pa.Table]:
+    """Yields the records of a file in portions. `form`: one of FORMATS. Raises InputError, with the path."""
+    try:
+        with path.open("rb") as raw:
+            is_gzip = raw.read(2) == _GZIP
+            raw.seek(0)
+            plain: Any = gzip.GzipFile(fileobj=raw) if is_gzip else raw
+            with closing(plain) as file:
+                yield from stream_tables(file, form, cluster, times, report)
+    except InputError as exc:
+        raise InputError(str(path), exc.reason) if not exc.path else exc from exc
+    except (EOFError, OSError) as exc:
+        reason = getattr(exc, "strerror", None) or f"damaged: {exc}"
+        raise InputError(str(path), reason) from exc
+
+
+def stream_tables(
+    file: BinaryIO, form: str, cluster: str, times: LocalTimes, report: ReadReport
+) -> Iterator[pa.Table]:
+    """Yields the records of an open file in portions, with the columns of kind `jobs`."""
+    if form == "sacct":
+        file = io.BufferedReader(file)  # type: ignore[type-var]
+        if file.peek(1)[:1] != b"{":
+            for table in sacct_tables(file, cluster, times, report):
+                yield settled(table)
+            return
+        form = "sacct_json"
+    waiting: list[Mapping[str, Any]] = []
+    for each in _READERS[form](file, cluster, times, report):
+        waiting.append(each)
+        report.records += 1
+        if len(waiting) >= _ROWS_AT_ONCE:
+            yield settled(records(waiting))
+            waiting = []
+    if waiting:
+        yield settled(records(waiting))
+
