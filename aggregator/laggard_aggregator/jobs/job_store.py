@@ -95,7 +95,9 @@ class JobStore:
     def _part(self, kind: str, day: str, stamp: str, tables: Iterator[pa.Table]) -> None:
         where = layout.folder(self._directory, kind, layout.OWN, day, self._site)
         number = layout.next_part(where)
-        path = layout.write_part(where, stamp, (number, number), JOBS if kind == "jobs" else JOB_NODES, tables)
+        path = layout.write_part(
+            where, stamp, (number, number), JOBS if kind == "jobs" else JOB_NODES, tables
+        )
         if kind == "jobs" and where in self._seen:
             self._seen[where].append(layout.Part(where, path.name, number, number))
 
@@ -105,7 +107,9 @@ class JobStore:
         coded = started["node_list"].combine_chunks().dictionary_encode()
         codes = np.asarray(coded.indices)
         lists = [self._expanded(text) for text in coded.dictionary.to_pylist()]
-        counts = np.array([len(each) for each in lists], np.int64)[codes] if len(codes) else np.zeros(0, np.int64)
+        counts = (
+            np.array([len(each) for each in lists], np.int64)[codes] if len(codes) else np.zeros(0, np.int64)
+        )
         at = 0
         ends = np.cumsum(counts)
         while at < len(codes):
@@ -206,7 +210,9 @@ def last_revisions(jobs: pa.Table) -> pa.Table:
     if not len(jobs):
         return jobs
     keys = jobs["job_key"].combine_chunks().dictionary_encode()
-    codes = np.asarray(keys.indices if not isinstance(keys, pa.ChunkedArray) else keys.combine_chunks().indices)
+    codes = np.asarray(
+        keys.indices if not isinstance(keys, pa.ChunkedArray) else keys.combine_chunks().indices
+    )
     times = jobs["revision_at"].cast(pa.int64()).to_numpy()
     order = np.lexsort([times, codes])
     is_last = np.ones(len(order), bool)

@@ -4,7 +4,7 @@ A slice holds what the archive has of its time at the moment, whenever it came: 
 accepted does not matter. Of a file only the row groups are read whose ticks overlap the slice.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -156,7 +156,7 @@ class CounterSlices:
             held += cells
         yield end_ns
 
-    def read(self, after_ns: int, until_ns: int, nodes: Collection[str] | None = None) -> CounterReadings:
+    def read(self, after_ns: int, until_ns: int, nodes: Container[str] | None = None) -> CounterReadings:
         """The readings of (after, until], of some nodes only where told. Raises ArchiveError."""
         for _ in range(_LISTINGS):
             found: list[tuple[Part, pa.Table]] = []
@@ -202,7 +202,7 @@ class CounterSlices:
         return known
 
     def _tables(
-        self, part: Part, after_ns: int, until_ns: int, nodes: Collection[str] | None
+        self, part: Part, after_ns: int, until_ns: int, nodes: Container[str] | None
     ) -> Iterator[pa.Table]:
         known = self._groups(part)
         if known is None:

@@ -21,7 +21,10 @@ from laggard_aggregator.jobs.model import JobDataError
 
 _WORDS: Final = {
     **dict.fromkeys(("DEPEND", "PRIORITY", "SCHED", "NEW"), "PENDING"),
-    **{"RUN": "RUNNING", "CLEANUP": "COMPLETING", "CANCELED": "CANCELLED", "INACTIVE": "FAILED"},
+    "RUN": "RUNNING",
+    "CLEANUP": "COMPLETING",
+    "CANCELED": "CANCELLED",
+    "INACTIVE": "FAILED",
 }
 _F58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _F58_ID: Final = re.compile(rf"[f\u0192]([{_F58}]{{1,12}})")

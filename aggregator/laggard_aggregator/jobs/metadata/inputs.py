@@ -71,4 +71,3 @@ def stream_tables(
             waiting = []
     if waiting:
         yield settled(records(waiting))
-

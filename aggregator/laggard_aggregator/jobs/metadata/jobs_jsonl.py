@@ -19,8 +19,14 @@ from laggard_aggregator.jobs.model import JobDataError
 
 MAX_LINE_BYTES: Final = 4 << 20
 _WORDS: Final = {
-    **{"CANCELED": "CANCELLED", "DONE": "COMPLETED", "EXIT": "FAILED", "EXITED": "FAILED"},
-    **{"QUEUED": "PENDING", "HELD": "PENDING", "FINISHED": "COMPLETED", "OOM": "OUT_OF_MEMORY"},
+    "CANCELED": "CANCELLED",
+    "DONE": "COMPLETED",
+    "EXIT": "FAILED",
+    "EXITED": "FAILED",
+    "QUEUED": "PENDING",
+    "HELD": "PENDING",
+    "FINISHED": "COMPLETED",
+    "OOM": "OUT_OF_MEMORY",
 }
 
 

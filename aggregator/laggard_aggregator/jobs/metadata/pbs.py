@@ -14,7 +14,9 @@ from laggard_aggregator.jobs.metadata.report import ReadReport
 from laggard_aggregator.jobs.metadata.values import cluster_name, identifier, integer, seconds
 from laggard_aggregator.jobs.model import JobDataError
 
-_ID: Final = re.compile(r"(?P<number>\d{1,15})(?:(?:\[(?P<task>\d{1,9})\])|-(?P<old>\d{1,9}))?(?:\..*)?", re.ASCII)
+_ID: Final = re.compile(
+    r"(?P<number>\d{1,15})(?:(?:\[(?P<task>\d{1,9})\])|-(?P<old>\d{1,9}))?(?:\..*)?", re.ASCII
+)
 _KEY: Final = re.compile(r"(?:^| )([A-Za-z_][A-Za-z0-9_.]*)=")
 _CHUNK: Final = re.compile(r"([^+/:()]+)(?:[/:][^+]*)?")
 _EXCLUSIVE: Final = ("excl", "exclhost")

@@ -69,7 +69,9 @@ def settled(found: pa.Table) -> pa.Table:
     columns["job_key"] = _keys(columns)
     return pa.table(
         [
-            columns[each.name].dictionary_encode() if each.type == TEXT else columns[each.name].cast(each.type)
+            columns[each.name].dictionary_encode()
+            if each.type == TEXT
+            else columns[each.name].cast(each.type)
             for each in JOBS
         ],
         schema=JOBS,
@@ -134,6 +136,4 @@ def _keys(columns: Mapping[str, pa.Array]) -> pa.Array:
     own = pc.if_else(pc.equal(columns["sluid"], ""), number, columns["sluid"])
     restarts = columns["restarts"]
     tail = pc.fill_null(pc.binary_join_element_wise("", restarts.cast(text), "/r"), "")
-    return pc.binary_join_element_wise(
-        pc.binary_join_element_wise(columns["cluster"], own, "/"), tail, ""
-    )
+    return pc.binary_join_element_wise(pc.binary_join_element_wise(columns["cluster"], own, "/"), tail, "")

@@ -25,7 +25,9 @@ def json_records(
     """Yields a record for each job; broken ones are counted. Raises InputError for text that is no JSON."""
     for count, job in enumerate(JsonStream(file).elements("jobs"), 1):
         try:
-            yield _of_controller(job, cluster) if "submit_time" in _object(job) else _of_database(job, cluster)
+            yield (
+                _of_controller(job, cluster) if "submit_time" in _object(job) else _of_database(job, cluster)
+            )
         except JobDataError as exc:
             report.leave_out(count, str(exc), f"job {str(at(job, 'job_id'))[:40]}")
 

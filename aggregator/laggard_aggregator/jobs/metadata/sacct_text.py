@@ -75,7 +75,9 @@ class SacctText:
         self._report.steps += pc.sum(step).as_py() or 0
         keep = pc.invert(step)
         job = self._column("JobID", "JobIDRaw")
-        keep = self._valid(keep, pc.match_substring_regex(raw, r"^[0-9]{1,12}$"), "no number of a job (JobIDRaw)")
+        keep = self._valid(
+            keep, pc.match_substring_regex(raw, r"^[0-9]{1,12}$"), "no number of a job (JobIDRaw)"
+        )
         keep = self._valid(keep, pc.match_substring_regex(job, _JOB), "no id of a job")
         return self._checked(keep, raw, job)
 
@@ -165,7 +167,9 @@ class SacctText:
                 cells[width - 1 :] = [separator.join(cells[width - 1 :])]
             elif count != width or len(line) > MAX_LINE_CHARS:
                 if line:
-                    reason = "more columns than the header" if count > width else "fewer columns than the header"
+                    reason = (
+                        "more columns than the header" if count > width else "fewer columns than the header"
+                    )
                     self._report.leave_out(number, reason, line)
                 continue
             if line != self._header:  # of files put together
