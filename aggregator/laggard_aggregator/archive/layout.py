@@ -32,7 +32,8 @@ OF_SHADOWS = ("shadow_verdicts", "shadow_windows")
 """Kinds with the same columns for the shadow detectors, which raise no alarms."""
 OF_JOBS = ("series60", "jobs", "job_nodes", "paths", "job_series", "job_components", "job_summaries")
 """Kinds of the rollups and of the jobs (`jobs/tables.py`)."""
-KINDS = ("counters", "schemas", "groups", "closes", *OF_DETECTORS, "alarms", *OF_SHADOWS, "layers", *OF_JOBS)
+_OF_INPUT = ("counters", "schemas", "groups", "closes", "events")
+KINDS = (*_OF_INPUT, *OF_DETECTORS, "alarms", *OF_SHADOWS, "layers", *OF_JOBS)
 OWN = "laggard"
 """The `source` of the aggregator's own records."""
 

@@ -76,6 +76,7 @@ class Counters:
     `archive_damaged`: files set aside in its folder. `archive_refused`: rows left out, by node, for too many
     fields.
     `flooding`: the node with the highest message rate, per second, where it exceeds any agent's.
+    `documents`: accepted from outboxes; `refused_documents`: those of them that are malformed.
     `clock_steps`: of the host's clock; `clock_difference_seconds`: the host's clock minus that of windows.
     `shadow_verdicts`: by group with a shadow, the number of verdicts by state (`shadows.NOT_COMPARED` on).
     """
@@ -107,6 +108,8 @@ class Counters:
     archive_up: bool | None = None
     archive_damaged: int = 0
     archive_refused: Mapping[str, int] = field(default_factory=dict)
+    documents: int = 0
+    refused_documents: int = 0
     background: BackgroundWork | None = None
 
 
@@ -348,6 +351,8 @@ class Status:
             archive_refused=dict(archive.refused_rows) if archive is not None else {},
             background=self.background,
             archive_returned=admission.counts.unaccepted,
+            documents=admission.counts.documents,
+            refused_documents=archive.refused_documents if archive is not None else 0,
             held=admission.held,
             two_streams=admission.counts.two_streams,
             wire_errors=dict(admission.wire_errors),

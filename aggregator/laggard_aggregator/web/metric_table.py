@@ -388,6 +388,14 @@ AGGREGATOR = (
         ),
     ),
     _counter(
+        "laggard_documents_total", "Documents accepted from the nodes' outboxes.", lambda c: c.documents
+    ),
+    _counter(
+        "laggard_refused_documents_total",
+        "Accepted documents that are malformed and so not archived.",
+        lambda c: c.refused_documents,
+    ),
+    _counter(
         "laggard_rollup_rows_total",
         "Rows added to the archive's series60.",
         lambda c: None if c.background is None else c.background.rolled_rows,

@@ -252,6 +252,8 @@ def site() -> MadeView:
             archive_up=True,
             archive_damaged=2,
             archive_refused={"oss-7": 11},
+            documents=13,
+            refused_documents=1,
             background=BackgroundWork(rolled_hours=3, rolled_rows=120, lag_seconds=45.5, failures=1),
             held=9,
             wire_errors={"msgpack": 10, "version": 1},
