@@ -35,8 +35,6 @@ from laggard_common.errors import ArchiveError
 from laggard_common.segment_log import sync_path
 
 PROGRESS = "jobs.json"
-LEAST_GRACE_SECONDS = 720.0
-"""Later than the readings that may end a job's last increment."""
 MAX_JOBS = 512
 """Jobs of one scan."""
 _MARGIN_NS = MOST_GAP_NS + 60 * 10**9
@@ -86,7 +84,7 @@ class JoinPass:
         self.directory, self.site = directory, site
         self._settings = settings
         self._format = JobIdFormat(settings.jobid_format) if settings.jobid_format else None
-        self._grace_ns = round(max(settings.grace_seconds, LEAST_GRACE_SECONDS) * 1e9)
+        self._grace_ns = round(settings.grace_seconds * 1e9)
 
     def run(self, now_ns: int, raw_days: int, go_on: Callable[[], bool] = lambda: True) -> Joined:
         """Joins what is due, while `go_on()`. Raises ArchiveError."""

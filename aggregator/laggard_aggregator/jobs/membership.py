@@ -152,7 +152,7 @@ class Membership:
         return found
 
     def _offset(self, at_ns: int) -> int:
-        return min(max((at_ns - self.origin_ns) // 1000, 0), _TIME_MOST)
+        return int(min(max((at_ns - self.origin_ns) // 1000, 0), _TIME_MOST))
 
     def _clipped(self, at_ns: IntArray) -> IntArray:
         clipped: IntArray = np.clip((at_ns - self.origin_ns) // 1000, 0, _TIME_MOST)

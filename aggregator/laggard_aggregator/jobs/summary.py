@@ -99,13 +99,8 @@ def summary_row(account: JobAccount, revision_at: int) -> ResultRow:
     operations = None if metadata is None else metadata[OPERATIONS]
     row["metadata_operations"] = None if operations is None else float(operations.sum())
     row["mdops"] = None if operations is None else _mean(operations, step, job.seconds)
-    active = np.zeros(job.bins, dtype=np.bool_)
-    moving = active.copy()
-    if moved is not None:
-        moving = moved[:2].any(axis=0)
-        active |= moving
-    if operations is not None:
-        active |= operations > 0
+    moving = np.zeros(job.bins, dtype=np.bool_) if moved is None else (moved[READ] > 0) | (moved[WRITTEN] > 0)
+    active = moving if operations is None else moving | (operations > 0)
     known = moved is not None or operations is not None
     row["active_seconds"] = min(float(active.sum()) * step, job.seconds) if known else None
     seconds = min(float(moving.sum()) * step, job.seconds)

@@ -19,7 +19,10 @@ READ, WRITTEN, OPERATIONS = range(3)
 
 _LLITE = "open close mknod link unlink symlink mkdir rmdir rename getattr setattr getxattr setxattr statfs"
 _MDT = "open close mknod link unlink mkdir rmdir rename getattr setattr getxattr setxattr statfs sync"
-_NFS = "GETATTR SETATTR LOOKUP ACCESS OPEN CREATE MKDIR SYMLINK MKNOD REMOVE RMDIR RENAME LINK READDIR READDIRPLUS"
+_NFS = (
+    "GETATTR SETATTR LOOKUP ACCESS OPEN CREATE MKDIR SYMLINK MKNOD REMOVE RMDIR RENAME LINK READDIR"
+    " READDIRPLUS"
+)
 
 
 @dataclass(frozen=True, slots=True)

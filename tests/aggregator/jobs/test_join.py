@@ -10,12 +10,13 @@ import pytest
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.jobs.accounts import JoinedJob
-from laggard_aggregator.jobs.jobid import JobIdFormat, format_problems
+from laggard_aggregator.jobs.jobid import JobIdFormat
 from laggard_aggregator.jobs.join import Join
 from laggard_aggregator.jobs.join_pass import JoinPass, JoinSettings
 from laggard_aggregator.jobs.membership import FREE, Membership, Occupation
 from laggard_aggregator.jobs.summary import series_rows, summary_row
 from laggard_aggregator.jobs.tables import JOB_NODES, JOBS
+from laggard_aggregator.settings.jobs import JobsTable
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.naive_jobs import NaiveReading
 from tests.support.builders.archives import START_NS
@@ -186,7 +187,7 @@ def test_forwarders_of_one_job_alone_are_its_own(tmp_path: Path) -> None:
     ("text", "good"), [("%j:%u:%H", True), ("%j", True), ("%e.%u", False), ("%j%j", False), ("%j:%x", False)]
 )
 def test_a_format_has_the_job_once(text: str, good: bool) -> None:
-    assert bool(list(format_problems(text))) != good
+    assert bool(list(JobsTable(jobid_format=text).problems())) != good
 
 
 def test_the_pass_joins_a_job_when_it_is_due_and_again_when_more_comes(tmp_path: Path) -> None:
