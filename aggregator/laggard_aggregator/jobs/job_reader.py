@@ -1,5 +1,6 @@
 """The jobs of a time from the archive: last revisions, who had which node, and who else."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,11 +25,30 @@ _NODE_COLUMNS = ("job_key", "revision_at", "node", "start", "end", "source")
 
 @dataclass(frozen=True, slots=True)
 class JobsOfTime:
-    """Jobs with an end, and all occupations of nodes, whose job numbers are those of `keys`."""
+    """Jobs with an end, and all occupations of nodes, whose job numbers are those of `keys`.
+
+    `ever`: occupations of earlier revisions too.
+    """
 
     jobs: dict[str, JoinedJob]
     keys: list[str]
     occupations: list[Occupation]
+    ever: list[Occupation]
+
+    def neighbours(self, keys: Collection[str]) -> set[str]:
+        """Jobs with an end that had a node at one time, or the id, in common with some of `keys`."""
+        changed = [self.jobs[key] for key in keys if key in self.jobs]
+        ids = {job.raw_id for job in changed}
+        found = {key for key, job in self.jobs.items() if job.raw_id in ids}
+        on: dict[str, list[tuple[int, int]]] = {}
+        for each in self.ever:
+            if self.keys[each.job] in keys:
+                on.setdefault(each.node, []).append((each.start_ns, each.end_ns))
+        for each in self.ever:
+            spans = on.get(each.node, ())
+            if any(start < each.end_ns and each.start_ns < end for start, end in spans):
+                found.add(self.keys[each.job])
+        return found & self.jobs.keys()
 
 
 def read_jobs(directory: Path, site: str, start_ns: int, end_ns: int) -> JobsOfTime:
@@ -44,24 +64,29 @@ def read_jobs(directory: Path, site: str, start_ns: int, end_ns: int) -> JobsOfT
     end = pc.fill_null(jobs["end"], float("inf"))
     jobs = jobs.filter(pc.and_(pc.less(start, end_ns / 1e9), pc.greater(end, start_ns / 1e9)))
     nodes = _rows(directory, site, "job_nodes", first, JOB_NODES.empty_table().select(list(_NODE_COLUMNS)))
-    nodes = last_nodes(nodes.filter(pc.is_in(nodes["job_key"], jobs["job_key"].combine_chunks())), jobs)
-    return _resolved(jobs, nodes, end_ns)
+    nodes = nodes.filter(pc.is_in(nodes["job_key"], jobs["job_key"].combine_chunks()))
+    return _resolved(jobs, last_nodes(nodes, jobs), nodes, end_ns)
 
 
-def _resolved(jobs: pa.Table, nodes: pa.Table, end_ns: int) -> JobsOfTime:
+def _resolved(jobs: pa.Table, nodes: pa.Table, every: pa.Table, end_ns: int) -> JobsOfTime:
     rows = sorted(jobs.to_pylist(), key=lambda row: str(row["job_key"]))
     keys = [row["job_key"] for row in rows]
     number = {key: at for at, key in enumerate(keys)}
     ends = {row["job_key"]: row["end"] for row in rows}
+
+    def occupations(of: pa.Table) -> list[Occupation]:
+        found = set()
+        for row in of.to_pylist():
+            key, until = row["job_key"], row["end"] if row["end"] is not None else ends[row["job_key"]]
+            last = end_ns if until is None else round(until * 1e9)
+            found.add(Occupation(number[key], row["node"], round(row["start"] * 1e9), last))
+        ordered = sorted(found, key=lambda each: (each.job, each.node, each.start_ns, each.end_ns))
+        return [each for each in ordered if each.end_ns > each.start_ns]
+
+    now = occupations(nodes)
     held: dict[str, list[tuple[str, int, int]]] = {key: [] for key in keys}
-    occupations = []
-    for row in sorted(nodes.to_pylist(), key=lambda row: (row["job_key"], row["node"], row["start"])):
-        key, until = row["job_key"], row["end"] if row["end"] is not None else ends[row["job_key"]]
-        last = end_ns if until is None else round(until * 1e9)
-        mine = (row["node"], round(row["start"] * 1e9), last)
-        if last > mine[1] and mine not in held[key]:
-            held[key].append(mine)
-            occupations.append(Occupation(number[key], *mine))
+    for each in now:
+        held[keys[each.job]].append((each.node, each.start_ns, each.end_ns))
     runs: dict[tuple[str, int], list[int]] = {}
     for row in rows:
         if row["start"] is not None:
@@ -81,7 +106,7 @@ def _resolved(jobs: pa.Table, nodes: pa.Table, end_ns: int) -> JobsOfTime:
             row["cpus"],
             min(later, default=2**63 - 1),
         )
-    return JobsOfTime(found, keys, occupations)
+    return JobsOfTime(found, keys, now, occupations(every))
 
 
 def _rows(directory: Path, site: str, kind: str, first_day: str, empty: pa.Table) -> pa.Table:

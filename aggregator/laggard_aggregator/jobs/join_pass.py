@@ -89,7 +89,8 @@ class JoinPass:
     def run(self, now_ns: int, raw_days: int, go_on: Callable[[], bool] = lambda: True) -> Joined:
         """Joins what is due, while `go_on()`. Raises ArchiveError."""
         waiting = self._load()
-        self._note_metadata(waiting)
+        oldest_ns = now_ns - raw_days * 86_400 * 10**9
+        self._note_metadata(waiting, now_ns, oldest_ns)
         self._note_late(waiting)
         self._save(waiting)
         done = 0
@@ -172,12 +173,30 @@ class JoinPass:
         table = pa.table(list(columns.values()), schema=schema)
         layout.write_part(where, layout.stamp(now_ns), (number, number), schema, [table])
 
-    def _note_metadata(self, waiting: _Waiting) -> None:
-        """Notes the jobs of which there are new rows."""
+    def _note_metadata(self, waiting: _Waiting, now_ns: int, oldest_ns: int) -> None:
+        """Notes the jobs of which there are new rows, and those that had a node or an id in common with them.
+
+        Jobs that ended before `oldest_ns` have no counters any more.
+        """
+        changed: dict[str, tuple[float, float]] = {}
         for kind in ("jobs", "job_nodes"):
             for part in self._new(kind, layout.OWN, waiting):
                 for row in _read(part, ("job_key", "start", "end")):
-                    waiting.add(row["job_key"], row["start"], row["end"])
+                    key, start, end = row["job_key"], row["start"], row["end"]
+                    if start is not None and (end is None or end * 1e9 >= oldest_ns):
+                        waiting.add(key, start, end)
+                        first, last = changed.get(key, (start, 0.0))
+                        changed[key] = min(first, start), max(last, now_ns / 1e9 if end is None else end)
+        ordered = sorted(changed, key=lambda key: (changed[key], key))
+        for at in range(0, len(ordered), MAX_JOBS):
+            batch = frozenset(ordered[at : at + MAX_JOBS])
+            start_ns = round(min(changed[key][0] for key in batch) * 1e9) - _MARGIN_NS
+            end_ns = round(max(changed[key][1] for key in batch) * 1e9) + _MARGIN_NS
+            known = read_jobs(self.directory, self.site, start_ns, end_ns)
+            for key in known.neighbours(batch):
+                job = known.jobs[key]
+                if job.end_ns >= oldest_ns:
+                    waiting.add(key, job.start_ns / 1e9, job.end_ns / 1e9)
 
     def _note_late(self, waiting: _Waiting) -> None:
         """Notes the jobs of which counters came after they may have been joined."""
