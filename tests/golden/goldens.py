@@ -31,6 +31,7 @@ SUBCOMMANDS = (
     "train",
     "archive",
     "layers",
+    "jobs",
     "top",
     "status",
     "silence",
@@ -45,6 +46,7 @@ HELP = {
     "laggard-aggregator": ("laggard-aggregator", "--help"),
     **{f"laggard-{name}": ("laggard", name, "--help") for name in SUBCOMMANDS},
     "laggard-layers-record": ("laggard", "layers", "record", "--help"),
+    "laggard-jobs-import": ("laggard", "jobs", "import", "--help"),
     "laggard-layers-send": ("laggard", "layers", "send", "--help"),
     "laggard-layers-received": ("laggard", "layers", "received", "--help"),
 }

@@ -116,7 +116,8 @@ def _print_report(path: Path, report: "ReadReport", added: int) -> None:
         about = "with a local time that occurs twice: marked doubtful"
         print(visible(f"{path}: {counted(report.ambiguous, 'record')} {about}"), file=sys.stderr)
     if report.bad_node_lists:
-        about = "that cannot be used: their jobs have no nodes"
+        whose = "its job has" if report.bad_node_lists == 1 else "their jobs have"
+        about = f"that cannot be used: {whose} no nodes"
         print(visible(f"{path}: {counted(report.bad_node_lists, 'node list')} {about}"), file=sys.stderr)
     for named in report.named:
         print(visible(f"{path}: {named}"), file=sys.stderr)

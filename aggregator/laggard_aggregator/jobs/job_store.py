@@ -26,9 +26,9 @@ from laggard_aggregator.jobs.model import JobDataError
 from laggard_aggregator.jobs.tables import JOB_NODES, JOBS
 from laggard_common.errors import ArchiveError, ConfigError, InputError
 
-MAX_WAITING_ROWS: Final = 500_000
+MAX_WAITING_ROWS: Final = 250_000
 """Rows that wait in memory for a flush: many days at a time are written as few files."""
-NODE_ROWS: Final = 500_000
+NODE_ROWS: Final = 250_000
 """Rows of nodes made at a time."""
 
 

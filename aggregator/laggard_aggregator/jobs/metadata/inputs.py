@@ -39,10 +39,8 @@ def job_tables(
     """Yields the records of a file in portions. `form`: one of FORMATS. Raises InputError, with the path."""
     try:
         with path.open("rb") as raw:
-            is_gzip = raw.read(2) == _GZIP
-            raw.seek(0)
-            plain: Any = gzip.GzipFile(fileobj=raw) if is_gzip else raw
-            with closing(plain) as file:
+            packed: Any = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP else None
+            with closing(io.BufferedReader(packed) if packed is not None else raw) as file:
                 yield from stream_tables(file, form, cluster, times, report)
     except InputError as exc:
         raise InputError(str(path), exc.reason) if not exc.path else exc from exc
@@ -52,11 +50,10 @@ def job_tables(
 
 
 def stream_tables(
-    file: BinaryIO, form: str, cluster: str, times: LocalTimes, report: ReadReport
+    file: io.BufferedReader, form: str, cluster: str, times: LocalTimes, report: ReadReport
 ) -> Iterator[pa.Table]:
     """Yields the records of an open file in portions, with the columns of kind `jobs`."""
     if form == "sacct":
-        file = io.BufferedReader(file)  # type: ignore[type-var]
         if file.peek(1)[:1] != b"{":
             for table in sacct_tables(file, cluster, times, report):
                 yield settled(table)

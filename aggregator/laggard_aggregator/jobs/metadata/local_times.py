@@ -79,8 +79,8 @@ class LocalTimes:
                 values[where] = self._zoned(cells.take(pa.array(where)), ambiguous)
             good[where] = ~np.isnan(early[where])
         for at in np.flatnonzero(~good):
-            early[at] = late[at] = value = _iso(cells[at].as_py())
-            good[at] = value == value
+            early[at] = late[at] = _iso(cells[at].as_py())
+            good[at] = not np.isnan(early[at])
         return early, late, good
 
     def _zoned(self, cells: pa.Array, ambiguous: str) -> NDArray[Any]:
@@ -111,7 +111,7 @@ def _iso(text: str) -> float:
 
 
 def _settle(readings: Mapping[str, tuple[float, float]], elapsed: float) -> tuple[dict[str, float], bool]:
-    """The only readings in order, with the elapsed time; the earliest and False where several are possible."""
+    """The only readings in order and with the elapsed time; the earliest and False if there are several."""
     names = [name for name in _ORDER if name in readings and not np.isnan(readings[name][0])]
     fitting = []
     for values in itertools.product(*(sorted(set(readings[name])) for name in names)):

@@ -120,7 +120,7 @@ def _state(raw: pa.Array) -> pa.Array:
 
 
 def _applications(told: pa.Array, names: pa.Array) -> pa.Array:
-    """`told`, else derived from the job's name: first word, last part of its path, without suffix and numbers."""
+    """`told`, else the first word of the job's name without its folder, suffix and trailing numbers."""
     word = pc.replace_substring_regex(names, r"^\s*([^\s]*).*$", r"\1")
     word = pc.replace_substring_regex(word, r"^.*/", "")
     word = pc.replace_substring_regex(word, _SUFFIX, "")

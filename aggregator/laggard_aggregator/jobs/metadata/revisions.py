@@ -33,7 +33,7 @@ REVISION: Final = np.dtype(
 _ORDER: Final = ("finality", "modified", "end", "revision_at", "trust", "content")
 _SOURCES: Final = ("", "cgroup", "hook", "flux", "lsf", "pbs", "jsonl", "sacct_json", "sacct")
 """From the least to the most trusted."""
-_BESIDE_CONTENT: Final = ("job_key", "revision_at", "source")
+_BESIDE_CONTENT: Final = ("job_key", "revision_at")
 _SEPARATOR: Final = "\x1f"
 _STEP_NS: Final = 1_000
 _MOVE_NS: Final = 1_000_000

@@ -11,6 +11,7 @@ from typing import BinaryIO, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from laggard_aggregator.jobs.metadata.local_times import LocalTimes
 from laggard_aggregator.jobs.metadata.records import RECORDS, STATES
@@ -38,9 +39,9 @@ _COUNTS: Final = {
 
 
 class SacctText:
-    """Parser of one text. `cluster`: for rows without one. Raises InputError for a header that lacks columns.
+    """Parser of one text. `cluster`: for rows without one.
 
-    `lines` is the number of the next line, for messages.
+    Raises InputError for a header that lacks columns.
     """
 
     def __init__(self, header: str, cluster: str, times: LocalTimes, report: ReadReport) -> None:
@@ -49,116 +50,61 @@ class SacctText:
         names = [name.strip().lower() for name in header.split(self._separator)]
         if names and not names[-1]:
             names.pop()  # of -p
-        self._width = len(names)
-        self._place = {name: at for at, name in enumerate(names)}
-        missing = [name for name in _REQUIRED if name.lower() not in self._place]
-        if "jobidraw" not in self._place and "jobid" not in self._place:
+        self._names = names
+        missing = [name for name in _REQUIRED if name.lower() not in names]
+        if "jobidraw" not in names and "jobid" not in names:
             missing.insert(0, "JobIDRaw")
         if missing:
             raise InputError("", f"its first line is no header of sacct -P with {', '.join(missing)}")
-        free = [name for name in names if name in _FREE_TEXT]
-        self._joins = free == names[-1:]
+        self._joins = [name for name in names if name in _FREE_TEXT] == names[-1:]
         self._cluster = cluster
         self._times = times
         self._report = report
-        self.lines = 2
+        self._line = 2
 
     def table(self, lines: Sequence[str]) -> pa.Table:
         """Records of some lines, with the columns of RECORDS."""
         rows, numbers = self._rows(lines)
-        columns = list(zip(*rows, strict=True)) or [()] * self._width
-        self._columns = {name: pa.array(columns[at], pa.string()) for name, at in self._place.items()}
-        self._numbers, self._rows_text = numbers, rows
-        keep = pa.array(np.ones(len(rows), bool))
-        raw = self._column("JobIDRaw", "JobID")
+        cells = _Cells(self._names, rows, numbers, self._report)
+        raw, job = cells.column("JobIDRaw", "JobID"), cells.column("JobID", "JobIDRaw")
         step = pc.match_substring(raw, ".")
         self._report.steps += pc.sum(step).as_py() or 0
-        keep = pc.invert(step)
-        job = self._column("JobID", "JobIDRaw")
-        keep = self._valid(
-            keep, pc.match_substring_regex(raw, r"^[0-9]{1,12}$"), "no number of a job (JobIDRaw)"
-        )
-        keep = self._valid(keep, pc.match_substring_regex(job, _JOB), "no id of a job")
-        return self._checked(keep, raw, job)
-
-    def _checked(self, keep: pa.Array, raw: pa.Array, job: pa.Array) -> pa.Table:
-        word = pc.replace_substring_regex(pc.utf8_upper(self._column("State")), r"[ +].*$", "")
-        keep = self._valid(keep, pc.is_in(word, pa.array(sorted(STATES))), "no state of a job")
+        cells.keep = np.asarray(pc.invert(step))
+        cells.require(pc.match_substring_regex(raw, r"^[0-9]{1,12}$"), "no number of a job (JobIDRaw)")
+        cells.require(pc.match_substring_regex(job, _JOB), "no id of a job")
+        state = pc.replace_substring_regex(pc.utf8_upper(cells.column("State")), r"[ +].*$", "")
+        cells.require(pc.is_in(state, pa.array(sorted(STATES))), "no state of a job")
         for name, several in _COUNTS.items():
-            cells = self._column(*several)
-            good = pc.or_(pc.equal(cells, ""), pc.match_substring_regex(cells, _NUMBER))
-            keep = self._valid(keep, good, f"no number ({name})")
-        cluster = self._column("Cluster")
+            texts = cells.column(*several)
+            good = pc.or_(pc.equal(texts, ""), pc.match_substring_regex(texts, _NUMBER))
+            cells.require(good, f"no number ({name})")
+        cluster = cells.column("Cluster")
         cluster = pc.if_else(pc.equal(cluster, ""), self._cluster, cluster)
-        keep = self._valid(keep, pc.match_substring_regex(cluster, _NAME), "no name of a cluster")
-        where = np.flatnonzero(np.asarray(keep))
-        self._columns = {name: each.take(pa.array(where)) for name, each in self._columns.items()}
-        self._numbers = [self._numbers[at] for at in where]
-        self._rows_text = [self._rows_text[at] for at in where]
-        raw, job, cluster, word = (each.take(pa.array(where)) for each in (raw, job, cluster, word))
-        stamps, doubtful, keep = self._stamps()
-        keep = self._valid(pa.array(np.ones(len(raw), bool)), keep, "no time of submission, or no time")
-        found = self._table(raw, job, cluster, word, stamps, doubtful).filter(keep)
-        self._report.records += len(found)
-        return found
-
-    def _stamps(self) -> tuple[dict[str, pa.Array], pa.Array, pa.Array]:
-        """Times by name, which are doubtful, and which rows have none that cannot be read."""
-        names = ("Submit", "Eligible", "Start", "End")
-        cells = {name.lower(): self._column(name) for name in names}
-        elapsed = pc.cast(_digits(self._column("ElapsedRaw")), pa.float64())
-        stamps, doubtful, valid = self._times.columns(cells, elapsed)
-        self._report.ambiguous += int(np.asarray(doubtful).sum())
-        return stamps, doubtful, pc.and_(valid, pc.is_valid(stamps["submit"]))
-
-    def _table(
-        self,
-        raw: pa.Array,
-        job: pa.Array,
-        cluster: pa.Array,
-        state: pa.Array,
-        stamps: dict[str, pa.Array],
-        doubtful: pa.Array,
-    ) -> pa.Table:
-        count = len(raw)
-        array, het = pc.extract_regex(job, _ARRAY), pc.extract_regex(job, _HET)
-        user, uid = self._column("User"), self._column("UID")
+        cells.require(pc.match_substring_regex(cluster, _NAME), "no name of a cluster")
+        texts = {name.lower(): cells.column(name) for name in ("Submit", "Eligible", "Start", "End")}
+        elapsed = pc.cast(_digits(cells.column("ElapsedRaw")), pa.float64())
+        stamps, doubtful, readable = self._times.columns(texts, elapsed)
+        cells.require(pc.and_(readable, pc.is_valid(stamps["submit"])), "no time of submission, or no time")
         columns = {
+            **_identity(cells, cells.kept(raw), cells.kept(job)),
             "cluster": cluster,
-            "raw_id": raw.cast(pa.int64()),
             "submit": pc.cast(stamps["submit"], pa.int64(), safe=False),
-            "sluid": pc.replace_substring_regex(self._column("SLUID"), r"^.*[^0-9A-Za-z_.\-].*$", ""),
-            "job": job,
-            "array_job": _digits(pc.struct_field(array, "job")),
-            "array_task": _digits(pc.struct_field(array, "task")),
-            "het_job": _digits(pc.struct_field(het, "job")),
-            "het_offset": _digits(pc.struct_field(het, "offset")),
-            **{name: self._column(own) for name, own in _TEXTS.items()},
-            **{name: _digits(self._column(*own)) for name, own in _COUNTS.items()},
-            "user": pc.if_else(pc.equal(user, ""), uid, user),
             "state": state,
-            "source": pa.array(["sacct"] * count, pa.string()),
-            "exit_code": self._exit_codes(),
             **{name: stamps[name] for name in ("eligible", "start", "end")},
-            "node_list": self._column("NodeList"),
             "doubtful": doubtful,
         }
-        return pa.table(
-            [columns.get(each.name, pa.nulls(count, each.type)) for each in RECORDS], schema=RECORDS
-        )
-
-    def _exit_codes(self) -> pa.Array:
-        """Exit statuses; 128 and the signal where one ended the job."""
-        parts = pc.extract_regex(self._column("ExitCode"), r"^(?P<status>[0-9]{1,5}):(?P<signal>[0-9]{1,5})$")
-        status, signal = (_digits(pc.struct_field(parts, name)) for name in ("status", "signal"))
-        return pc.if_else(pc.greater(signal, 0), pc.add(signal, 128), status)
+        keep = pa.array(cells.keep)
+        found = _table(cells, columns).filter(keep)
+        self._report.records += len(found)
+        self._report.ambiguous += pc.sum(pc.and_(doubtful, keep)).as_py() or 0
+        return found
 
     def _rows(self, lines: Sequence[str]) -> tuple[list[Sequence[str]], list[int]]:
         """Rows with as many cells as the header, and the numbers of their lines."""
         rows: list[Sequence[str]] = []
         numbers: list[int] = []
-        separator, width, joins = self._separator, self._width, self._joins
-        for number, line in enumerate(lines, self.lines):
+        separator, width, joins = self._separator, len(self._names), self._joins
+        for number, line in enumerate(lines, self._line):
             cells = line.split(separator)
             count = len(cells)
             if count == width + 1 and not cells[-1] and not joins:
@@ -167,32 +113,92 @@ class SacctText:
                 cells[width - 1 :] = [separator.join(cells[width - 1 :])]
             elif count != width or len(line) > MAX_LINE_CHARS:
                 if line:
-                    reason = (
-                        "more columns than the header" if count > width else "fewer columns than the header"
-                    )
-                    self._report.leave_out(number, reason, line)
+                    amount = "more" if count > width else "fewer"
+                    self._report.leave_out(number, f"{amount} columns than the header", line)
                 continue
             if line != self._header:  # of files put together
                 rows.append(cells)
                 numbers.append(number)
-        self.lines += len(lines)
+        self._line += len(lines)
         return rows, numbers
 
-    def _valid(self, keep: pa.Array, good: pa.Array, reason: str) -> pa.Array:
-        """`keep` without rows that are not `good`, which are counted and named."""
-        good = pc.fill_null(good, False)
-        wrong = np.flatnonzero(np.asarray(pc.and_(keep, pc.invert(good))))
-        for at in wrong:
-            text = self._separator.join(self._rows_text[at])
-            self._report.leave_out(self._numbers[at], reason, text)
-        return pc.and_(keep, good)
 
-    def _column(self, *names: str) -> pa.Array:
+class _Cells:
+    """Cells of some rows by column, and which rows are kept."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        numbers: Sequence[int],
+        report: ReadReport,
+    ) -> None:
+        columns = list(zip(*rows, strict=True)) or [()] * len(names)
+        self._columns = {
+            name: pa.array(column, pa.string()) for name, column in zip(names, columns, strict=True)
+        }
+        self._rows = rows
+        self._numbers = numbers
+        self._report = report
+        self.keep: NDArray[np.bool_] = np.ones(len(rows), bool)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def column(self, *names: str) -> pa.Array:
         """Cells of the first of `names` that the header has; empty without any."""
         for name in names:
             if name.lower() in self._columns:
                 return self._columns[name.lower()]
-        return pa.array([""] * len(self._rows_text), pa.string())
+        return pa.array([""] * len(self), pa.string())
+
+    def kept(self, texts: pa.Array) -> pa.Array:
+        """`texts` with null for rows that are left out, so that a cast does not fail."""
+        return pc.if_else(pa.array(self.keep), texts, None)
+
+    def require(self, good: pa.Array, reason: str) -> None:
+        """Leaves out the rows that are not `good`; counts and names them."""
+        good = np.asarray(pc.fill_null(good, False))
+        for at in np.flatnonzero(self.keep & ~good).tolist():
+            self._report.leave_out(self._numbers[at], reason, " ".join(self._rows[at]))
+        self.keep = self.keep & good
+
+
+def _identity(cells: _Cells, raw: pa.Array, job: pa.Array) -> dict[str, pa.Array]:
+    """Number, displayed id and its parts, and Slurm's unique id where it has one."""
+    array, het = pc.extract_regex(job, _ARRAY), pc.extract_regex(job, _HET)
+    return {
+        "raw_id": raw.cast(pa.int64()),
+        "job": job,
+        "sluid": pc.replace_substring_regex(cells.column("SLUID"), r"^.*[^0-9A-Za-z_.\-].*$", ""),
+        "array_job": _digits(pc.struct_field(array, "job")),
+        "array_task": _digits(pc.struct_field(array, "task")),
+        "het_job": _digits(pc.struct_field(het, "job")),
+        "het_offset": _digits(pc.struct_field(het, "offset")),
+    }
+
+
+def _table(cells: _Cells, columns: dict[str, pa.Array]) -> pa.Table:
+    """`columns` and those that are plain cells, as a table with the columns of RECORDS."""
+    user, uid = cells.column("User"), cells.column("UID")
+    columns |= {
+        **{name: cells.column(own) for name, own in _TEXTS.items()},
+        **{name: _digits(cells.column(*own)) for name, own in _COUNTS.items()},
+        "user": pc.if_else(pc.equal(user, ""), uid, user),
+        "exit_code": _exit_codes(cells.column("ExitCode")),
+        "node_list": cells.column("NodeList"),
+        "source": pa.array(["sacct"] * len(cells), pa.string()),
+    }
+    return pa.table(
+        [columns.get(each.name, pa.nulls(len(cells), each.type)) for each in RECORDS], schema=RECORDS
+    )
+
+
+def _exit_codes(texts: pa.Array) -> pa.Array:
+    """Exit statuses; 128 and the signal where one ended the job."""
+    parts = pc.extract_regex(texts, r"^(?P<status>[0-9]{1,5}):(?P<signal>[0-9]{1,5})$")
+    status, signal = (_digits(pc.struct_field(parts, name)) for name in ("status", "signal"))
+    return pc.if_else(pc.greater(signal, 0), pc.add(signal, 128), status)
 
 
 def sacct_tables(file: BinaryIO, cluster: str, times: LocalTimes, report: ReadReport) -> Iterator[pa.Table]:

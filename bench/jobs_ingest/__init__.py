@@ -1,0 +1,1 @@
+"""Ingest of generated sacct records."""

@@ -1,0 +1,109 @@
+"""`laggard jobs import`: output, errors, files of any overlap, several processes at once."""
+
+import gzip
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.jobs_ingest.__main__ import compare, write_files
+from bench.jobs_ingest.generator import generate
+from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.cli.main import main
+from tests.support.job_records import FOLDER
+
+COMMAND = [sys.executable, "-m", "laggard_aggregator.cli.main", "jobs", "import"]
+
+
+def test_says_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    archive = str(tmp_path / "archive")
+    path = str(FOLDER / "sacct.txt")
+    assert main(["jobs", "import", "--sacct", path, "--archive", archive]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{path}: 13 records, 13 new or changed, 2 steps left out\n"
+    assert f"{path}: 1 row left out: no state of a job\n" in err
+    assert f"{path}: line 16: fewer columns than the header: two|lines\n" in err
+    assert f"{path}: 1 node list that cannot be used: its job has no nodes\n" in err
+    assert main(["jobs", "import", "--sacct", path, "--archive", archive]) == 0
+    assert capsys.readouterr()[0] == f"{path}: 13 records, 0 new or changed, 2 steps left out\n"
+
+
+def test_all_formats_in_one_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packed = tmp_path / "sacct.json.gz"
+    packed.write_bytes(gzip.compress((FOLDER / "sacct-0.0.42.json").read_bytes()))
+    inputs = {
+        "--sacct": packed,
+        "--jsonl": FOLDER / "jobs.jsonl",
+        "--pbs": FOLDER / "accounting.pbs",
+        "--flux": FOLDER / "flux.json",
+    }
+    options = [str(word) for pair in inputs.items() for word in pair]
+    assert main(["jobs", "import", *options, "--cluster", "own", "--archive", str(tmp_path / "a")]) == 0
+    assert len(capsys.readouterr()[0].splitlines()) == 4
+    jobs = ArchiveReader(tmp_path / "a").table("jobs")
+    assert {text.partition("/")[0] for text in jobs["job_key"].to_pylist()} == {"c1", "sunway", "own"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "expected an input: --sacct, --jsonl, --pbs, --flux"),
+        (["--sacct", "/no/such"], "/no/such: No such file or directory"),
+        (["--sacct", __file__], "its first line is no header of sacct -P"),
+        (["--flux", __file__], "no JSON of jobs"),
+        (["--jsonl", os.devnull, "--timezone", "Mars"], "--timezone: Mars: no such time zone"),
+        (["--jsonl", os.devnull, "--cluster", "a/b"], "--cluster: expected letters, digits"),
+        (["--jsonl", os.devnull, "--site", "../x"], "--site: expected letters, digits"),
+    ],
+)
+def test_errors_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert main(["jobs", "import", *options, "--archive", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("laggard jobs import: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_jobs_needs_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs"]) == 2
+    assert "laggard jobs import" in capsys.readouterr()[1]
+
+
+def test_generated_records_by_several_processes_at_once(tmp_path: Path) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    site = generate(4000, seed)
+    archive = tmp_path / "archive"
+    files = write_files(site, tmp_path, 3, seed)
+    running = [
+        subprocess.Popen(
+            [*COMMAND, "--sacct", str(path), "--archive", str(archive)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for path, _ in files
+    ]
+    assert [process.wait() for process in running] == [0] * len(files)
+    assert not any(compare(site, archive).values())
+
+
+def test_a_pipe_is_read(tmp_path: Path) -> None:
+    cat = shutil.which("cat")
+    assert cat
+    with subprocess.Popen([cat, str(FOLDER / "sacct.txt")], stdout=subprocess.PIPE) as source:
+        found = subprocess.run(
+            [*COMMAND, "--sacct", "/dev/stdin", "--archive", str(tmp_path)],
+            stdin=source.stdout,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == "/dev/stdin: 13 records, 13 new or changed, 2 steps left out\n"
