@@ -1,5 +1,7 @@
-"""What is added up for jobs during a scan. All are sums of whole numbers below 2^53, so that their order does
-not matter."""
+"""Sums of jobs during a scan.
+
+All are sums of whole numbers below 2^53, so that their order does not matter.
+"""
 
 from collections import defaultdict
 from dataclasses import dataclass, field

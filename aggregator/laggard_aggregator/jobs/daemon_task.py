@@ -1,6 +1,6 @@
 """The daemon's background task: rollups of the archive, and the join of its jobs with its counters.
 
-It reads what is in the archive, in a thread of low priority, so that neither a sample nor a window waits for
+It reads the archive in a thread of low priority, so that neither a sample nor a window waits for
 it. An error never ends the aggregator: it is one WARNING and a metric, and the next pass tries again.
 """
 

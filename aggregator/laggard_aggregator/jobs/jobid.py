@@ -1,4 +1,4 @@
-"""Lustre's job ids, by the format that the site has set: its `jobid_name`, or what `jobid_var` names."""
+"""Lustre's job ids, by the format that the site has set: its `jobid_name`, or that of `jobid_var`."""
 
 import re
 from dataclasses import dataclass, field

@@ -87,7 +87,7 @@ class JoinPass:
         self._grace_ns = round(settings.grace_seconds * 1e9)
 
     def run(self, now_ns: int, raw_days: int, go_on: Callable[[], bool] = lambda: True) -> Joined:
-        """Joins what is due, while `go_on()`. Raises ArchiveError."""
+        """Joins the jobs that are due, while `go_on()`. Raises ArchiveError."""
         waiting = self._load()
         oldest_ns = now_ns - raw_days * 86_400 * 10**9
         self._note_metadata(waiting, now_ns, oldest_ns)
@@ -238,7 +238,7 @@ class JoinPass:
             raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
 
     def _load(self) -> _Waiting:
-        """What waits; nothing where that cannot be read: then all jobs are joined again."""
+        """The jobs that wait; none where that cannot be read: then all jobs are joined again."""
         try:
             content = json.loads((self.directory / PROGRESS).read_bytes())
             jobs = {

@@ -1,6 +1,6 @@
 """Interval map of nodes: whose counters an increment is.
 
-At each moment a node is *free*, has one job, or is *shared* by several; what is counted then is said to be
+At each moment a node is *free*, has one job, or is *shared* by several; counters of that time are said to be
 shared and never split between jobs. An increment over several of these in turn, at the edges of jobs, is
 divided in proportion to their time; free time counts only where there is nothing else, so that a job shorter
 than an interval keeps its bytes.
@@ -57,7 +57,7 @@ class NodeNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class DividedIncrements:
     """P parts of increments: `row` (P,) of the increment, `state` (P,), `share` (P, 2): from and to, as parts
     of the increment in 0 to 1, `start_ns`, `end_ns` (P,): time of the piece."""
 
@@ -99,7 +99,7 @@ class Membership:
         self._keys, self._states = np.array(keys, dtype=np.int64), np.array(found, dtype=np.int64)
         self._times = np.array(times, dtype=np.int64)
 
-    def divide(self, nodes: IntArray, from_ns: IntArray, to_ns: IntArray) -> Pieces:
+    def divide(self, nodes: IntArray, from_ns: IntArray, to_ns: IntArray) -> DividedIncrements:
         """The pieces of increments by state. `nodes`: as `number` gives, -1 for nodes without any job."""
         if not self._keys.size:
             nodes = np.full(nodes.size, -1, dtype=np.int64)
@@ -117,9 +117,9 @@ class Membership:
             for piece in self._divided(at, int(first[at]), int(last[at]), int(from_ns[at]), int(to_ns[at]))
         ]
         if not edges:
-            return Pieces(row, states, whole, from_ns[row], to_ns[row])
+            return DividedIncrements(row, states, whole, from_ns[row], to_ns[row])
         others, of, low, high, begin, end = (np.array(each) for each in zip(*edges, strict=True))
-        return Pieces(
+        return DividedIncrements(
             np.concatenate([row, others]),
             np.concatenate([states, of]),
             np.concatenate([whole, np.stack([low, high], axis=1)]),

@@ -1,6 +1,6 @@
 """Paths of nodes to their targets: the forwarders of a site.
 
-The file is what an LWFS map says: a line `node,forwarder` for each node, `#` begins a comment.
+The file is an LWFS map: a line `node,forwarder` for each node, `#` begins a comment.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 An entry counts from zero when the job first touches a target, stays while the job uses it, and is removed ten
 minutes later; after a removal it counts from zero once more. So its first reading is an increment too, and
-what was counted during a gap is the job's all the same.
+an increment over a gap is the job's all the same.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Counters that tell what a job moved: the fields of each source, and the layer at which it counts.
+"""Counters of volumes and operations: the fields of each source, and the layer at which it counts.
 
 Only one source of a layer counts a byte: a client's mounts are one layer, whatever file system they are of,
 and the disks below a server are none, as they would count its bytes twice.
