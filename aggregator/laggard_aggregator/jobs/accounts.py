@@ -13,7 +13,7 @@ from laggard_aggregator.jobs.volumes import LAYERS
 
 SECOND_NS = 1_000_000_000
 FINE_SECONDS, USUAL_SECONDS = 1, 10
-FINE_LENGTH_SECONDS = 600
+FINE_LENGTH_SECONDS = 120
 """Jobs up to this length have series of FINE_SECONDS, longer ones of USUAL_SECONDS or its doubles."""
 MOST_BINS = 43_000
 """Values of a series: with three of them in four layers a job takes about 4 MiB of memory and less on

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -26,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 PASS_SECONDS = 60.0
 NICE = 10
+JOIN_SHARE = 0.05
+"""The most of a core that joining takes, by longer pauses: one long job makes a scan of all its time."""
 ROLLUPS, JOBS = "rollups of the archive", "join of jobs"
 
 
@@ -51,6 +54,7 @@ class BackgroundTask:
         self._work = work
         self._is_right = is_right
         self._stopped = threading.Event()
+        self._rest_until_ns = 0
         self._passes: dict[str, Callable[[], None]] = {}
         if settings.rollups:
             self._rollups = RollupPass(settings.directory)
@@ -107,6 +111,16 @@ class BackgroundTask:
         self._work.lag_seconds = rolled.lag_seconds
 
     def _join_jobs(self) -> None:
+        if self._clock.monotonic_ns() < self._rest_until_ns:
+            return
+        before = time.thread_time()
+        try:
+            self._join_due()
+        finally:
+            pause = (time.thread_time() - before) / JOIN_SHARE
+            self._rest_until_ns = self._clock.monotonic_ns() + round(pause * 1e9)
+
+    def _join_due(self) -> None:
         joined = self._join.run(self._clock.wall_ns(), self._settings.raw_days, self._goes_on)
         self._work.joined_jobs += joined.jobs
         self._work.waiting_jobs = joined.waiting
