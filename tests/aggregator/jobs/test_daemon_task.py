@@ -17,6 +17,7 @@ from laggard_aggregator.settings.jobs import JobsTable
 from laggard_aggregator.status.background import BackgroundWork
 from laggard_common.errors import ArchiveError
 from tests.aggregator.jobs.job_archives import job_batch, write_parts
+from tests.aggregator.jobs.test_join import SECOND, a_job, client, moving, store_jobs
 from tests.aggregator.jobs.test_series60 import LATER_NS, START, steady, stored_minutes
 from tests.support.builders.archives import START_NS
 from tests.support.clock import FakeClock
@@ -106,3 +107,15 @@ def test_killed_at_any_moment_and_done_again_the_rows_are_the_same(tmp_path: Pat
                 child.send_signal(signal.SIGKILL)
     RollupPass(killed).run(LATER_NS, 30)
     assert stored_minutes(killed) == stored_minutes(whole)
+
+
+def test_it_joins_jobs_and_rests_after_a_scan(tmp_path: Path) -> None:
+    client(tmp_path, "n1", moving(START, 300))
+    store_jobs(tmp_path, [a_job("j", 0, 200, "n1")], START_NS)
+    work = BackgroundWork()
+    task = task_of(tmp_path, work)
+    assert task.attempt()
+    assert work.joined_jobs == 1
+    store_jobs(tmp_path, [a_job("k", 0, 100, "n1", raw_id=2)], START_NS + SECOND)
+    assert task.attempt()
+    assert work.joined_jobs == 1, "the clock stands still"

@@ -18,6 +18,7 @@ from laggard_aggregator.jobs.membership import FREE, Membership, Occupation
 from laggard_aggregator.jobs.summary import series_rows, summary_row
 from laggard_aggregator.jobs.tables import JOB_NODES, JOBS
 from laggard_aggregator.settings.jobs import JobsTable
+from laggard_common.errors import ArchiveError
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.naive_jobs import NaiveReading
 from tests.support.builders.archives import START_NS
@@ -211,3 +212,49 @@ def test_the_pass_joins_a_job_when_it_is_due_and_again_when_more_comes(tmp_path:
     assert join.run(LATER_NS + SECOND, 30).jobs == 1
     rows = ArchiveReader(tmp_path).table("job_summaries").sort_by("revision_at").to_pylist()
     assert [row["read_bytes"] for row in rows] == [399e6, 899e6]
+
+
+def test_a_full_disk_leaves_the_job_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client(tmp_path, "n1", moving(START, 300))
+    store_jobs(tmp_path, [a_job("j", 0, 200, "n1")], START_NS)
+    join = JoinPass(tmp_path, "site", JoinSettings())
+
+    def full(*_: object) -> None:
+        raise ArchiveError(str(tmp_path), "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(layout, "write_part", full)
+        with pytest.raises(ArchiveError, match="No space"):
+            join.run(LATER_NS, 30)
+    assert join.run(LATER_NS, 30).jobs == 1
+    assert ArchiveReader(tmp_path).table("job_summaries").num_rows == 1
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_damaged_or_missing_file_is_a_gap(tmp_path: Path, gone: bool) -> None:
+    client(tmp_path, "n1", moving(START, 900))
+    store_jobs(tmp_path, [a_job("j", 0, 899, "n1")], START_NS)
+    file = sorted(tmp_path.glob("kind=counters/**/*.parquet"))[5]
+    if gone:
+        file.unlink()
+    else:
+        content = bytearray(file.read_bytes())
+        content[100:3000] = bytes(2900)
+        file.write_bytes(content)
+    assert JoinPass(tmp_path, "site", JoinSettings()).run(LATER_NS, 30).jobs == 1
+    (row,) = ArchiveReader(tmp_path).table("job_summaries").drop_columns(["revision_at"]).to_pylist()
+    assert row["read_bytes"] == 899e6 - 61e6
+    assert row["coverage"] == pytest.approx(838 / 899)
+
+
+def test_what_was_known_before_raw_data_expired_stays(tmp_path: Path) -> None:
+    client(tmp_path, "n1", moving(START, 300))
+    job = a_job("j", 0, 200, "n1")
+    store_jobs(tmp_path, [job], START_NS)
+    join = JoinPass(tmp_path, "site", JoinSettings())
+    join.run(LATER_NS, 30)
+    for file in tmp_path.glob("kind=counters/**/*.parquet"):
+        file.unlink()
+    store_jobs(tmp_path, [job], LATER_NS)
+    join.run(START_NS + 30 * 86_400 * SECOND, 30)
+    assert ArchiveReader(tmp_path).table("job_summaries").num_rows == 1
