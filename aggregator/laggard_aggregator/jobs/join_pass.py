@@ -88,6 +88,8 @@ class JoinPass:
 
     def run(self, now_ns: int, raw_days: int, go_on: Callable[[], bool] = lambda: True) -> Joined:
         """Joins the jobs that are due, while `go_on()`. Raises ArchiveError."""
+        if not self._days("jobs", layout.OWN):
+            return Joined()
         waiting = self._load()
         oldest_ns = now_ns - raw_days * 86_400 * 10**9
         self._note_metadata(waiting, now_ns, oldest_ns)
@@ -217,11 +219,7 @@ class JoinPass:
     def _new(self, kind: str, source: str, waiting: _Waiting) -> Iterator[Part]:
         """Yields the files of a table that were not seen; then they are. Those that are gone are left for the
         next pass."""
-        try:
-            days = layout.days(self.directory, kind, source, self.site)
-        except OSError as exc:
-            raise ArchiveError(str(self.directory), exc.strerror or str(exc)) from exc
-        for day, _ in days:
+        for day in self._days(kind, source):
             key = f"{kind}/{source}/{day}"
             for part in self._parts(kind, source, day):
                 if part.last > waiting.seen.get(key, 0):
@@ -229,6 +227,12 @@ class JoinPass:
                         break
                     yield part
                     waiting.seen[key] = part.last
+
+    def _days(self, kind: str, source: str) -> list[str]:
+        try:
+            return [day for day, _ in layout.days(self.directory, kind, source, self.site)]
+        except OSError as exc:
+            raise ArchiveError(str(self.directory), exc.strerror or str(exc)) from exc
 
     def _parts(self, kind: str, source: str, day: str) -> list[Part]:
         where = layout.folder(self.directory, kind, source, day, self.site)

@@ -201,6 +201,7 @@ def test_a_format_has_the_job_once(text: str, good: bool) -> None:
 def test_the_pass_joins_a_job_when_it_is_due_and_again_when_more_comes(tmp_path: Path) -> None:
     found = moving(START, 900)
     client(tmp_path, "n1", found[:400])
+    assert JoinPass(tmp_path, "site", JoinSettings()).run(LATER_NS, 30).jobs == 0
     job = a_job("j", 0, 899, "n1")
     store_jobs(tmp_path, [job], START_NS)
     join = JoinPass(tmp_path, "site", JoinSettings())
