@@ -63,3 +63,17 @@ def naive_minutes(readings: Iterable[NaiveReading], longest_ms: int) -> dict[int
 
 def _minute(reading: NaiveReading) -> int:
     return (reading.tick - 1) // (MINUTE * 1000) * MINUTE
+
+
+def naive_division(held: Iterable[tuple[int, int, int]], begin: int, end: int) -> dict[frozenset[int], int]:
+    """Moments of an increment by the jobs that had the node then; without a job only where there is none.
+
+    `held`: job, first moment, end.
+    """
+    moments: dict[frozenset[int], int] = {}
+    every = list(held)
+    for moment in range(begin, end):
+        jobs = frozenset(job for job, first, last in every if first <= moment < last)
+        moments[jobs] = moments.get(jobs, 0) + 1
+    occupied = {jobs: count for jobs, count in moments.items() if jobs}
+    return occupied or moments

@@ -112,6 +112,7 @@ class App:
             channels=self._dispatcher.channels,
         )
         self.view.decides = bool(self._actions.operators)
+        self._background = self._new_background()
         self._watchdog = Watchdog(
             notifier or Notifier(),
             progress=lambda: (
@@ -226,10 +227,8 @@ class App:
             self._start(tasks, notify=self._dispatcher.run(self.view))
         if archive is not None:
             self._start(tasks, archive=archive.run(self._ended))
-        if self._settings.archive is not None and self._settings.archive.rollups:
-            work = self.view.background = BackgroundWork()
-            task = BackgroundTask(self._settings.archive, clock, work, lambda: clock.confirmed)
-            self._start(tasks, background=task.run(stop))
+        if self._background is not None:
+            self._start(tasks, background=self._background.run(stop))
         if recovery is not None:
             self._start(
                 tasks,
@@ -267,6 +266,15 @@ class App:
             site=s.site,
             forget_ns=round((s.state or StateTable()).forget_days * 86_400 * 1e9),
         )
+
+    def _new_background(self) -> BackgroundTask | None:
+        """The work that follows the archive, None without any."""
+        archive, jobs, clock = self._settings.archive, self._settings.jobs, self._clock
+        if archive is None or not (archive.rollups or jobs.enabled):
+            return None
+        work = self.view.background = BackgroundWork()
+        site, is_right = self._settings.site, lambda: clock.confirmed
+        return BackgroundTask(archive, jobs, site, work, clock=clock, is_right=is_right)
 
     async def _restore(self) -> None:
         """Restores the machine from the state directory or the predecessor, and opens the archive."""

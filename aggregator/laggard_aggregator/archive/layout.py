@@ -302,14 +302,17 @@ def one_line(exc: Exception) -> str:
 
 
 def _options(schema: pa.Schema) -> Mapping[str, object]:
-    """Dictionaries for strings and packed deltas for integers, which suit slowly rising counters."""
+    """Dictionaries for strings, packed deltas for integers, which suit slowly rising counters, and bytes of
+    one significance together for series."""
     texts = [each.name for each in schema if pa.types.is_dictionary(each.type)]
     deltas = {each.name: "DELTA_BINARY_PACKED" for each in schema if each.type in _INTEGERS}
+    lists = [each.name for each in schema if each.type == pa.list_(pa.float64())]
+    encodings = deltas | {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in lists}
     return {
         "compression": "zstd",
         "compression_level": ZSTD_LEVEL,
         "use_dictionary": texts,
-        "column_encoding": deltas or None,
+        "column_encoding": encodings or None,
         "write_statistics": True,
         "write_page_checksum": True,
     }

@@ -1,6 +1,6 @@
-"""The daemon's background task: rollups of the archive.
+"""The daemon's background task: rollups of the archive, and the join of its jobs with its counters.
 
-It reads what is in the archive, in a thread of low priority, so that neither a sample nor a window waits for
+It reads the archive in a thread of low priority, so that neither a sample nor a window waits for
 it. An error never ends the aggregator: it is one WARNING and a metric, and the next pass tries again.
 """
 
@@ -8,15 +8,18 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from laggard_aggregator.jobs.rollup_pass import Rolled, RollupPass
+from laggard_aggregator.jobs.join_pass import JoinPass, JoinSettings
+from laggard_aggregator.jobs.paths import read_forwarders
+from laggard_aggregator.jobs.rollup_pass import RollupPass
 from laggard_aggregator.jobs.series60 import PassStoppedError
 from laggard_aggregator.settings.aggregator import ArchiveTable
+from laggard_aggregator.settings.jobs import JobsTable
 from laggard_aggregator.status.background import BackgroundWork
 from laggard_common.clock import Clock
 
@@ -24,26 +27,43 @@ _log = logging.getLogger(__name__)
 
 PASS_SECONDS = 60.0
 NICE = 10
+JOIN_SHARE = 0.05
+"""The most of a core that joining takes, by longer pauses: one long job makes a scan of all its time."""
+ROLLUPS, JOBS = "rollups of the archive", "join of jobs"
 
 
 class BackgroundTask:
-    """Keeps the results of the archive in `settings` up to date. `is_right`: whether the clock can be
-    trusted."""
+    """Keeps the results of the archive in `settings` up to date, those of `jobs` if enabled.
+
+    `is_right`: whether the clock can be trusted. Raises InputError for a file of forwarders that cannot be
+    used.
+    """
 
     def __init__(
         self,
         settings: ArchiveTable,
-        clock: Clock,
+        jobs: JobsTable,
+        site: str,
         work: BackgroundWork,
+        *,
+        clock: Clock,
         is_right: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._directory: Path = settings.directory
-        self._raw_days = settings.raw_days
+        self._settings = settings
         self._clock = clock
         self._work = work
         self._is_right = is_right
-        self._rollups = RollupPass(settings.directory)
         self._stopped = threading.Event()
+        self._rest_until_ns = 0
+        self._passes: dict[str, Callable[[], None]] = {}
+        if settings.rollups:
+            self._rollups = RollupPass(settings.directory)
+            self._passes[ROLLUPS] = self._roll
+        if jobs.enabled:
+            served_by = read_forwarders(jobs.forwarders) if jobs.forwarders is not None else {}
+            of = JoinSettings(jobs.grace_seconds, jobs.jobid_format, served_by)
+            self._join = JoinPass(settings.directory, site, of)
+            self._passes[JOBS] = self._join_jobs
 
     async def run(self, stop: asyncio.Event) -> None:
         """Makes a pass every PASS_SECONDS until `stop`, which ends a pass within a slice."""
@@ -62,28 +82,48 @@ class BackgroundTask:
                     await asyncio.wait_for(stop.wait(), PASS_SECONDS)
 
     def attempt(self) -> bool:
-        """One pass; whether it succeeded."""
-        if not self._is_right() or not self._directory.is_dir():
+        """One pass of each kind; whether all succeeded."""
+        if not self._is_right() or not self._settings.directory.is_dir():
             return True
+        succeeded = [self._attempt(name, work) for name, work in self._passes.items()]
+        return all(succeeded)
+
+    def _attempt(self, name: str, work: Callable[[], None]) -> bool:
+        failed = self._work.failing
         try:
-            self._count(self._rollups.run(self._clock.wall_ns(), self._raw_days, self._goes_on))
+            work()
         except PassStoppedError:
             return True
-        except Exception as exc:
-            if not self._work.failure:
-                _log.warning("rollups of the archive: %s", exc)
-            self._work.failure = str(exc) or type(exc).__name__
+        except Exception as exc:  # whatever a file holds, the aggregator goes on
+            if name not in failed:
+                _log.warning("%s: %s", name, exc)
+            failed[name] = str(exc) or type(exc).__name__
             self._work.failures += 1
             return False
-        if self._work.failure:
-            _log.info("rollups of the archive go on")
-        self._work.failure = ""
+        if failed.pop(name, None) is not None:
+            _log.info("%s: succeeds again", name)
         return True
 
-    def _count(self, rolled: Rolled) -> None:
+    def _roll(self) -> None:
+        rolled = self._rollups.run(self._clock.wall_ns(), self._settings.raw_days, self._goes_on)
         self._work.rolled_hours += rolled.hours
         self._work.rolled_rows += rolled.rows
         self._work.lag_seconds = rolled.lag_seconds
+
+    def _join_jobs(self) -> None:
+        if self._clock.monotonic_ns() < self._rest_until_ns:
+            return
+        before = time.thread_time()
+        try:
+            self._join_due()
+        finally:
+            pause = (time.thread_time() - before) / JOIN_SHARE
+            self._rest_until_ns = self._clock.monotonic_ns() + round(pause * 1e9)
+
+    def _join_due(self) -> None:
+        joined = self._join.run(self._clock.wall_ns(), self._settings.raw_days, self._goes_on)
+        self._work.joined_jobs += joined.jobs
+        self._work.waiting_jobs = joined.waiting
 
     def _goes_on(self) -> bool:
         return not self._stopped.is_set()

@@ -1,10 +1,10 @@
 """CounterReadings of one source from the archive's counters, slice after slice of their nominal time.
 
-A slice holds what the archive has of its time at the moment, whenever it came: the order in which rows were
+A slice holds all rows of its time that the archive has, whenever they came: the order in which rows were
 accepted does not matter. Of a file only the row groups are read whose ticks overlap the slice.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from laggard_common.errors import ArchiveError
 
 SECOND_NS = 1_000_000_000
 GAP_NS = BRIDGE * 15 * SECOND_NS
-"""Longest time between two readings whose difference counts: what windows of the default interval bridge."""
+"""Longest time between two readings whose difference counts, as windows of the default interval bridge it."""
 MOST_GAP_NS = 600 * SECOND_NS
 """The same for slow samplers, whose gap is BRIDGE of their own intervals."""
 MAX_CELLS = 16_000_000
@@ -107,7 +107,7 @@ class _Groups:
 class CounterSlices:
     """The counters of one source and site, by time.
 
-    Damaged files are set aside, and what they held is missing: a gap. Raises ArchiveError where the archive
+    Damaged files are set aside, and their rows are missing: a gap. Raises ArchiveError where the archive
     cannot be read.
     """
 
@@ -156,7 +156,7 @@ class CounterSlices:
             held += cells
         yield end_ns
 
-    def read(self, after_ns: int, until_ns: int, nodes: Collection[str] | None = None) -> CounterReadings:
+    def read(self, after_ns: int, until_ns: int, nodes: Container[str] | None = None) -> CounterReadings:
         """The readings of (after, until], of some nodes only where told. Raises ArchiveError."""
         for _ in range(_LISTINGS):
             found: list[tuple[Part, pa.Table]] = []
@@ -202,7 +202,7 @@ class CounterSlices:
         return known
 
     def _tables(
-        self, part: Part, after_ns: int, until_ns: int, nodes: Collection[str] | None
+        self, part: Part, after_ns: int, until_ns: int, nodes: Container[str] | None
     ) -> Iterator[pa.Table]:
         known = self._groups(part)
         if known is None:

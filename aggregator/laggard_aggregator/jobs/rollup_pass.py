@@ -72,7 +72,7 @@ class RollupPass:
         self._slices: dict[tuple[str, str], CounterSlices] = {}
 
     def run(self, now_ns: int, raw_days: int, go_on: Callable[[], bool] = lambda: True) -> Rolled:
-        """Rolls up what is due, oldest hours first, while `go_on()`. Raises ArchiveError.
+        """Rolls up the hours that are due, oldest first, while `go_on()`. Raises ArchiveError.
 
         Hours of which raw data expires are left as they are: `raw_days` as in `[archive]`.
         """
@@ -132,7 +132,7 @@ class RollupPass:
         mine.dirty = {hour: nodes for hour, nodes in mine.dirty.items() if hour >= horizon}
 
     def _load(self) -> dict[tuple[str, str], _Progress]:
-        """What was done; nothing where that cannot be read."""
+        """The progress so far; none where that cannot be read."""
         try:
             content = json.loads((self.directory / PROGRESS).read_bytes())
             return {(each["source"], each["site"]): _of_record(each) for each in content["tables"]}

@@ -3,7 +3,7 @@
 The minute of an increment is that of its later reading; a minute covers the nominal times (start, start + 60
 s], as a window's intervals do. The rows of an hour are a pure function of the readings that the archive has
 of it and of the ten minutes before. Rows of one component and minute add up, so where later readings change
-an hour, only the difference to what is stored is added: doing it twice adds nothing.
+an hour, only the difference to the stored rows is added: doing it twice adds nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -58,7 +58,7 @@ def sum_column(field: str) -> str:
 
 
 class PassStoppedError(Exception):
-    """The pass was stopped; what it left is done by the next one."""
+    """The pass was stopped; the next one does the rest."""
 
 
 def roll_hour(

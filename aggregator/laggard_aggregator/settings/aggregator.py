@@ -12,6 +12,7 @@ from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.settings.channels import channels as known_channels
 from laggard_aggregator.settings.http import HttpSettings
+from laggard_aggregator.settings.jobs import JobsTable
 from laggard_common.config import (
     Check,
     above,
@@ -298,6 +299,7 @@ class AggregatorSettings:
     peak: tuple[PeakTable, ...] = ()
     alarm: AlarmTable = field(default_factory=AlarmTable)
     archive: ArchiveTable | None = None
+    jobs: JobsTable = field(default_factory=JobsTable)
     state: StateTable | None = None
     channels: Mapping[str, Any] = field(
         default_factory=dict,

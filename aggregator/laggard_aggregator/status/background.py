@@ -1,18 +1,21 @@
 """Counts of the work that follows the archive at its own pace."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class BackgroundWork:
     """Totals since the start. `lag_seconds`: for how long the oldest hour that is due has waited.
 
-    `rolled_hours`, `rolled_rows`: of `series60`. `failures`: passes that ended with an error; `failure`: the
-    last one's while it lasts.
+    `rolled_hours`, `rolled_rows`: of `series60`. `joined_jobs`: jobs whose results were written,
+    `waiting_jobs`: jobs that are due now. `failures`: passes that ended with an error; `failing`: the last
+    error of each kind while it lasts.
     """
 
     rolled_hours: int = 0
     rolled_rows: int = 0
     lag_seconds: float = 0.0
+    joined_jobs: int = 0
+    waiting_jobs: int = 0
     failures: int = 0
-    failure: str = ""
+    failing: dict[str, str] = field(default_factory=dict)

@@ -406,8 +406,18 @@ AGGREGATOR = (
         lambda c: None if c.background is None else c.background.lag_seconds,
     ),
     _counter(
-        "laggard_rollup_failures_total",
-        "Passes over the archive that ended with an error and are tried again.",
+        "laggard_joined_jobs_total",
+        "Jobs that were joined with the archive's counters, each time.",
+        lambda c: None if c.background is None else c.background.joined_jobs,
+    ),
+    _counter(
+        "laggard_waiting_jobs",
+        "Jobs that are over and wait to be joined with the archive's counters.",
+        lambda c: None if c.background is None else c.background.waiting_jobs,
+    ),
+    _counter(
+        "laggard_background_failures_total",
+        "Passes over the archive, for rollups or jobs, that ended with an error and are tried again.",
         lambda c: None if c.background is None else c.background.failures,
     ),
     _counter(

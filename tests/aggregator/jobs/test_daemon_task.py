@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.archive import layout
-from laggard_aggregator.jobs.daemon_task import BackgroundTask
+from laggard_aggregator.jobs.daemon_task import ROLLUPS, BackgroundTask
 from laggard_aggregator.jobs.rollup_pass import RollupPass
 from laggard_aggregator.settings.aggregator import ArchiveTable
+from laggard_aggregator.settings.jobs import JobsTable
 from laggard_aggregator.status.background import BackgroundWork
 from laggard_common.errors import ArchiveError
 from tests.aggregator.jobs.job_archives import job_batch, write_parts
+from tests.aggregator.jobs.test_join import SECOND, a_job, client, moving, store_jobs
 from tests.aggregator.jobs.test_series60 import LATER_NS, START, steady, stored_minutes
 from tests.support.builders.archives import START_NS
 from tests.support.clock import FakeClock
@@ -36,21 +38,27 @@ def hours(directory: Path, count: int = 3) -> None:
     write_parts(directory, [batches], START_NS)
 
 
+def task_of(directory: Path, work: BackgroundWork, *, is_right: bool = True) -> BackgroundTask:
+    """With a clock that stands still at LATER_NS."""
+    clock = FakeClock(LATER_NS)
+    return BackgroundTask(
+        ArchiveTable(directory), JobsTable(), "site", work, clock=clock, is_right=lambda: is_right
+    )
+
+
 def test_it_rolls_up_what_is_there_and_stops(tmp_path: Path) -> None:
     hours(tmp_path)
     work = BackgroundWork()
 
     async def go() -> None:
         stop = asyncio.Event()
-        task = asyncio.create_task(
-            BackgroundTask(ArchiveTable(tmp_path), FakeClock(LATER_NS), work).run(stop)
-        )
+        task = asyncio.create_task(task_of(tmp_path, work).run(stop))
         await async_wait_until(lambda: work.rolled_hours)
         stop.set()
         await task
 
     asyncio.run(go())
-    assert (work.rolled_hours, work.rolled_rows, work.failure, work.lag_seconds) == (3, 720, "", 0.0)
+    assert (work.rolled_hours, work.rolled_rows, work.failing, work.lag_seconds) == (3, 720, {}, 0.0)
 
 
 def test_an_error_is_one_warning_and_the_next_pass_succeeds(
@@ -58,7 +66,7 @@ def test_an_error_is_one_warning_and_the_next_pass_succeeds(
 ) -> None:
     hours(tmp_path)
     work = BackgroundWork()
-    task = BackgroundTask(ArchiveTable(tmp_path), FakeClock(LATER_NS), work)
+    task = task_of(tmp_path, work)
 
     def full(*_: object) -> None:
         raise ArchiveError(str(tmp_path), "No space left on device")
@@ -67,17 +75,17 @@ def test_an_error_is_one_warning_and_the_next_pass_succeeds(
         patched.setattr(layout, "write_part", full)
         assert not task.attempt()
         assert not task.attempt()
-    assert (work.failures, "No space" in work.failure) == (2, True)
+    assert (work.failures, "No space" in work.failing[ROLLUPS]) == (2, True)
     assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
     assert task.attempt()
-    assert (work.failure, work.rolled_rows) == ("", 720)
+    assert (work.failing, work.rolled_rows) == ({}, 720)
 
 
 def test_nothing_is_done_while_the_clock_is_not_confirmed_or_there_is_no_archive(tmp_path: Path) -> None:
     hours(tmp_path)
     work = BackgroundWork()
-    assert BackgroundTask(ArchiveTable(tmp_path), FakeClock(LATER_NS), work, lambda: False).attempt()
-    assert BackgroundTask(ArchiveTable(tmp_path / "none"), FakeClock(LATER_NS), work).attempt()
+    assert task_of(tmp_path, work, is_right=False).attempt()
+    assert task_of(tmp_path / "none", work).attempt()
     assert work.rolled_hours == 0
 
 
@@ -99,3 +107,15 @@ def test_killed_at_any_moment_and_done_again_the_rows_are_the_same(tmp_path: Pat
                 child.send_signal(signal.SIGKILL)
     RollupPass(killed).run(LATER_NS, 30)
     assert stored_minutes(killed) == stored_minutes(whole)
+
+
+def test_it_joins_jobs_and_rests_after_a_scan(tmp_path: Path) -> None:
+    client(tmp_path, "n1", moving(START, 300))
+    store_jobs(tmp_path, [a_job("j", 0, 200, "n1")], START_NS)
+    work = BackgroundWork()
+    task = task_of(tmp_path, work)
+    assert task.attempt()
+    assert work.joined_jobs == 1
+    store_jobs(tmp_path, [a_job("k", 0, 100, "n1", raw_id=2)], START_NS + SECOND)
+    assert task.attempt()
+    assert work.joined_jobs == 1, "the clock stands still"

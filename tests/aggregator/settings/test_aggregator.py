@@ -27,6 +27,7 @@ EXAMPLES = {
     "cert_file",
     "key_file",
     "lateness_seconds",
+    "forwarders",
 }
 # Sections that are shown as examples.
 NOT_SHOWN = {"topology", "peak", "channels", "state", "group", "archive"}

@@ -254,7 +254,9 @@ def site() -> MadeView:
             archive_refused={"oss-7": 11},
             documents=13,
             refused_documents=1,
-            background=BackgroundWork(rolled_hours=3, rolled_rows=120, lag_seconds=45.5, failures=1),
+            background=BackgroundWork(
+                rolled_hours=3, rolled_rows=120, lag_seconds=45.5, joined_jobs=4, waiting_jobs=2, failures=1
+            ),
             held=9,
             wire_errors={"msgpack": 10, "version": 1},
             refused={"too many components": 12},

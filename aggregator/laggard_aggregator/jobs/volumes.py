@@ -1,0 +1,101 @@
+"""Counters of volumes and operations: the fields of each source, and the layer at which it counts.
+
+Only one source of a layer counts a byte: a client's mounts are one layer, whatever file system they are of,
+and the disks below a server are none, as they would count its bytes twice.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from laggard_aggregator.detect.interface import BoolArray, FloatArray
+from laggard_aggregator.jobs.increments import Increments
+
+CLIENT, FORWARDER, SERVER, METADATA = LAYERS = ("client", "forwarder", "server", "metadata")
+READ, WRITTEN, OPERATIONS = range(3)
+"""Places of a job's series: bytes read, bytes written, metadata operations."""
+
+_LLITE = "open close mknod link unlink symlink mkdir rmdir rename getattr setattr getxattr setxattr statfs"
+_MDT = "open close mknod link unlink mkdir rmdir rename getattr setattr getxattr setxattr statfs sync"
+_NFS = (
+    "GETATTR SETATTR LOOKUP ACCESS OPEN CREATE MKDIR SYMLINK MKNOD REMOVE RMDIR RENAME LINK READDIR"
+    " READDIRPLUS"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeFields:
+    """Fields of a source by their meaning; empty where it has none.
+
+    `read`, `written`: bytes; `reads`, `writes`: operations; `read_time`, `write_time`: summed latencies,
+    times `time_scale` seconds. `by_job`: components are named by a job's id on a target.
+    """
+
+    layer: str
+    read: str = ""
+    written: str = ""
+    reads: str = ""
+    writes: str = ""
+    metadata: tuple[str, ...] = ()
+    read_time: str = ""
+    write_time: str = ""
+    time_scale: float = 1e-6
+    by_job: bool = False
+
+
+SOURCES: Final[Mapping[str, VolumeFields]] = {
+    "lustre_llite": VolumeFields(
+        CLIENT,
+        *("read_bytes_sum", "write_bytes_sum", "read_bytes_samples", "write_bytes_samples"),
+        metadata=tuple(f"{name}_samples" for name in _LLITE.split()),
+        read_time="read_sum",
+        write_time="write_sum",
+    ),
+    "nfs_mount": VolumeFields(
+        CLIENT,
+        *("READ_bytes_recv", "WRITE_bytes_sent", "READ_ops", "WRITE_ops"),
+        metadata=tuple(f"{name}_ops" for name in _NFS.split()),
+        read_time="READ_execute_ms",
+        write_time="WRITE_execute_ms",
+        time_scale=1e-3,
+    ),
+    "lustre_job_ost": VolumeFields(
+        SERVER, "read_bytes_sum", "write_bytes_sum", "read_bytes_samples", "write_bytes_samples", by_job=True
+    ),
+    "lustre_job_mdt": VolumeFields(
+        METADATA, metadata=tuple(f"{name}_samples" for name in _MDT.split()), by_job=True
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Of N increments: `moved` (3, N) by READ, WRITTEN and OPERATIONS, `operations` (2, N) reads and writes,
+    `latency` (2, N) raw; `known` (N,): whether the volumes are."""
+
+    moved: FloatArray
+    operations: FloatArray
+    latency: FloatArray
+    known: BoolArray
+
+
+def amounts(fields: VolumeFields, found: Increments) -> Amounts:
+    """The increments by their meaning; a field that the source lacks, as it never counted, is 0."""
+    n = found.tick_ns.size
+
+    def of(name: str) -> FloatArray:
+        rises = found.rises.get(name)
+        return np.zeros(n) if rises is None else rises.astype(np.float64)
+
+    metadata = np.zeros(n)
+    for name in fields.metadata:
+        metadata += of(name)
+    known: BoolArray = found.before_ns < found.read_ns
+    return Amounts(
+        np.stack([of(fields.read), of(fields.written), metadata]),
+        np.stack([of(fields.reads), of(fields.writes)]),
+        np.stack([of(fields.read_time), of(fields.write_time)]),
+        known,
+    )
