@@ -267,6 +267,20 @@ class ArchiveTable:
 
 
 @dataclass(frozen=True, slots=True)
+class JobsTable:
+    """`[jobs]`: metadata of jobs for the archive.
+
+    `sacct`: whether Slurm's database is polled. `overlap_days`: how far each poll reaches behind the last
+    one, as records change after they look final. `cluster`: of records that name none.
+    """
+
+    sacct: bool = False
+    poll_seconds: float = field(default=300.0, metadata=checked(between(10, 86_400)))
+    overlap_days: float = field(default=3.0, metadata=checked(between(0.01, 366)))
+    cluster: str = field(default="cluster", metadata=checked(topic_level()))
+
+
+@dataclass(frozen=True, slots=True)
 class StateTable:
     """`[state]`: journal and snapshots; without it a restart begins without state.
 
@@ -298,6 +312,7 @@ class AggregatorSettings:
     peak: tuple[PeakTable, ...] = ()
     alarm: AlarmTable = field(default_factory=AlarmTable)
     archive: ArchiveTable | None = None
+    jobs: JobsTable = field(default_factory=JobsTable)
     state: StateTable | None = None
     channels: Mapping[str, Any] = field(
         default_factory=dict,
@@ -306,6 +321,8 @@ class AggregatorSettings:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Groups with a repeated name, or in conflict with the rest of `[detect]`."""
+        if self.jobs.sacct and self.archive is None:
+            yield "jobs.sacct", "needs [archive], where the jobs are kept"
         names: set[str] = set()
         for at, group in enumerate(self.group):
             if group.name in names:
