@@ -18,17 +18,15 @@ def stage(row: dict[str, Any]) -> int:
     return 2 if row["end"] is None else 3
 
 
-def last(rows: list[dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
-    """By key the greatest of its records."""
-    found: dict[str, tuple[Any, ...]] = {}
+def last(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By key the last of its records."""
+
+    def order(row: dict[str, Any]) -> tuple[Any, ...]:
+        return stage(row), row["modified"] or 0, row["revision_at"], row["source"] == "sacct"
+
+    found: dict[str, dict[str, Any]] = {}
     for row in rows:
-        order = (
-            stage(row),
-            row["modified"] or 0,
-            row["end"] or 0,
-            row["revision_at"],
-            row["source"] == "sacct",
-        )
-        if row["job_key"] not in found or order > found[row["job_key"]]:
-            found[row["job_key"]] = order
+        known = found.get(row["job_key"])
+        if known is None or order(row) > order(known):
+            found[row["job_key"]] = row
     return found

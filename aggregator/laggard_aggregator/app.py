@@ -26,6 +26,7 @@ from laggard_aggregator.engine.recovery import Recovery
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.jobs.daemon_task import BackgroundTask
+from laggard_aggregator.jobs.poll_task import PollTask
 from laggard_aggregator.notify.channel import make_channels
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.runtime.housekeeping import keep_house
@@ -34,7 +35,7 @@ from laggard_aggregator.runtime.watchdog import Watchdog
 from laggard_aggregator.settings.aggregator import AggregatorSettings, StateTable
 from laggard_aggregator.settings.from_settings import membership, topology
 from laggard_aggregator.settings.http import tls_context
-from laggard_aggregator.status.background import BackgroundWork
+from laggard_aggregator.status.background import BackgroundWork, JobPolls
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_aggregator.web.actions import Actions
@@ -190,7 +191,7 @@ class App:
         await self._actions.close()
         await self._control.aclose()
         await self._cancel("watchdog", "ingest", "housekeeping", "notify", "release")
-        await self._join("windows", "snapshots", "background")
+        await self._join("windows", "snapshots", "background", "jobs")
         await self._ingest.drain()
         self.view.close()
         self._ended.set()
@@ -229,6 +230,9 @@ class App:
             self._start(tasks, archive=archive.run(self._ended))
         if self._background is not None:
             self._start(tasks, background=self._background.run(stop))
+        if self._settings.archive is not None and self._settings.jobs.sacct:
+            polls = self.view.job_polls = JobPolls()
+            self._start(tasks, jobs=PollTask(self._settings, clock, polls).run(stop))
         if recovery is not None:
             self._start(
                 tasks,

@@ -54,6 +54,10 @@ class JobStore:
         if sum(map(len, self._waiting)) >= MAX_WAITING_ROWS:
             self.flush()
 
+    def discard(self) -> None:
+        """Forgets the records that wait, as those of an input that turned out to be unreadable."""
+        self._waiting = []
+
     def flush(self, now_ns: int | None = None) -> None:
         """Writes the waiting records that are new, or later than the archive's."""
         if not self._waiting:
@@ -145,18 +149,22 @@ class JobStore:
         for day, where in layout.days(self._directory, "jobs", layout.OWN, self._site):
             if day < first_day:
                 continue
-            seen = self._seen.setdefault(where, [])
             parts = layout.parts(where)
-            for part in parts:
-                if not _is_covered(part, seen):
+            while (part := self._next_unseen(where, parts)) is not None:
+                try:
                     self._known.add(revisions(_read(part)))
+                except FileNotFoundError:  # merged since it was listed
+                    parts = layout.parts(where)
+                else:
+                    self._seen[where].append(part)
             self._seen[where] = parts
 
-
-def _is_covered(part: layout.Part, seen: list[layout.Part]) -> bool:
-    """Whether the rows of `part` were seen, in it or in the parts that it merged."""
-    numbers = {number for each in seen for number in range(each.first, each.last + 1)}
-    return numbers.issuperset(range(part.first, part.last + 1))
+    def _next_unseen(self, where: Path, parts: list[layout.Part]) -> layout.Part | None:
+        """The first of `parts` whose rows were not seen, in it or in the parts that it merged."""
+        seen = self._seen.setdefault(where, [])
+        numbers = {number for each in seen for number in range(each.first, each.last + 1)}
+        unseen = (part for part in parts if not numbers.issuperset(range(part.first, part.last + 1)))
+        return next(unseen, None)
 
 
 def _read(part: layout.Part) -> pa.Table:

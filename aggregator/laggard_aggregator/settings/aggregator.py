@@ -308,6 +308,8 @@ class AggregatorSettings:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Groups with a repeated name, or in conflict with the rest of `[detect]`."""
+        if self.jobs.sacct and self.archive is None:
+            yield "jobs.sacct", "needs [archive], where the jobs are kept"
         names: set[str] = set()
         for at, group in enumerate(self.group):
             if group.name in names:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from laggard_common.config import between, checked
+from laggard_common.config import between, checked, topic_level
 
 JOBID_CODES = {
     "j": r"(?P<j>[0-9]+)",
@@ -24,12 +24,18 @@ LEAST_GRACE_SECONDS = 720.0
 
 @dataclass(frozen=True, slots=True)
 class JobsTable:
-    """`[jobs]`: jobs of the archive are joined with its counters when they are over.
+    """`[jobs]`: metadata of jobs for the archive, and the join with its counters when they are over.
 
-    That is `grace_seconds` after their end. `jobid_format`: Lustre's `jobid_name` at this site, empty
-    without job ids. `forwarders`: file with the forwarder of each node.
+    `sacct`: whether Slurm's database is polled. `overlap_days`: how far each poll reaches behind the last
+    one, as records change after they look final. `cluster`: of records that name none. `enabled`: whether
+    jobs are joined, `grace_seconds` after their end. `jobid_format`: Lustre's `jobid_name` at this site,
+    empty without job ids. `forwarders`: file with the forwarder of each node.
     """
 
+    sacct: bool = False
+    poll_seconds: float = field(default=300.0, metadata=checked(between(10, 86_400)))
+    overlap_days: float = field(default=3.0, metadata=checked(between(0.01, 366)))
+    cluster: str = field(default="cluster", metadata=checked(topic_level()))
     enabled: bool = True
     grace_seconds: float = field(default=900.0, metadata=checked(between(LEAST_GRACE_SECONDS, 86_400)))
     jobid_format: str = ""

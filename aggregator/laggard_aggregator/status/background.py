@@ -19,3 +19,18 @@ class BackgroundWork:
     waiting_jobs: int = 0
     failures: int = 0
     failing: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class JobPolls:
+    """Polls of the scheduler's database since the start.
+
+    `revisions`: records written. `left_out`: rows that could not be used. `succeeded_at`: epoch seconds of
+    the last success, 0 before the first. `failure`: the reason why polls fail now, empty if they succeed.
+    """
+
+    revisions: int = 0
+    left_out: int = 0
+    succeeded_at: float = 0.0
+    failures: int = 0
+    failure: str = ""

@@ -23,7 +23,7 @@ from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
 from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status import shadows
-from laggard_aggregator.status.background import BackgroundWork
+from laggard_aggregator.status.background import BackgroundWork, JobPolls
 from laggard_aggregator.status.formatting import lasting
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_aggregator.windows.schedule import STEP_NS, WindowClock
@@ -111,6 +111,7 @@ class Counters:
     documents: int = 0
     refused_documents: int = 0
     background: BackgroundWork | None = None
+    job_polls: JobPolls | None = None
 
 
 def failing(counters: Counters, durability: Durability | None) -> dict[str, str]:
@@ -157,6 +158,7 @@ class Status:
         self.recovery: Recovery | None = None
         self.archive: WriteQueue | None = None
         self.background: BackgroundWork | None = None
+        self.job_polls: JobPolls | None = None
         self._queue = queue
         self._subscriber = subscriber
         self._channels = channels
@@ -350,6 +352,7 @@ class Status:
             archive_damaged=archive.damaged if archive is not None else 0,
             archive_refused=dict(archive.refused_rows) if archive is not None else {},
             background=self.background,
+            job_polls=self.job_polls,
             archive_returned=admission.counts.unaccepted,
             documents=admission.counts.documents,
             refused_documents=archive.refused_documents if archive is not None else 0,

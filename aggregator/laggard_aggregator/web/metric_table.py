@@ -421,6 +421,31 @@ AGGREGATOR = (
         lambda c: None if c.background is None else c.background.failures,
     ),
     _counter(
+        "laggard_sacct_up",
+        "Whether the last poll of sacct succeeded (0 or 1); no series without [jobs] sacct.",
+        lambda c: None if c.job_polls is None else not c.job_polls.failure,
+    ),
+    _counter(
+        "laggard_sacct_last_success_timestamp_seconds",
+        "Time of the last successful poll of sacct.",
+        lambda c: None if c.job_polls is None else c.job_polls.succeeded_at,
+    ),
+    _counter(
+        "laggard_sacct_failures_total",
+        "Polls of sacct that failed.",
+        lambda c: None if c.job_polls is None else c.job_polls.failures,
+    ),
+    _counter(
+        "laggard_sacct_rows_left_out_total",
+        "Rows of sacct that could not be used.",
+        lambda c: None if c.job_polls is None else c.job_polls.left_out,
+    ),
+    _counter(
+        "laggard_job_revisions_total",
+        "Revisions of jobs that polls of sacct wrote to the archive.",
+        lambda c: None if c.job_polls is None else c.job_polls.revisions,
+    ),
+    _counter(
         "laggard_clock_steps_total", "Steps of the host's clock that were noticed.", lambda c: c.clock_steps
     ),
     _counter(

@@ -12,7 +12,7 @@ from laggard_aggregator.detect.interface import Verdicts, not_judged
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.ingest.node_view import CollectorsView, CollectorView, NodeState, NodeView, RoleView
 from laggard_aggregator.log.journal import Durability
-from laggard_aggregator.status.background import BackgroundWork
+from laggard_aggregator.status.background import BackgroundWork, JobPolls
 from laggard_aggregator.status.view import ChannelView, Counters, GroupView, Status
 from laggard_aggregator.status.window_history import WindowHistory
 
@@ -257,6 +257,7 @@ def site() -> MadeView:
             background=BackgroundWork(
                 rolled_hours=3, rolled_rows=120, lag_seconds=45.5, joined_jobs=4, waiting_jobs=2, failures=1
             ),
+            job_polls=JobPolls(revisions=70, left_out=2, succeeded_at=1.7e9, failures=1),
             held=9,
             wire_errors={"msgpack": 10, "version": 1},
             refused={"too many components": 12},

@@ -1,8 +1,9 @@
 """The order of the revisions of a job, and the last ones that an archive has.
 
-The last revision of a key is the greatest by finality, the scheduler's time of the change, end, time of
-reading, trust in the source, and content, in this order. So the outcome does not depend on the order in which
-records are read, and a record that is read again changes nothing.
+The last revision of a key is the greatest by finality, the scheduler's time of the change, time of reading
+(of files, which do not tell it, the latest time in the record), trust in the source, and content. So the
+outcome does not depend on the order in which records are read, and a record that is read again changes
+nothing.
 """
 
 import hashlib
@@ -21,16 +22,15 @@ two share a digest is 3 in a million."""
 
 REVISION: Final = np.dtype(
     [
-        *((name, np.uint64) for name in ("key",)),
+        ("key", np.uint64),
         ("finality", np.int8),
         ("modified", np.float64),
-        ("end", np.float64),
         ("revision_at", np.int64),
         ("trust", np.int8),
         ("content", np.uint64),
     ]
 )
-_ORDER: Final = ("finality", "modified", "end", "revision_at", "trust", "content")
+_ORDER: Final = ("finality", "modified", "revision_at", "trust", "content")
 _SOURCES: Final = ("", "cgroup", "hook", "flux", "lsf", "pbs", "jsonl", "sacct_json", "sacct")
 """From the least to the most trusted."""
 _BESIDE_CONTENT: Final = ("job_key", "revision_at")
@@ -47,8 +47,7 @@ def revisions(jobs: pa.Table) -> Revisions:
     state, end = _plain(jobs["state"]), _plain(jobs["end"])
     found["key"] = _digests(_plain(jobs["job_key"]))
     found["finality"] = finality(state, end)
-    for name in ("modified", "end"):
-        found[name] = pc.fill_null(_plain(jobs[name]), 0.0).to_numpy(zero_copy_only=False)
+    found["modified"] = pc.fill_null(_plain(jobs["modified"]), 0.0).to_numpy(zero_copy_only=False)
     found["revision_at"] = _plain(jobs["revision_at"]).cast(pa.int64()).to_numpy(zero_copy_only=False)
     trust = pc.index_in(_plain(jobs["source"]), pa.array(_SOURCES))
     found["trust"] = pc.fill_null(trust, 0).to_numpy(zero_copy_only=False)
