@@ -22,6 +22,7 @@ BENCHES = (
     "bench.help",
     "bench.jobs_phases",
     "bench.jobs_compare",
+    "bench.jobs_modes",
     "bench.accuracy.perseus",
     "bench.accuracy.simulate",
 )
