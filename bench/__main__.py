@@ -23,6 +23,7 @@ BENCHES = (
     "bench.jobs_phases",
     "bench.jobs_compare",
     "bench.jobs_modes",
+    "bench.jobs_advice",
     "bench.accuracy.perseus",
     "bench.accuracy.simulate",
 )

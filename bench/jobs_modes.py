@@ -72,9 +72,7 @@ def job(rng: np.random.Generator) -> tuple[list[Folded], Truth, int]:
     for direction in ("read", "write"):
         count = 1 if rng.random() < 0.5 else int(rng.integers(2, 5))
         for mode in rng.choice(PURE, count, replace=False):
-            for rank, path, size in part(
-                rng, str(mode), direction, processes, f"{direction}-{mode.lower()}-file"
-            ):
+            for rank, path, size in part(rng, str(mode), processes, f"{direction}-{mode.lower()}-file"):
                 number = numbers.setdefault(path, len(numbers))
                 records += traced(rng, rank, f"/scratch/{number}" if is_opaque else path, direction, size)
                 truth[direction, str(mode)] += size
