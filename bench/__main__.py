@@ -22,6 +22,8 @@ BENCHES = (
     "bench.help",
     "bench.jobs_phases",
     "bench.jobs_compare",
+    "bench.jobs_modes",
+    "bench.jobs_advice",
     "bench.accuracy.perseus",
     "bench.accuracy.simulate",
 )

@@ -1,0 +1,74 @@
+"""Causes of a slow phase: ranked, with innocents left out."""
+
+import numpy as np
+import pytest
+
+from laggard_aggregator.jobs.analysis.causes import (
+    LEAST_RATIO,
+    Neighbour,
+    OwnNumber,
+    PathStraggler,
+    SlowPhase,
+    ranked_causes,
+)
+
+PHASE = SlowPhase(1000, 1600, 3.0)
+STRAGGLER = PathStraggler("OST0042", 900, 1700, 3.1, 0.01, 1 / 8)
+USUAL = np.exp(0.2 * np.random.default_rng(2).standard_normal(20))
+
+
+def neighbour(load: float, kind: str = "n-1 neighbour") -> Neighbour:
+    """A neighbour that usually has a fifth of the job's own load."""
+    return Neighbour("17", "fwd-3", kind, load, 10.0, 2 * USUAL)
+
+
+def test_a_straggler_on_the_path() -> None:
+    (cause,) = ranked_causes(PHASE, [STRAGGLER], [], [])
+    assert (cause.kind, cause.name) == ("straggler", "OST0042")
+    assert cause.ratio >= LEAST_RATIO
+    assert cause.factor == pytest.approx(3.1)
+
+
+@pytest.mark.parametrize(
+    "innocent",
+    [
+        PathStraggler("before", 100, 990, 3.1, 0.01, 1 / 8),
+        PathStraggler("carries nothing", 900, 1700, 3.1, 0.01, 0.0),
+        PathStraggler("always slow", 0, 9000, 3.1, 1.0, 1 / 8),
+        PathStraggler("as fast", 900, 1700, 1.0, 0.01, 1 / 8),
+    ],
+)
+def test_innocent_stragglers(innocent: PathStraggler) -> None:
+    assert ranked_causes(PHASE, [innocent], [], []) == []
+
+
+def test_a_neighbour_above_its_history() -> None:
+    (cause,) = ranked_causes(PHASE, [], [neighbour(26.0), neighbour(2.2)], [])
+    assert (cause.kind, cause.name, cause.component) == ("n-1 neighbour", "17", "fwd-3")
+    assert cause.factor == pytest.approx(3, rel=0.1)
+
+
+def test_a_neighbour_that_always_does_so_is_innocent() -> None:
+    usual = Neighbour("17", "fwd-3", "mds flood", 26.0, 10.0, 26 * USUAL)
+    assert ranked_causes(PHASE, [], [usual, neighbour(0.0)], []) == []
+
+
+def test_own_change() -> None:
+    requests = OwnNumber("request size", 4096, 1e6 * USUAL, "lower")
+    same = OwnNumber("share of N-1", 0.1, 0.1 * USUAL)
+    short = OwnNumber("opens", 1e6, USUAL[:3])
+    (cause,) = ranked_causes(PHASE, [], [], [requests, same, short])
+    assert (cause.kind, cause.name) == ("own change", "request size")
+    assert cause.factor > 100
+
+
+def test_nothing_passes_is_unknown() -> None:
+    assert ranked_causes(PHASE, [], [], []) == []
+
+
+def test_the_order_does_not_depend_on_the_order_of_the_evidence() -> None:
+    stragglers = [STRAGGLER, PathStraggler("OST0001", 1300, 1600, 5.0, 0.01, 1 / 8)]
+    neighbours = [neighbour(26.0), neighbour(2.0)]
+    forward = ranked_causes(PHASE, stragglers, neighbours, [])
+    assert forward == ranked_causes(PHASE, stragglers[::-1], neighbours[::-1], [])
+    assert len(forward) >= 2
