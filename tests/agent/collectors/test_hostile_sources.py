@@ -125,6 +125,7 @@ QUIET = {
     (past_64_bits.__name__, "proc/loadavg"),  # a float
     *((closed.__name__, file) for file in FILES["gluster"]),  # not read again until it is written again
     (closed.__name__, "lwfs.log"),  # is open
+    (empty.__name__, f"{JOB}/io.stat"),  # a job without I/O
 }
 
 

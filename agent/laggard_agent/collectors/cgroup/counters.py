@@ -25,7 +25,8 @@ from laggard_common.errors import CollectError
 _FILE_BYTES = 64 * 1024
 _DEVICES_NS = 60 * 10**9
 _BLKIO_ROOT = "fs/cgroup/blkio/blkio.throttle.io_service_bytes_recursive"
-_BLKIO = re.compile(rb"(?:\d+:\d+ \w+ \d+\n)*Total \d+\n?")
+_DEVICE = re.compile(rb"\d{1,4}:\d{1,7}")
+_BLKIO = re.compile(rb"(?:\d{1,4}:\d{1,7} \w+ \d+\n)*Total \d+\n?")
 _READ_OR_WRITE = re.compile(rb"^(\d+:\d+) (Read|Write) (\d+)$", re.MULTILINE)
 _KEYS = (b"rbytes", b"wbytes", b"rios", b"wios")
 
@@ -93,8 +94,7 @@ def parse_number(data: bytes) -> Values:
 
 
 def _is_device(word: bytes) -> bool:
-    major, colon, minor = word.partition(b":")
-    return bool(colon) and major.isdigit() and minor.isdigit()
+    return _DEVICE.fullmatch(word) is not None
 
 
 def _number(word: bytes) -> int:
@@ -111,7 +111,7 @@ def _bounded(value: int) -> int:
 class CounterFile:
     """A file of a control group; only its first read is recorded.
 
-    `stay_open`: it stays open between the samples.
+    `stay_open`: a file of a kernel, which reports no size, stays open between the samples.
     """
 
     def __init__(self, path: str, *, stay_open: bool) -> None:
@@ -125,6 +125,7 @@ class CounterFile:
         try:
             if self._fd < 0:
                 self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                self._stay_open &= not os.fstat(self._fd).st_size
             data = os.pread(self._fd, _FILE_BYTES, 0)
         except OSError as exc:
             self.close()
