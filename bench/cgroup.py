@@ -1,7 +1,7 @@
 """CPU time of the collector `cgroup` a sample: `python -m bench.cgroup` (root for real control groups).
 
-Makes control groups named like Slurm's in the trees of v1, or in a scope of v2, with a process each that
-writes 4 KiB to a disk five times a second. The collector samples once a second, as an agent does: a process
+Makes control groups named like Slurm's in the trees of v1, or in a scope of v2, with a process each; that of
+a busy job writes 4 KiB to a device five times a second. The collector samples once a second, as an agent does: a process
 that wakes up once a second finds cold caches. The control groups are removed at the end.
 """
 
@@ -19,7 +19,6 @@ from tempfile import NamedTemporaryFile
 from bench.machine import machine
 from laggard_agent.collectors.cgroup.collector import Cgroup, CgroupSettings
 from laggard_agent.collectors.interface import Context, Roots
-from laggard_agent.sampling.batcher import Batcher
 
 ROOT = Path("/sys/fs/cgroup")
 V1 = ("freezer", "memory", "cpuacct", "blkio")
@@ -27,8 +26,9 @@ BUSY = """
 import mmap, os, sys, time
 page = mmap.mmap(-1, 4096)
 file = os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT)
+os.pwrite(file, page, 4096 * int(sys.argv[2]))
 while True:
-    time.sleep(0.2)
+    time.sleep(0.2 if sys.argv[3] == "busy" else 1000)
     os.pwrite(file, page, 4096 * int(sys.argv[2]))
 """
 
@@ -62,14 +62,15 @@ def loop_device(mib: int) -> Iterator[str]:
 
 
 @contextmanager
-def running(jobs: int, device: str) -> Iterator[None]:
+def running(jobs: int, device: str, every: int) -> Iterator[None]:
     """Control groups of `jobs` jobs, each with a process."""
     with ExitStack() as stack:
         for number, paths in enumerate(folders(jobs)):
             for path in paths:
                 path.mkdir(parents=True)
                 stack.callback(_remove, path)
-            process = subprocess.Popen([sys.executable, "-S", "-c", BUSY, device, str(number)])
+            kind = "idle" if number % every else "busy"
+            process = subprocess.Popen([sys.executable, "-S", "-c", BUSY, device, str(number), kind])
             stack.callback(process.wait)
             stack.callback(process.kill)
             for path in paths:
@@ -86,19 +87,16 @@ def _remove(path: Path) -> None:
         path = path.parent
 
 
-def measure(jobs: int, samples: int) -> list[float]:
-    """CPU milliseconds of each sample, with the batcher behind the collector."""
-    with loop_device(8) as device, running(jobs, device):
+def measure(jobs: int, every: int, samples: int) -> list[float]:
+    """CPU milliseconds of each sample."""
+    with loop_device(8) as device, running(jobs, device, every):
         settings = CgroupSettings(include=(device.removeprefix("/dev/"),))
         collector = Cgroup(settings, Context(Roots(), time.time_ns, time.monotonic_ns))
-        batcher = Batcher("cgroup", 10**9, 10)
         took = []
-        for tick in range(samples + 1):
+        for _ in range(samples + 1):
             time.sleep(1)
             started = time.thread_time()
             readings = {reading.source: reading for reading in collector.read()}
-            if jobs:
-                batcher.add(tick * 10**9, readings["cgroup"])
             took.append((time.thread_time() - started) * 1e3)
         counted = sum(bool(row[4]) for row in (readings["cgroup"].rows if jobs else ()))
         assert counted == jobs, f"{counted} jobs with bytes"
@@ -112,11 +110,15 @@ def main() -> None:
     options = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("bench.cgroup: control groups need root")
-    print("| jobs | ms a sample, min / median / max | of a core at one sample a second |\n|---|---|---|")
-    for jobs in (0, 1, 10, 50, 200):
-        took = measure(jobs, options.samples)
+    print(
+        "| jobs | of them busy | ms a sample, min / median / max | of a core at one sample a second |\n|---|---|---|---|"
+    )
+    for jobs, every in ((0, 1), (10, 1), (50, 5), (50, 1), (200, 5)):
+        took = measure(jobs, every, options.samples)
         median = statistics.median(took)
-        print(f"| {jobs} | {min(took):.2f} / {median:.2f} / {max(took):.2f} | {median / 10:.3f} % |")
+        print(
+            f"| {jobs} | {len(range(0, jobs, every))} | {min(took):.2f} / {median:.2f} / {max(took):.2f} | {median / 10:.3f} % |"
+        )
     print(f"\n{machine()}")
 
 

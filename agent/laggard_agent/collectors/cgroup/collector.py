@@ -93,8 +93,7 @@ class _Counter:
 class _Job:
     """A job and its files. `seen_since`: epoch seconds; None for a job older than the collector.
 
-    Its I/O is read at each sample, the number of requests only when the bytes have changed, CPU time and
-    memory at every tenth sample.
+    Its bytes are read at each sample, the other files at every tenth.
     """
 
     def __init__(
@@ -109,13 +108,11 @@ class _Job:
 
     def read(self, failures: list[CollectError]) -> Row:
         """The row now; values whose file cannot be read are None."""
-        first, *others, cpu, memory = self.counters
+        first, *others = self.counters
         changed = first.read(failures)
-        for other in others if changed else ():
-            other.read(failures)
         if not self._row or self._turn == 0:
             self._turn = _RARE
-            changed = any([cpu.read(failures), memory.read(failures), changed])
+            changed |= sum(other.read(failures) for other in others) > 0
         self._turn -= 1
         if changed:
             values = (value for counter in self.counters for value in counter.values)

@@ -25,10 +25,12 @@ from laggard_common.errors import CollectError
 _FILE_BYTES = 64 * 1024
 _DEVICES_NS = 60 * 10**9
 _BLKIO_ROOT = "fs/cgroup/blkio/blkio.throttle.io_service_bytes_recursive"
-_DEVICE = re.compile(rb"\d{1,4}:\d{1,7}")
 _BLKIO = re.compile(rb"(?:\d{1,4}:\d{1,7} \w+ \d+\n)*Total \d+\n?")
 _READ_OR_WRITE = re.compile(rb"^(\d+:\d+) (Read|Write) (\d+)$", re.MULTILINE)
-_KEYS = (b"rbytes", b"wbytes", b"rios", b"wios")
+_IO_STAT = re.compile(
+    rb"(?:\d{1,4}:\d{1,7} ?(?:rbytes=\d+ wbytes=\d+ rios=\d+ wios=\d+(?: [\w.]+=\d+)*)? ?\n)*"
+)
+_IO = re.compile(rb"^(\d+:\d+) rbytes=(\d+) wbytes=(\d+) rios=(\d+) wios=(\d+)", re.MULTILINE)
 
 Chosen = Callable[[bytes], bool]
 """Whether the I/O of a device, as `8:0`, counts."""
@@ -42,16 +44,11 @@ class NotUnderstoodError(ValueError):
 
 def parse_io_stat(data: bytes, chosen: Chosen) -> Values:
     """Bytes read and written, reads and writes: sums over the chosen devices. Raises NotUnderstoodError."""
-    sums = [0, 0, 0, 0]
-    for line in data.splitlines():
-        device, *pairs = line.split() or [b""]
-        values = dict(pair.partition(b"=")[::2] for pair in pairs)
-        if not _is_device(device):
-            raise NotUnderstoodError
-        if values and chosen(device):  # a device without I/O may have no values
-            for at, key in enumerate(_KEYS):
-                sums[at] += _number(values.get(key, b""))
-    return tuple(map(_bounded, sums))
+    if not _IO_STAT.fullmatch(data):
+        raise NotUnderstoodError
+    chosen_values = [map(_number, values) for device, *values in _IO.findall(data) if chosen(device)]
+    sums = [sum(column) for column in zip(*chosen_values, strict=True)]
+    return tuple(map(_bounded, sums)) or (0, 0, 0, 0)
 
 
 def parse_blkio(data: bytes, chosen: Chosen, *, counts: bool = True) -> Values:
@@ -91,10 +88,6 @@ def parse_cpuacct(data: bytes) -> Values:
 def parse_number(data: bytes) -> Values:
     """The number that is all of a file. Raises NotUnderstoodError."""
     return (_number(data.removesuffix(b"\n")),)
-
-
-def _is_device(word: bytes) -> bool:
-    return _DEVICE.fullmatch(word) is not None
 
 
 def _number(word: bytes) -> int:
