@@ -1,8 +1,8 @@
 """CPU time of the collector `cgroup` a sample: `python -m bench.cgroup` (root for real control groups).
 
 Makes control groups named like Slurm's in the trees of v1, or in a scope of v2, with a process each; that of
-a busy job writes 4 KiB to a device five times a second. The collector samples once a second, as an agent does: a process
-that wakes up once a second finds cold caches. The control groups are removed at the end.
+a busy job writes 4 KiB to a device five times a second. The collector samples once a second, as an agent
+does: a process that wakes up once a second finds cold caches. The control groups are removed at the end.
 """
 
 import argparse
@@ -110,15 +110,13 @@ def main() -> None:
     options = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("bench.cgroup: control groups need root")
-    print(
-        "| jobs | of them busy | ms a sample, min / median / max | of a core at one sample a second |\n|---|---|---|---|"
-    )
+    print("| jobs | of them busy | ms a sample, min / median / max | of a core at one a second |")
+    print("|---|---|---|---|")
     for jobs, every in ((0, 1), (10, 1), (50, 5), (50, 1), (200, 5)):
         took = measure(jobs, every, options.samples)
-        median = statistics.median(took)
-        print(
-            f"| {jobs} | {len(range(0, jobs, every))} | {min(took):.2f} / {median:.2f} / {max(took):.2f} | {median / 10:.3f} % |"
-        )
+        least, median, most = min(took), statistics.median(took), max(took)
+        busy = len(range(0, jobs, every))
+        print(f"| {jobs} | {busy} | {least:.2f} / {median:.2f} / {most:.2f} | {median / 10:.3f} % |")
     print(f"\n{machine()}")
 
 

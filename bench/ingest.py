@@ -141,7 +141,8 @@ def _journal_us(entries: list[LogEntry]) -> float:
 
 
 def _received(intake: Admission, messages: list[Message]) -> list[Batch]:
-    return [batch for message in messages for batch in intake.receive((message,))]
+    found = [each for message in messages for each in intake.receive((message,))]
+    return [each for each in found if isinstance(each, Batch)]
 
 
 def _us(work: Callable[[], object]) -> float:

@@ -20,6 +20,7 @@ from laggard_agent.sampling.sampler import Sampler, Timeline
 from laggard_agent.settings import AgentSettings
 from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker
+from laggard_agent.transport.outbox import POLL_SECONDS, NodeOutbox
 from laggard_agent.transport.publisher import Publisher
 from laggard_common.clock import Clock, SystemClock
 from laggard_common.daemon.sd_notify import Notifier
@@ -122,13 +123,25 @@ class App:
         async with asyncio.TaskGroup() as group:
             publishing = group.create_task(self._publisher.run(), name="publish")
             watching = group.create_task(self._watch(), name="watch")
+            sending = group.create_task(self._send_documents(), name="outbox")
             for sampler in self._samplers:
                 sampler.start()
             await stop.wait()
             await self._end_sampling()
             watching.cancel()
+            sending.cancel()
             self._publisher.finish()
             await _bounded(publishing, _PUBLISHING_ENDS_SECONDS)
+
+    async def _send_documents(self) -> None:
+        """Moves documents from the outbox to the spool until cancelled."""
+        directory = self._settings.outbox.directory
+        if directory is None:
+            return
+        outbox = NodeOutbox(directory, self._publisher.store_document, self._clock.wall_ns)
+        while True:
+            await self._worker.call(outbox.send)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _watch(self) -> None:
         """Watches the threads and raises the exception of one that failed.

@@ -31,6 +31,13 @@ class SpoolSettings:
     acknowledge: str = field(default="aggregator", metadata=checked(one_of(("aggregator", "broker"))))
 
 
+@dataclass(frozen=True, slots=True)
+class OutboxSettings:
+    """`[outbox]`: the folder whose files are sent as documents; None for no outbox."""
+
+    directory: Path | None = None
+
+
 def _host_name() -> str:
     return socket.gethostname()
 
@@ -53,6 +60,7 @@ class AgentSettings:
     )
     mqtt: AgentMqttSettings = field(default_factory=AgentMqttSettings)
     spool: SpoolSettings = field(default_factory=SpoolSettings)
+    outbox: OutboxSettings = field(default_factory=OutboxSettings)
     tables: Mapping[str, Any] = field(
         default_factory=dict,
         metadata=further_tables(registry.names, registry.settings_class, skip_empty=True),

@@ -25,6 +25,7 @@ from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.recovery import Recovery
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
+from laggard_aggregator.jobs.daemon_task import BackgroundTask
 from laggard_aggregator.notify.channel import make_channels
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.runtime.housekeeping import keep_house
@@ -33,6 +34,7 @@ from laggard_aggregator.runtime.watchdog import Watchdog
 from laggard_aggregator.settings.aggregator import AggregatorSettings, StateTable
 from laggard_aggregator.settings.from_settings import membership, topology
 from laggard_aggregator.settings.http import tls_context
+from laggard_aggregator.status.background import BackgroundWork
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_aggregator.web.actions import Actions
@@ -187,7 +189,7 @@ class App:
         await self._actions.close()
         await self._control.aclose()
         await self._cancel("watchdog", "ingest", "housekeeping", "notify", "release")
-        await self._join("windows", "snapshots")
+        await self._join("windows", "snapshots", "background")
         await self._ingest.drain()
         self.view.close()
         self._ended.set()
@@ -224,6 +226,10 @@ class App:
             self._start(tasks, notify=self._dispatcher.run(self.view))
         if archive is not None:
             self._start(tasks, archive=archive.run(self._ended))
+        if self._settings.archive is not None and self._settings.archive.rollups:
+            work = self.view.background = BackgroundWork()
+            task = BackgroundTask(self._settings.archive, clock, work, lambda: clock.confirmed)
+            self._start(tasks, background=task.run(stop))
         if recovery is not None:
             self._start(
                 tasks,

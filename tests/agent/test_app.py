@@ -15,12 +15,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from laggard_agent.app import App
 from laggard_agent.collectors.interface import Reading, Roots
 from laggard_agent.sampling.batcher import EncodedBatch, splay_ns
 from laggard_agent.sampling.sampler import Sampler
-from laggard_agent.settings import AgentMqttSettings, AgentSettings, SpoolSettings
+from laggard_agent.settings import AgentMqttSettings, AgentSettings, OutboxSettings, SpoolSettings
 from laggard_agent.spool.segment_queue import RangeSet
 from laggard_agent.spool.spool import Spool
 from laggard_agent.transport.publisher import Publisher
@@ -158,6 +159,32 @@ def test_counters_arrive_with_status_and_schema_before_them(tmp_path: Path) -> N
             assert e.t0_ns % e.dt_ns == 0
             for i, read_ns in enumerate(values.read_ns):
                 assert 0 <= read_ns - e.t0_ns - i * e.dt_ns < 10**9
+
+    site_test(test, tmp_path)
+
+
+def test_documents_of_the_outbox_are_sent_until_they_are_acknowledged(tmp_path: Path) -> None:
+    folder = tmp_path / "outbox"
+    folder.mkdir()
+    (folder / "1.jobs").write_bytes(b"first")
+
+    async def test(site: Site) -> None:
+        made = site.settings(outbox=OutboxSettings(folder))
+
+        async def during() -> None:
+            await site.broker.until(lambda: len(site.joined("jobs")) == 1)
+            assert list(folder.iterdir()) == []
+            site.acknowledge(*site.joined("jobs"))
+            (folder / "2.jobs").write_bytes(b"second")
+            await site.broker.until(lambda: len(site.joined("jobs")) == 2)
+
+        await site.run(during, made)
+        await site.run(lambda: site.broker.until(lambda: len(site.joined("jobs")) == 3), made)
+        first, second, again = site.joined("jobs")
+        assert (first.kind, first.n, first.seq) == (Kind.EVENTS, 1, 0)
+        contents = [zstandard.ZstdDecompressor().decompress(each.payload) for each in (first, second)]
+        assert contents == [b"first", b"second"]
+        assert again == second, "the one without an acknowledgement, after the restart"
 
     site_test(test, tmp_path)
 

@@ -31,6 +31,7 @@ from tests.support.aggregator import (
     settings,
 )
 from tests.support.builders.batches import SECOND
+from tests.support.builders.documents import document_envelope
 from tests.support.clock import HandClock
 from tests.support.wait import LIMIT_SECONDS, async_wait_until, time_limit
 
@@ -125,6 +126,39 @@ def test_a_restart_forgets_nothing_and_repeats_nothing(tmp_path: Path) -> None:
         assert [(t.kind, t.alarm.since) for j in replayed for t in j.transitions] == [("raised", alarm.since)]
         assert replayed[-1].verdicts.score.tobytes() == again.view.judgements()[0].verdicts.score.tobytes()
         assert reader.table("alarms").num_rows == 1
+
+    asyncio.run(story())
+
+
+def test_documents_are_archived_once_over_a_crash(tmp_path: Path) -> None:
+    topic = topics.data_topic("site", "compute", "cn-1", "jobs")
+
+    async def publish(agents: aiomqtt.Client, numbers: range) -> None:
+        for number in numbers:
+            content = json.dumps({"job": number}).encode()
+            await agents.publish(
+                topic, wire.encode_envelope(document_envelope(number, START, content)), qos=1
+            )
+
+    async def story() -> None:
+        clock = HandClock(START)
+        made = lasting(tmp_path)
+        app = App(made, clock)
+        async with cut_off(app), client(made.mqtt.port) as agents:
+            await agents.subscribe("laggard/1/site/ack/+", qos=1)
+            await publish(agents, range(6))
+            async with time_limit():
+                async for message in agents.messages:
+                    assert isinstance(message.payload, bytes)
+                    if any(ack.ranges == ((0, 5),) for ack in wire.decode_ack(message.payload)):
+                        break
+        again = App(made, clock)
+        async with running(again), client(made.mqtt.port) as agents:
+            await publish(agents, range(3, 9))
+            await async_wait_until(lambda: again.view.counters().messages == 6)
+            assert again.view.counters().duplicates == 3
+        found = ArchiveReader(tmp_path / "archive").table("events", "jobs")["content"].to_pylist()
+        assert [json.loads(each)["job"] for each in found] == list(range(9))
 
     asyncio.run(story())
 

@@ -133,6 +133,19 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
+def rounded_digest(rows: list[Json]) -> str:
+    """A digest of rows whose floats have twelve digits: the last bits differ between kinds of processors."""
+    return digest(json.dumps([_rounded(row) for row in rows]).encode())
+
+
+def _rounded(value: Json) -> Json:
+    if isinstance(value, float):
+        return float(f"{value:.12g}")
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list) else value
+
+
 def text(value: Json) -> str:
     """JSON with one entry a line down to the second level, so that a difference shows."""
     if isinstance(value, list):

@@ -45,6 +45,8 @@ HELP = {
     "laggard-aggregator": ("laggard-aggregator", "--help"),
     **{f"laggard-{name}": ("laggard", name, "--help") for name in SUBCOMMANDS},
     "laggard-layers-record": ("laggard", "layers", "record", "--help"),
+    "laggard-layers-send": ("laggard", "layers", "send", "--help"),
+    "laggard-layers-received": ("laggard", "layers", "received", "--help"),
 }
 
 

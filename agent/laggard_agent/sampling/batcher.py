@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from laggard_agent.collectors.interface import Reading
+from laggard_common.wire import Kind
 from laggard_common.wire.codec import Encoder, Row
 from laggard_common.wire.limits import MAX_COMPONENTS
 from laggard_common.wire.schema import Component, Field
@@ -35,7 +36,10 @@ class Dictionary:
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """An encoded batch: `n` ticks from `t0_ns`, decodable with `dictionary` or a later epoch of it."""
+    """An encoded batch: `n` ticks from `t0_ns`, decodable with `dictionary` or a later epoch of it.
+
+    Of kind events it is one document, which needs no dictionary.
+    """
 
     source: str
     dictionary: Dictionary
@@ -44,6 +48,7 @@ class EncodedBatch:
     n: int
     codec: int
     payload: bytes
+    kind: Kind = Kind.COUNTERS
 
 
 def last_tick(tick_ns: int, interval_ns: int, batch_ticks: int, phase_ticks: int = 0) -> int:

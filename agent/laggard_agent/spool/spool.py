@@ -181,7 +181,7 @@ class Spool:
         if stream is None:
             return None
         envelope = wire.Envelope(
-            kind=wire.Kind.COUNTERS,
+            kind=batch.kind,
             node=self._settings.node,
             source=batch.source,
             stream=stream.schema.stream,

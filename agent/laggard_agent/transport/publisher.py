@@ -35,6 +35,8 @@ from laggard_common.wire.schema import Schema
 _log = logging.getLogger(__name__)
 
 STATUS_SECONDS = 30.0
+DOCUMENTS_SHARE = 0.25
+"""Share of the spool's space from which documents wait in the outbox."""
 _LIVE_BATCHES = 64
 _MAX_QUEUED_BATCHES = 1000
 _FINISH_SECONDS = 1.0
@@ -100,12 +102,12 @@ class Publisher:
         """Spools new batches and queues them as live, from any thread."""
         for batch in batches:
             if self._worker.waiting < _MAX_QUEUED_BATCHES:
-                self._worker.submit(partial(self._store, batch))
+                self._worker.submit(partial(self.store, batch))
             else:
                 self.overflow_samples += batch.n
 
-    def _store(self, new: EncodedBatch) -> None:
-        """Runs on the spool's thread. Without a session a batch stays in the backlog."""
+    def store(self, new: EncodedBatch) -> None:
+        """Spools a batch, on the spool's thread. Without a session it stays in the backlog."""
         batch = self._spool.append(new)
         if batch is None or not self.connected:
             return
@@ -117,6 +119,20 @@ class Publisher:
             self._overflowed = True
         self._live.append((self._now() + self._delay_seconds, batch))
         self._worker.run_on_loop(self._wake.set)
+
+    def store_document(self, document: EncodedBatch) -> bool:
+        """Spools a document for the backlog, on the spool's thread.
+
+        False, and nothing is stored, while the spool is kept in memory or a quarter of its space is used: the
+        rest is for samples.
+        """
+        spool = self._spool
+        if spool.in_memory or spool.queue.pending_bytes() > DOCUMENTS_SHARE * self._settings.spool.max_bytes:
+            return False
+        spool.append(document)
+        self._overflowed = True
+        self._worker.run_on_loop(self._wake.set)
+        return True
 
     def publish_status_soon(self) -> None:
         """Lets `run` publish the status after live batches that are due."""

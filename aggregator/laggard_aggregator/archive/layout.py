@@ -32,7 +32,8 @@ OF_SHADOWS = ("shadow_verdicts", "shadow_windows")
 """Kinds with the same columns for the shadow detectors, which raise no alarms."""
 OF_JOBS = ("series60", "jobs", "job_nodes", "paths", "job_series", "job_components", "job_summaries")
 """Kinds of the rollups and of the jobs (`jobs/tables.py`)."""
-KINDS = ("counters", "schemas", "groups", "closes", *OF_DETECTORS, "alarms", *OF_SHADOWS, "layers", *OF_JOBS)
+_OF_INPUT = ("counters", "schemas", "groups", "closes", "events")
+KINDS = (*_OF_INPUT, *OF_DETECTORS, "alarms", *OF_SHADOWS, "layers", *OF_JOBS)
 OWN = "laggard"
 """The `source` of the aggregator's own records."""
 
@@ -48,6 +49,8 @@ DAMAGED = "damaged"
 _DIGEST_BYTES = 8
 _NAME = re.compile(r"\d{8}T\d{6}Z-(\d{6,})-(\d{6,})(?:-[0-9a-f]{16})?\.parquet", re.ASCII)
 _DATE = re.compile(r"date=\d{4}-\d{2}-\d{2}", re.ASCII)
+_unfinished: set[Path] = set()
+"""Files that this process is writing: a compaction in another thread leaves them alone."""
 ROW_GROUP_ROWS = 131_072
 ZSTD_LEVEL = 3
 _INTEGERS = (pa.int64(), pa.uint64(), pa.uint32(), pa.timestamp("ns", tz="UTC"))
@@ -123,7 +126,7 @@ def superseded(where: Path) -> list[Path]:
     """Files of a folder that a merged file replaced, and temporary files left by a crash."""
     kept = {part.name for part in parts(where)}
     merged = [part.path for part in _all_parts(where) if part.name not in kept]
-    return [*merged, *where.glob(".*.tmp")]
+    return [*merged, *(path for path in where.glob(".*.tmp") if path not in _unfinished)]
 
 
 def days(directory: Path, kind: str, source: str = "*", site: str = "*") -> list[tuple[str, Path]]:
@@ -185,6 +188,7 @@ def write_part(
     """
     stem = f"{opened_at}-{numbers[0]:06d}-{numbers[1]:06d}"
     temporary = where / f".{stem}.tmp"
+    _unfinished.add(temporary)
     schema = schema.with_metadata({**(schema.metadata or {}), b"laggard.format": FORMAT.encode()})
     try:
         make_folder(where)
@@ -205,6 +209,7 @@ def write_part(
     finally:
         with suppress(OSError):
             temporary.unlink()
+        _unfinished.discard(temporary)
     return path
 
 

@@ -22,7 +22,7 @@ from laggard_common.segment_log import sync_path
 _log = logging.getLogger(__name__)
 
 CHUNK_ROWS = 65_536
-_APPENDED = ("closes", "windows", "alarms", "verdicts", *layout.OF_SHADOWS, "counters")
+_APPENDED = ("closes", "windows", "alarms", "verdicts", *layout.OF_SHADOWS, "counters", "events")
 
 
 def set_aside(damaged: DamagedPartError) -> None:

@@ -24,7 +24,7 @@ from laggard_aggregator.archive.retention import compact, retain, scrub
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.engine.machine import Result
 from laggard_aggregator.ingest.admission import Room
-from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.ingest.batches import Batch, Document
 from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.log.journal import GroupCommit
 from laggard_aggregator.settings.aggregator import ArchiveTable
@@ -70,6 +70,7 @@ class WriteQueue:
         self._writing = asyncio.Lock()
         self._records: deque[Result] = deque()
         self._value_bytes = 0
+        self._documents: Counter[str] = Counter()
         self._last_lsn = 0
         self._dropped = 0
         self._left_in_journal = False
@@ -84,18 +85,24 @@ class WriteQueue:
         return self._writer.refused_rows
 
     @property
+    def refused_documents(self) -> int:
+        """Malformed documents."""
+        return self._writer.refused_documents
+
+    @property
     def dropped(self) -> int:
         """Records and rows that the archive lacks because it was too slow or could not be written."""
         return self._dropped + self._writer.dropped_rows
 
     def room(self) -> Room:
-        """Free space for batches."""
-        return Room(max(MAX_RECORDS - len(self._records), 0), MAX_VALUE_BYTES - self._value_bytes)
+        """Free space for batches and documents."""
+        batches, value_bytes = MAX_RECORDS - len(self._records), MAX_VALUE_BYTES - self._value_bytes
+        return Room(max(batches, 0), value_bytes, self._documents.copy())
 
     def put(self, record: Result) -> None:
-        """Adds a record; never waits. Batches have their place (`room`), other records may be dropped."""
-        if isinstance(record, Batch):
-            self._value_bytes += record.counters.values.nbytes
+        """Adds a record; never waits. Batches and documents have room (`room`), others may be dropped."""
+        if isinstance(record, Batch | Document):
+            self._count(record)
         elif len(self._records) >= MAX_RECORDS:
             self._dropped += 1
             return
@@ -123,11 +130,22 @@ class WriteQueue:
                 else:
                     self.put(record)
             elif not self._attempt(partial(self._write_record, record)):
-                self._dropped += not isinstance(record, Batch)  # the writer has the batch nonetheless
+                # The writer has a batch or document nonetheless.
+                self._dropped += not isinstance(record, Batch | Document)
 
     def _fits(self, record: Result) -> bool:
         room = self.room()
+        if isinstance(record, Document):
+            return room.claim_document(record.node, record.value_bytes)
         return room.claim(record.counters.values.nbytes) if isinstance(record, Batch) else room.batches > 0
+
+    def _count(self, record: Batch | Document) -> None:
+        """Counts the memory of a waiting record."""
+        if isinstance(record, Batch):
+            self._value_bytes += record.counters.values.nbytes
+        else:
+            self._value_bytes += record.value_bytes
+            self._documents[record.node] += record.value_bytes
 
     async def run(self, stop: asyncio.Event) -> None:
         """Writes, flushes, compacts and deletes by age; writes the rest once `stop` is set."""
@@ -190,9 +208,12 @@ class WriteQueue:
             until = math.inf if self.journal is None else max(self.journal.durable_lsn, at_least)
             records, self._records = self._records, deque()
             self._value_bytes = 0
+            self._documents.clear()
             written = await asyncio.to_thread(self._attempt, lambda: self._write(records, until, flush))
             self._records.extendleft(reversed(records))  # left over by a failing disk
-            self._value_bytes += sum(r.counters.values.nbytes for r in records if isinstance(r, Batch))
+            for record in records:
+                if isinstance(record, Batch | Document):
+                    self._count(record)
             if written and flush:
                 if self.failure:  # a write without a flush may not have touched the disk
                     _log.info("archive is written again")
@@ -235,6 +256,9 @@ class WriteQueue:
         if isinstance(record, Batch):
             self._last_lsn = record.lsn
             self._writer.batch(record)
+        elif isinstance(record, Document):
+            self._last_lsn = record.lsn
+            self._writer.document(record)
         elif isinstance(record, WindowClose):
             self._writer.close(record)
         elif isinstance(record, Judgement):

@@ -11,11 +11,13 @@ from laggard_aggregator.alarms.alarms import AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive import layout, part_reader, tables
 from laggard_aggregator.archive.counter_columns import Pending
+from laggard_aggregator.archive.documents import document_table
 from laggard_aggregator.archive.tables import MAX_SOURCE_FIELDS, FieldKey, Row, field_key
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.ingest.batches import Batch, Document
 from laggard_aggregator.log.entries import EntryTimes, WindowClose
+from laggard_common.errors import WireError
 from laggard_common.wire.schema import Schema
 
 FLUSH_ROWS = 262_144
@@ -23,6 +25,8 @@ MAX_PENDING_ROWS = 8 * FLUSH_ROWS
 FLUSH_CELLS = 64 * FLUSH_ROWS
 """Values of all sources together, 128 MiB of them: of one node a row may have 1,024 fields."""
 MAX_PENDING_CELLS = 8 * FLUSH_CELLS
+MAX_PENDING_DOCUMENT_BYTES = 64 * 1024**2
+"""Documents in memory; more are a flush."""
 MAX_OWN_ROWS = 65_536
 MAX_NEW_FIELDS = 4096
 """Fields that a node may add in a day to the tables of all sources."""
@@ -146,6 +150,7 @@ class ArchiveWriter:
         self.run_ns = run_ns
         self.dropped_rows = 0
         self.refused_rows: Counter[str] = Counter()
+        self.refused_documents = 0
         self._bounds = FieldBounds()
         self._continued_run_ns = continued_run_ns
         self._repeats = repeats
@@ -161,6 +166,8 @@ class ArchiveWriter:
         self._schemas_written: dict[tuple[str, str, str, bytes, int], int] = {}
         self._schemas_of: Counter[str] = Counter()  # of the day, by node
         self._latest: dict[tuple[str, str, str], Schema] = {}
+        self._documents: dict[tuple[str, str], list[pa.Table]] = {}  # by source and site
+        self._document_bytes = 0
         self._groups: list[Row] = []
         self._own: dict[str, list[Row]] = {kind: [] for kind in _OWN_TABLES}
         self._verdicts: dict[str, list[pa.Table]] = {"verdicts": [], "shadow_verdicts": []}
@@ -217,6 +224,16 @@ class ArchiveWriter:
         if full:
             self.flush()
 
+    def document(self, document: Document) -> None:
+        """Adds a document, even when it raises ArchiveError as `batch` does. A malformed one is counted."""
+        try:
+            self._clock(document.received_ns)
+        finally:
+            if self._is_new("events", document.source, document.lsn):
+                self._add_document(document)
+        if self._document_bytes >= MAX_PENDING_DOCUMENT_BYTES:
+            self.flush()
+
     def close(self, close: WindowClose) -> None:
         """Adds a window close, even when it raises ArchiveError as `batch` does."""
         try:
@@ -255,6 +272,10 @@ class ArchiveWriter:
                 self._write("counters", source, site, waiting[0].table(self.run_ns))
                 self._cells -= waiting.pop(0).cells
         self._flush_at = FLUSH_CELLS
+        for (source, site), found in list(self._documents.items()):
+            table = pa.concat_tables(found).unify_dictionaries()
+            self._write("events", source, site, table)
+            self._document_bytes -= sum(each.nbytes for each in self._documents.pop((source, site)))
         for kind, schema in _OWN_TABLES.items():
             if self._own[kind]:
                 table = tables.table_of(self.run_ns, self._own[kind], schema)
@@ -283,6 +304,15 @@ class ArchiveWriter:
         if full:
             self._bound(waiting)
         return full
+
+    def _add_document(self, document: Document) -> None:
+        try:
+            table = document_table(document, self.run_ns)
+        except WireError:
+            self.refused_documents += 1
+            return
+        self._documents.setdefault((document.source, document.site), []).append(table)
+        self._document_bytes += table.nbytes
 
     def _takes(self, source: tuple[str, str], taken: Batch) -> bool:
         """Whether the batch can be written; its schema is to be written if it is new today.

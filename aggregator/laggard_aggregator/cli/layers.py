@@ -1,4 +1,4 @@
-"""`laggard layers FILE...` and `laggard layers record`."""
+"""`laggard layers FILE...`, and its verbs `record`, `send` and `received`."""
 
 import argparse
 from pathlib import Path
@@ -24,6 +24,21 @@ examples:
 
 Needs root: it reads tracepoints through tracefs instances of its own. Other users of tracing are not
 disturbed, and the program is never ended.
+"""
+
+_SEND_EXAMPLES = """\
+examples:
+  laggard layers record -o run1 -- ./solver input.nml
+  laggard layers send run1                              on each node of the run
+  laggard layers send run1 --name solver-4711
+
+Matches the requests here, and leaves them with the report in the outbox of this node's agent, which sends
+them to the aggregator. Needs [outbox] in agent.toml.
+"""
+_RECEIVED_EXAMPLES = """\
+examples:
+  laggard layers received --archive /var/lib/laggard/archive
+  laggard layers received --archive /var/lib/laggard/archive run1
 """
 
 
@@ -78,6 +93,67 @@ class RecordCommand:
 
 
 RECORD = RecordCommand()
+
+
+class SendCommand:
+    """`laggard layers send`."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declares the options."""
+        parser.epilog = _SEND_EXAMPLES
+        add = parser.add_argument
+        add("inputs", metavar="FILE", nargs="+", type=Path, help="a recording, as of laggard layers")
+        add("--name", metavar="NAME", help="name of the recording (default: of the first FILE)")
+        add(
+            "--order",
+            metavar="A,B,...",
+            type=_names,
+            default=(),
+            help="layers from the top, as of laggard layers",
+        )
+        add(
+            "--outbox",
+            metavar="DIR",
+            type=Path,
+            default=Path("/run/laggard/outbox"),
+            help="the agent's [outbox] directory (default %(default)s)",
+        )
+        add(
+            "--max-mib",
+            metavar="N",
+            type=_count,
+            default=256,
+            help="most to leave there (default %(default)s)",
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Leaves the recording in the outbox and returns the exit code. Raises LaggardError."""
+        from laggard_aggregator.layers.send import run as sent
+
+        return sent(args)
+
+
+class ReceivedCommand:
+    """`laggard layers received`."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declares the options."""
+        parser.epilog = _RECEIVED_EXAMPLES
+        add = parser.add_argument
+        add("recording", metavar="RECORDING", nargs="?", default="", help="a recording, with its findings")
+        add("--archive", metavar="DIR", type=Path, required=True, help="the aggregator's archive")
+        add("--json", action="store_true", help="print records, one JSON object a line")
+        add("-o", "--output", metavar="FILE", type=Path, help="write there, and only on success")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Prints the recordings and returns the exit code. Raises LaggardError."""
+        from laggard_aggregator.layers.received import run as shown
+
+        return shown(args)
+
+
+SEND = SendCommand()
+RECEIVED = ReceivedCommand()
 
 
 def _add_record_arguments(parser: argparse.ArgumentParser) -> None:

@@ -94,6 +94,12 @@ COMMANDS = (
                 "laggard_aggregator.cli.layers:RECORD",
                 "record system calls, block queue and devices of a program",
             ),
+            Entry("send", "laggard_aggregator.cli.layers:SEND", "send a recording to the site's archive"),
+            Entry(
+                "received",
+                "laggard_aggregator.cli.layers:RECEIVED",
+                "recordings that nodes sent, and the candidate of each",
+            ),
         ),
     ),
     Entry(

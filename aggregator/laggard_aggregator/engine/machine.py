@@ -22,7 +22,7 @@ from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.groups.patterns import covering
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.admission import NO_ROOM, Admission, Room
-from laggard_aggregator.ingest.batches import Batch, Message
+from laggard_aggregator.ingest.batches import Accepted, Document, Message
 from laggard_aggregator.ingest.decode import MOST_VALUES
 from laggard_aggregator.log.entries import (
     BatchEntry,
@@ -38,7 +38,7 @@ from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_aggregator.windows.schedule import WindowSchedule
 from laggard_aggregator.windows.store import BulkStore, GroupStore
 
-Result = Batch | WindowClose | Judgement | AlarmsCleared
+Result = Accepted | WindowClose | Judgement | AlarmsCleared
 """A result of an entry, as the archive records it."""
 
 
@@ -86,8 +86,8 @@ class Machine:
         """Calls `record` with every entry from now on, in the caller's thread."""
         self.admission.record = record
 
-    def receive(self, messages: Sequence[Message], room: Room | None = None) -> Iterator[Batch]:
-        """Admits and stores messages; yields the accepted batches. To be iterated to the end.
+    def receive(self, messages: Sequence[Message], room: Room | None = None) -> Iterator[Accepted]:
+        """Admits and stores messages; yields what is accepted. To be iterated to the end.
 
         `room`: free space of the archive's queue. A batch beyond it is judged but not accepted.
         """
@@ -99,11 +99,17 @@ class Machine:
                 run = []
         yield from self.store(self.admission.receive(run, room))
 
-    def store(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Stores batches; yields the accepted ones, their late ticks flagged. To be iterated to the end."""
+    def store(self, batches: Iterable[Accepted]) -> Iterator[Accepted]:
+        """Stores batches; yields the accepted ones, their late ticks flagged. To be iterated to the end.
+
+        Documents are yielded as they are.
+        """
         bulk, waiting = BulkStore(), set[tuple[str, str]]()
         known = self._routing.routes
         for batch in batches:
+            if isinstance(batch, Document):
+                yield batch
+                continue
             counters, name = batch.counters, (batch.schema.node, batch.schema.source)
             if not counters.indexes.size:
                 if batch.accepted:

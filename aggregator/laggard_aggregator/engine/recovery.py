@@ -16,7 +16,7 @@ from typing import IO
 
 from laggard_aggregator.engine.checkpoint import Head, capture, restore
 from laggard_aggregator.engine.machine import Machine, Result
-from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.ingest.batches import Accepted
 from laggard_aggregator.log import snapshots
 from laggard_aggregator.log.entries import BatchEntry, EntryTimes, LogSequence, WindowClose
 from laggard_aggregator.log.journal import GroupCommit, Journal
@@ -236,7 +236,7 @@ class Recovery:
             _log.warning("state: %d batches and window closes of the journal are lost", entries)
             self.lost += entries
 
-    def _readmit(self, machine: Machine, is_archived: Callable[[str, int], bool]) -> Iterator[Batch]:
+    def _readmit(self, machine: Machine, is_archived: Callable[[str, int], bool]) -> Iterator[Accepted]:
         """Batches whose schema is damaged wait for it once more, unless the archive has them.
 
         So do the messages that waited in the snapshot: they may have been acknowledged like those.

@@ -6,7 +6,7 @@ A rejected message is counted by reason: in `wire_errors` if it is malformed, el
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import compress
 from typing import Any
@@ -15,8 +15,8 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray
 from laggard_aggregator.groups.patterns import covering
-from laggard_aggregator.ingest.batches import Batch, Message
-from laggard_aggregator.ingest.decode import Decoder, max_value_bytes
+from laggard_aggregator.ingest.batches import Accepted, Batch, Document, Message
+from laggard_aggregator.ingest.decode import Decoder, document_bytes, max_value_bytes
 from laggard_aggregator.ingest.dedup_state import Acks, SourceStreams, StreamState, extends
 from laggard_aggregator.ingest.nodes import Nodes
 from laggard_aggregator.ingest.schema_wait import SchemaWait
@@ -37,14 +37,20 @@ GAP_HORIZON_NS = 3600 * 1_000_000_000
 OLDEST_NS = 366 * 86400 * 1_000_000_000
 AHEAD_NS = 86400 * 1_000_000_000
 """Ticks older than OLDEST_NS, or further than this ahead of their reception, are rejected."""
+MAX_NODE_DOCUMENT_BYTES = 8 * 1024**2
+MAX_DOCUMENT_BYTES = 64 * 1024**2
+"""Content of documents that wait to be archived: of one node, of all. Further ones are sent again."""
 _NODES_AT_ONCE = 1000  # in a snapshot
 
 
 @dataclass(slots=True)
 class AdmissionCounts:
-    """Totals since the start; see `status.view.Counters`. `unaccepted`: batches judged but not accepted."""
+    """Totals since the start; see `status.view.Counters`. `unaccepted`: batches judged but not accepted, and
+    documents.
+    """
 
     messages: int = 0
+    documents: int = 0
     duplicates: int = 0
     gaps: int = 0
     two_streams: int = 0
@@ -53,10 +59,14 @@ class AdmissionCounts:
 
 @dataclass(slots=True)
 class Room:
-    """Free space of the archive's queue, claimed for each batch before it is accepted."""
+    """Free space of the archive's queue, claimed for each batch and document before it is accepted.
+
+    `documents`: bytes of the documents that wait, by node.
+    """
 
     batches: int
     value_bytes: int
+    documents: Counter[str] = field(default_factory=Counter)
 
     def claim(self, value_bytes: int) -> bool:
         """Claims space for a batch; False where there is not enough."""
@@ -66,12 +76,26 @@ class Room:
         self.value_bytes -= value_bytes
         return True
 
+    def claim_document(self, node: str, value_bytes: int) -> bool:
+        """The same for a document, which has less space, so that samples never wait for documents."""
+        if (
+            self.documents[node] + value_bytes > MAX_NODE_DOCUMENT_BYTES
+            or self.documents.total() + value_bytes > MAX_DOCUMENT_BYTES
+            or not self.claim(value_bytes)
+        ):
+            return False
+        self.documents[node] += value_bytes
+        return True
+
 
 NO_ROOM = Room(0, 0)
 
 
-_Admitted = tuple[BatchEntry, Topic, Envelope, Schema, BoolArray | None]
-"""A batch before it is decoded; the last is which ticks are no duplicates, None for all."""
+_Admitted = tuple[BatchEntry, Topic, Envelope, Schema | None, BoolArray | None]
+"""A batch before it is decoded, or a document, which has no schema.
+
+The last is which ticks are no duplicates, None for all.
+"""
 
 
 class Admission:
@@ -105,11 +129,12 @@ class Admission:
         """Number of messages that wait for their schema."""
         return self._waiting.count
 
-    def receive(self, messages: Sequence[Message], room: Room | None = None) -> Iterator[Batch]:
+    def receive(self, messages: Sequence[Message], room: Room | None = None) -> Iterator[Accepted]:
         """Admits all messages, then decodes and yields their batches, and those that waited for a schema.
 
         A batch beyond `room` is not accepted: it is yielded, but not marked as received nor to be
-        acknowledged, so that its agent sends it again. None: no limit.
+        acknowledged, so that its agent sends it again. A document beyond it is not yielded either. None: no
+        limit.
         """
         self._room = room
         admitted: list[_Admitted] = []
@@ -221,7 +246,9 @@ class Admission:
             self.refused["topic"] += 1
         elif topic.channel == "status":
             self._status(topic, envelope, received_ns)
-        elif envelope.kind not in {Kind.COUNTERS, Kind.JOINED}:
+        elif envelope.kind == Kind.EVENTS:
+            return self._document(topic, envelope, message)
+        elif envelope.kind == Kind.STATE:
             self.refused["kind"] += 1
         else:
             return self._counters(topic, envelope, message)
@@ -320,10 +347,40 @@ class Admission:
                 self.acks.accept(entry.lsn, topic.node, stream, run)
         return [(entry, topic, envelope, schema, None if whole else np.repeat(is_new, ticks))]
 
-    def _decoded(self, admitted: Sequence[_Admitted]) -> Iterator[Batch]:
-        """The decoded batches; malformed payloads are counted."""
-        decoded = self._decoder.decode_all([envelope for _, _, envelope, _, _ in admitted])
-        for (entry, topic, envelope, schema, chosen), counters in zip(admitted, decoded, strict=True):
+    def _document(self, topic: Topic, envelope: Envelope, message: Message) -> list[_Admitted]:
+        received_ns = message[2]
+        size = document_bytes(envelope)
+        source = self._source(topic, received_ns)
+        if source is None:
+            return []
+        stream = self._stream(topic, source, envelope.stream)
+        seqs = range(envelope.seq, envelope.seq + 1)
+        if envelope.seq in stream.received:
+            self.counts.duplicates += 1
+            self.acks.request_ack(topic.node)
+            return []
+        if self._room is not None and not self._room.claim_document(topic.node, size):
+            self.counts.unaccepted += 1
+            return []
+        stream.received.add_all(seqs, received_ns)
+        self.counts.gaps += stream.received.give_up()
+        self.counts.documents += 1
+        self._sequence.last += 1
+        entry = BatchEntry(self._sequence.last, received_ns, message[0], message[1])
+        self.record(entry)
+        self.acks.accept(entry.lsn, topic.node, stream, seqs)
+        return [(entry, topic, envelope, None, None)]
+
+    def _decoded(self, admitted: Sequence[_Admitted]) -> Iterator[Accepted]:
+        """The documents and the decoded batches, in order; malformed payloads of batches are counted."""
+        decoded = self._decoder.decode_all([each[2] for each in admitted if each[3] is not None])
+        for entry, topic, envelope, schema, chosen in admitted:
+            if schema is None:
+                size = document_bytes(envelope)
+                name = (topic.site, topic.role, topic.node, envelope.source)
+                yield Document(entry.lsn, *name, entry.received_ns, envelope.payload, size)
+                continue
+            counters = next(decoded)
             if isinstance(counters, WireError):
                 self.wire_errors[counters.reason] += 1
                 continue

@@ -1,4 +1,4 @@
-"""Messages of the broker, and the batches decoded from them."""
+"""Messages of the broker, and the batches and documents in them."""
 
 from dataclasses import dataclass
 
@@ -33,3 +33,24 @@ class Batch:
     counters: Block
     late: NDArray[np.bool_]
     accepted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A message of kind events that is no duplicate: a file of a node's outbox, compressed.
+
+    `lsn`, `site`, `role`, `received_ns` as in Batch. `source`: the kind of document. `value_bytes`: of its
+    content, as the payload's header states them.
+    """
+
+    lsn: int
+    site: str
+    role: str
+    node: str
+    source: str
+    received_ns: int
+    payload: bytes
+    value_bytes: int
+
+
+Accepted = Batch | Document

@@ -86,6 +86,14 @@ def max_value_bytes(envelope: Envelope, schema: Schema) -> int:
     return 8 * values
 
 
+def document_bytes(envelope: Envelope) -> int:
+    """Size of a document's content. Raises WireError where it is none, or beyond the limit."""
+    size = _content_bytes(envelope) if envelope.codec == codec.DELTA_ZSTD else 0
+    if not 0 < size <= limits.MAX_EVENT_BYTES or envelope.n != 1:
+        raise WireError("document", f"codec {envelope.codec}, {size} bytes, n {envelope.n}")
+    return size
+
+
 def _content_bytes(envelope: Envelope) -> int:
     """Size after decompression by the payload's header; 0 without one: such a payload is malformed."""
     try:

@@ -51,7 +51,7 @@ def store(stack: Stack, directory: Path, site: str, *, node: str, recording: str
                 layout.stamp(now_ns),
                 (number, number),
                 SCHEMA,
-                _tables(stack, node, recording, now_ns),
+                request_tables(stack, node, recording, now_ns),
             )
     except OSError as exc:
         raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
@@ -71,7 +71,8 @@ def _check_owner(directory: Path) -> None:
         )
 
 
-def _tables(stack: Stack, node: str, recording: str, now_ns: int) -> Iterator[pa.Table]:
+def request_tables(stack: Stack, node: str, recording: str, now_ns: int) -> Iterator[pa.Table]:
+    """The requests of each layer, the top one first, with the columns of SCHEMA."""
     names = [*stack.recording.names.names, ""]
     for depth, layer in enumerate(stack.layers):
         columns = layer.requests

@@ -257,12 +257,13 @@ class AlarmTable:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTable:
-    """`[archive]`; without it there is no archive."""
+    """`[archive]`; without it there is no archive. `rollups`: whether `series60` is made of its counters."""
 
     directory: Path = Path("/var/lib/laggard/archive")
     raw_days: int = field(default=30, metadata=checked(between(1)))
     rollup_days: int = field(default=365, metadata=checked(between(1)))
     max_bytes: int = field(default=100 * 10**9, metadata=checked(between(10**6)))
+    rollups: bool = True
 
 
 @dataclass(frozen=True, slots=True)

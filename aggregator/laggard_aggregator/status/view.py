@@ -23,6 +23,7 @@ from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
 from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status import shadows
+from laggard_aggregator.status.background import BackgroundWork
 from laggard_aggregator.status.formatting import lasting
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_aggregator.windows.schedule import STEP_NS, WindowClock
@@ -75,6 +76,7 @@ class Counters:
     `archive_damaged`: files set aside in its folder. `archive_refused`: rows left out, by node, for too many
     fields.
     `flooding`: the node with the highest message rate, per second, where it exceeds any agent's.
+    `documents`: accepted from outboxes; `refused_documents`: those of them that are malformed.
     `clock_steps`: of the host's clock; `clock_difference_seconds`: the host's clock minus that of windows.
     `shadow_verdicts`: by group with a shadow, the number of verdicts by state (`shadows.NOT_COMPARED` on).
     """
@@ -106,6 +108,9 @@ class Counters:
     archive_up: bool | None = None
     archive_damaged: int = 0
     archive_refused: Mapping[str, int] = field(default_factory=dict)
+    documents: int = 0
+    refused_documents: int = 0
+    background: BackgroundWork | None = None
 
 
 def failing(counters: Counters, durability: Durability | None) -> dict[str, str]:
@@ -151,6 +156,7 @@ class Status:
         self.restored = False
         self.recovery: Recovery | None = None
         self.archive: WriteQueue | None = None
+        self.background: BackgroundWork | None = None
         self._queue = queue
         self._subscriber = subscriber
         self._channels = channels
@@ -343,7 +349,10 @@ class Status:
             archive_up=not archive.failure if archive is not None else None,
             archive_damaged=archive.damaged if archive is not None else 0,
             archive_refused=dict(archive.refused_rows) if archive is not None else {},
+            background=self.background,
             archive_returned=admission.counts.unaccepted,
+            documents=admission.counts.documents,
+            refused_documents=archive.refused_documents if archive is not None else 0,
             held=admission.held,
             two_streams=admission.counts.two_streams,
             wire_errors=dict(admission.wire_errors),

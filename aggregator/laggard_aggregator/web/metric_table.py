@@ -388,6 +388,29 @@ AGGREGATOR = (
         ),
     ),
     _counter(
+        "laggard_documents_total", "Documents accepted from the nodes' outboxes.", lambda c: c.documents
+    ),
+    _counter(
+        "laggard_refused_documents_total",
+        "Accepted documents that are malformed and so not archived.",
+        lambda c: c.refused_documents,
+    ),
+    _counter(
+        "laggard_rollup_rows_total",
+        "Rows added to the archive's series60.",
+        lambda c: None if c.background is None else c.background.rolled_rows,
+    ),
+    _counter(
+        "laggard_rollup_lag_seconds",
+        "Time for which the oldest hour that is due has waited for its rollup.",
+        lambda c: None if c.background is None else c.background.lag_seconds,
+    ),
+    _counter(
+        "laggard_rollup_failures_total",
+        "Passes over the archive that ended with an error and are tried again.",
+        lambda c: None if c.background is None else c.background.failures,
+    ),
+    _counter(
         "laggard_clock_steps_total", "Steps of the host's clock that were noticed.", lambda c: c.clock_steps
     ),
     _counter(

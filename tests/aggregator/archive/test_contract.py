@@ -6,9 +6,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from laggard_aggregator.archive import layout, tables
+from laggard_aggregator.archive import documents, layout, tables
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
+from laggard_aggregator.jobs.tables import OF_JOBS
 from laggard_aggregator.log.entries import WindowClose
 from laggard_common.wire.schema import Field
 from tests.aggregator.archive.test_writer import MIDNIGHT_NS, SCHEMA, batch, schema_with
@@ -80,6 +81,9 @@ def test_the_document_explains_every_table_and_column() -> None:
         tables.VERDICTS,
         tables.WINDOWS,
         tables.ALARMS,
+        documents.CONTENT,
+        documents.REQUESTS,
+        *OF_JOBS.values(),
     ):
         for column in schema.names:
             assert f"`{column}`" in text, column

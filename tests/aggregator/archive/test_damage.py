@@ -6,15 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from laggard_aggregator.archive import layout, part_reader, retention, write_queue
 from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.tables import TEXT
 from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
+from laggard_aggregator.jobs.tables import OF_JOBS
 from laggard_aggregator.layers import store
 from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.settings.aggregator import ArchiveTable
@@ -23,6 +26,7 @@ from laggard_common.errors import ArchiveError, InputError
 from tests.aggregator.archive.test_writer import SCHEMA, batch, files, read
 from tests.support.builders.archives import START_NS, judgement
 from tests.support.builders.batches import SECOND
+from tests.support.builders.documents import document
 from tests.support.builders.layer_traces import TraceBuilder
 from tests.support.wait import LIMIT_SECONDS
 
@@ -36,8 +40,19 @@ def written(directory: Path, parts: int = 1) -> None:
     for place in range(parts):
         writer.batch(batch(SCHEMA, 2 * place, START_NS + place * SECOND))
         writer.close(WindowClose(2 * place + 1, "luns", 0.0, 60.0, START_NS / 1e9 + place))
+        writer.document(document(2 * place, START_NS + place * SECOND, source=layout.OWN))
         writer.judgement(replace(judgement(), shadow=replace(judgement(), transitions=())))
         writer.flush()
+
+
+def derived(directory: Path, kind: str) -> None:
+    """An archive with a row of a table of jobs."""
+    schema = OF_JOBS.get(kind, pa.schema([("node", pa.string()), ("minute", pa.int64())]))
+    values = {pa.string(): "a", TEXT: "a", pa.bool_(): True}
+    row = {each.name: [values.get(each.type, [] if pa.types.is_list(each.type) else 1)] for each in schema}
+    table = pa.table({name: pa.array(row[name], schema.field(name).type) for name in row}, schema=schema)
+    where = layout.folder(directory, kind, layout.OWN, layout.day_of(START_NS), "site")
+    layout.write_part(where, layout.stamp(START_NS), (1, 1), schema, [table])
 
 
 def recorded(directory: Path, recording: Path) -> None:
@@ -55,6 +70,8 @@ def test_a_flipped_bit_is_an_error_whichever_it_is(
 ) -> None:
     if kind == "layers":
         recorded(tmp_path, tmp_path_factory.mktemp("recording"))
+    elif kind in layout.OF_JOBS:
+        derived(tmp_path, kind)
     else:
         written(tmp_path)
     ((_, where),) = layout.days(tmp_path, kind)
@@ -328,14 +345,14 @@ def test_schemas_that_were_lost_are_written_again(tmp_path: Path) -> None:
 def test_the_command_names_what_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(tmp_path, parts=2)
     assert main(["archive", "verify", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "16 files checked, 0 damaged\n"
+    assert capsys.readouterr().out == "18 files checked, 0 damaged\n"
     first, second = (tmp_path / name for name in files(tmp_path))
     second.write_bytes(second.read_bytes()[:-1] + b"2")
     first.rename(first.with_name(first.name.rpartition("-")[0] + ".parquet"))
     assert main(["archive", "verify", str(tmp_path)]) == 1
     assert capsys.readouterr().out.splitlines() == [
         f"{second}: damaged: its content does not match the digest in its name",
-        "16 files checked, 1 damaged",
+        "18 files checked, 1 damaged",
         "1 file of an earlier version without a digest",
     ]
     retention.scrub(layout.all_parts(tmp_path), 10**9)

@@ -14,7 +14,16 @@ from laggard_aggregator.log.entries import LogEntry
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, codec, topics
 from laggard_common.wire.schema import Component, Field, Schema
-from tests.support.builders.site import SECOND, START, Message, close, new_core, schema_message, steps
+from tests.support.builders.site import (
+    SECOND,
+    START,
+    Message,
+    close,
+    new_core,
+    receive,
+    schema_message,
+    steps,
+)
 from tests.support.mutation import mutated
 
 NODES = tuple(f"oss-{n}" for n in range(16))
@@ -115,8 +124,9 @@ def compared(bursts: Sequence[tuple[list[Message], int]]) -> Machine:
     alone.record(entries["alone"].append)
     together.record(entries["together"].append)
     for some, now_ns in bursts:
-        one_by_one = [told(batch) for message in some for batch in alone.receive((message,))]
-        assert [told(batch) for batch in together.receive(some)] == one_by_one
+        one_by_one = [told(batch) for message in some for batch in receive(alone, [message])]
+        received = [each for each in together.receive(some) if isinstance(each, Batch)]
+        assert [told(batch) for batch in received] == one_by_one
         close(alone, now_ns)
         close(together, now_ns)
     assert bits(together) == bits(alone)

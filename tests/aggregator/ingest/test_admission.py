@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.ingest import admission, dedup_state, schema_wait
 from laggard_aggregator.ingest.admission import NO_ROOM, Admission, Room
-from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.ingest.batches import Accepted, Batch
 from laggard_aggregator.log.entries import LogSequence
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, codec, limits
@@ -30,7 +31,11 @@ def make() -> Admission:
 
 
 def feed(taker: Admission, *messages: tuple[str, bytes], at_ns: int = NOW + 5 * SECOND) -> list[Batch]:
-    return [batch for message in messages for batch in taker.receive(((*message, at_ns),))]
+    return batches(each for message in messages for each in taker.receive(((*message, at_ns),)))
+
+
+def batches(found: Iterable[Accepted]) -> list[Batch]:
+    return [each for each in found if isinstance(each, Batch)]
 
 
 def acks_of(taker: Admission) -> dict[str, tuple[wire.Ack, ...]]:
@@ -157,7 +162,7 @@ def test_a_message_that_contradicts_its_topic_is_refused() -> None:
     assert feed(taker, (topic.replace("diskstats", "net"), data_message(envelope(0))[1])) == []
     assert feed(taker, (schema_message(schema())[0], wire.encode_schema(schema(node="oss-9")))) == []
     assert feed(taker, data_message(envelope(0), site="elsewhere")) == []
-    assert feed(taker, (topic, wire.encode_envelope(replace(envelope(0), kind=Kind.EVENTS)))) == []
+    assert feed(taker, (topic, wire.encode_envelope(replace(envelope(0), kind=Kind.STATE)))) == []
     assert taker.refused == {"topic": 3, "site": 1, "kind": 1}
 
 
@@ -349,7 +354,7 @@ def test_batches_that_wait_to_be_safe_are_bounded_and_the_oldest_are_acknowledge
 def test_a_batch_without_room_is_not_acknowledged_and_is_accepted_later() -> None:
     taker = make()
     feed(taker, schema_message(schema()), data_message(envelope(0)))
-    (judged,) = taker.receive(((*data_message(envelope(1)), NOW + 5 * SECOND),), NO_ROOM)
+    (judged,) = batches(taker.receive(((*data_message(envelope(1)), NOW + 5 * SECOND),), NO_ROOM))
     (last,) = feed(taker, data_message(envelope(2)))
     assert (judged.accepted, last.accepted, taker.counts.unaccepted) == (False, True, 1)
     taker.acks.durable(last.lsn)
@@ -366,7 +371,7 @@ def test_room_is_claimed_before_a_batch_is_accepted() -> None:
     taker, room = make(), Room(batches=9, value_bytes=400)
     feed(taker, schema_message(schema()))
     messages = [(*data_message(envelope(seq)), NOW + 5 * SECOND) for seq in range(4)]
-    found = list(taker.receive(messages, room))
+    found = batches(taker.receive(messages, room))
     assert [batch.accepted for batch in found] == [True, True, False, False]
     assert all(batch.counters.values.nbytes <= 160 for batch in found)
     assert (room.batches, room.value_bytes) == (7, 80)

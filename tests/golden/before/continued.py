@@ -149,7 +149,7 @@ async def went_on(folder: Path) -> dict[str, Any]:
             {"id": str(mail["Message-ID"]), "references": str(mail["References"])} for mail in box.mails
         ]
     found["archive"] = {
-        name: {"rows": table.num_rows, "sha256": formats.digest(json.dumps(formats.rows(table)).encode())}
+        name: {"rows": table.num_rows, "sha256": formats.rounded_digest(formats.rows(table))}
         for name, table in formats.tables(folder / "archive").items()
     }
     return found

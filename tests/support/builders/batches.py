@@ -77,6 +77,7 @@ def batch_of(
 def stored(machine: Machine, batch: Batch) -> Batch:
     """`batch` as the machine returns it after storing it."""
     (found,) = machine.store((batch,))
+    assert isinstance(found, Batch)
     return found
 
 

@@ -12,6 +12,7 @@ from laggard_aggregator.detect.interface import Verdicts, not_judged
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.ingest.node_view import CollectorsView, CollectorView, NodeState, NodeView, RoleView
 from laggard_aggregator.log.journal import Durability
+from laggard_aggregator.status.background import BackgroundWork
 from laggard_aggregator.status.view import ChannelView, Counters, GroupView, Status
 from laggard_aggregator.status.window_history import WindowHistory
 
@@ -251,6 +252,9 @@ def site() -> MadeView:
             archive_up=True,
             archive_damaged=2,
             archive_refused={"oss-7": 11},
+            documents=13,
+            refused_documents=1,
+            background=BackgroundWork(rolled_hours=3, rolled_rows=120, lag_seconds=45.5, failures=1),
             held=9,
             wire_errors={"msgpack": 10, "version": 1},
             refused={"too many components": 12},

@@ -115,7 +115,8 @@ def steps(batches: int) -> Iterator[tuple[list[Message], int]]:
 
 def receive(core: Machine, some: list[Message]) -> list[Batch]:
     """All batches that were taken."""
-    return [batch for message in some for batch in core.receive((message,))]
+    found = [each for message in some for each in core.receive((message,))]
+    return [each for each in found if isinstance(each, Batch)]
 
 
 def close(core: Machine, now_ns: int) -> list[Judgement]:

@@ -1,0 +1,112 @@
+"""The outbox: a folder whose files the agent sends as documents, messages of kind events.
+
+Programs on the node that have something to report (a scheduler's hook, `laggard layers send`) need no broker,
+no password and no library: they write `NAME.SOURCE` under a name that begins with a dot, and rename it. A
+file is deleted once it is in the spool. After a crash between the two it is sent twice, so a document must be
+one that may come twice.
+"""
+
+import logging
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import zstandard
+
+from laggard_agent.sampling.batcher import Dictionary, EncodedBatch
+from laggard_common.visible import visible
+from laggard_common.wire import Kind
+from laggard_common.wire.codec import DELTA_ZSTD
+from laggard_common.wire.limits import MAX_EVENT_BYTES
+from laggard_common.wire.schema import Field, FieldKind, FieldType
+
+_log = logging.getLogger(__name__)
+
+SOURCES = ("jobs", "layer_reports", "layers")
+"""Kinds of documents, by the suffix of the file."""
+POLL_SECONDS = 2.0
+MAX_FILES = 16
+"""Files sent at a time; the others wait for the next poll."""
+
+_FIELDS = (Field("content", FieldKind.GAUGE, "bytes", FieldType.U64),)
+"""A schema has a field; no counter is ever sent with this one."""
+
+
+class OutboxFileError(Exception):
+    """A file that is no document; the message is the reason."""
+
+
+class NodeOutbox:
+    """Sends the files of `directory`, by name.
+
+    `store` spools a document, or returns False where there is no room for it now.
+    """
+
+    def __init__(
+        self, directory: Path, store: Callable[[EncodedBatch], bool], now_ns: Callable[[], int]
+    ) -> None:
+        self._directory = directory
+        self._store = store
+        self._now_ns = now_ns
+        self._zstd = zstandard.ZstdCompressor(write_content_size=True)
+        self._failure = ""
+
+    def send(self) -> int:
+        """Spools and deletes up to MAX_FILES files, on the spool's thread; returns their number.
+
+        A file that is no document is deleted with a WARNING. A folder that cannot be read, or a file that
+        cannot be deleted, is one WARNING until it works again.
+        """
+        sent = 0
+        try:
+            with os.scandir(self._directory) as found:
+                names = sorted(each.name for each in found if not each.name.startswith("."))
+            for name in names[:MAX_FILES]:
+                sent += self._send(self._directory / name)
+        except OSError as exc:
+            reason = exc.strerror or str(exc)
+            if reason != self._failure:
+                _log.warning("outbox: %s: %s", visible(str(exc.filename or self._directory)), reason)
+            self._failure = reason
+        else:
+            self._failure = ""
+        return sent
+
+    def _send(self, path: Path) -> bool:
+        """Spools one file and deletes it; False where it was not spooled."""
+        try:
+            content = _read(path)
+        except OutboxFileError as exc:
+            _log.warning("outbox: %s: %s; deleted", visible(path.name), exc)
+            content = b""
+        if content and not self._store(self._document(path.suffix[1:], content)):
+            return False
+        path.unlink()
+        return bool(content)
+
+    def _document(self, source: str, content: bytes) -> EncodedBatch:
+        return EncodedBatch(
+            source=source,
+            dictionary=Dictionary(fields=_FIELDS),
+            t0_ns=self._now_ns(),
+            dt_ns=0,
+            n=1,
+            codec=DELTA_ZSTD,
+            payload=self._zstd.compress(content),
+            kind=Kind.EVENTS,
+        )
+
+
+def _read(path: Path) -> bytes:
+    """The content of a document. Raises OutboxFileError, and OSError for what may pass."""
+    if path.suffix[1:] not in SOURCES:
+        raise OutboxFileError(f"its name does not end in one of {', '.join('.' + each for each in SOURCES)}")
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OutboxFileError("is no regular file")
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        content = file.read(MAX_EVENT_BYTES + 1)
+    if not 0 < len(content) <= MAX_EVENT_BYTES:
+        raise OutboxFileError(f"is not between 1 and {MAX_EVENT_BYTES} bytes long")
+    return content

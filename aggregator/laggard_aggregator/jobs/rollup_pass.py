@@ -1,0 +1,218 @@
+"""The pass that keeps `series60` up to date with the counters of the archive.
+
+An hour is due ten minutes after its end, and again when readings of it come later, then for their nodes only.
+`series60.json` in the archive's folder names the files that were seen and the hours that are due. It is
+written after the rows: a pass that is killed is done again and adds nothing twice. Without the file all is
+looked through again, with the same result.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from laggard_aggregator.archive import layout
+from laggard_aggregator.archive.decode_batches import integers
+from laggard_aggregator.archive.layout import DamagedPartError, Part, page_checked_file
+from laggard_aggregator.archive.part_reader import set_aside
+from laggard_aggregator.jobs.readings import MOST_GAP_NS, CounterSlices, sources
+from laggard_aggregator.jobs.series60 import HOUR_NS, roll_hour
+from laggard_common.errors import ArchiveError
+from laggard_common.segment_log import sync_path
+
+PROGRESS = "series60.json"
+SETTLE_NS = 600 * 1_000_000_000
+"""Time after its end at which an hour is rolled up, for messages that come late."""
+MAX_NODES = 256
+"""Nodes of an hour that are noted one by one; with more of them all are rolled up again."""
+MAX_AHEAD_NS = 86_400 * 1_000_000_000
+"""Readings further ahead of the clock are of a wrong one and left out."""
+
+Dirty = dict[int, frozenset[str] | None]
+"""Start of each hour that is due, with its nodes; None for all."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Of one source and site: `seen`: number of the last part of each day; `done`: hours rolled up so far."""
+
+    seen: dict[str, int] = field(default_factory=dict)
+    dirty: Dirty = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+
+    def add(self, hour: int, nodes: frozenset[str] | None) -> None:
+        """Notes that an hour is due for `nodes`."""
+        before = self.dirty.get(hour, frozenset())
+        every = None if nodes is None or before is None else before | nodes
+        self.dirty[hour] = None if every is None or len(every) > MAX_NODES else every
+
+
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """Of one pass: hours and rows; `waiting`: hours that are due and were left; `lag_seconds`: age of the
+    oldest."""
+
+    hours: int = 0
+    rows: int = 0
+    waiting: int = 0
+    lag_seconds: float = 0.0
+
+
+class RollupPass:
+    """Rolls up the archive in `directory`. Not thread-safe; one call of `run` at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._slices: dict[tuple[str, str], CounterSlices] = {}
+
+    def run(self, now_ns: int, raw_days: int, go_on: Callable[[], bool] = lambda: True) -> Rolled:
+        """Rolls up what is due, oldest hours first, while `go_on()`. Raises ArchiveError.
+
+        Hours of which raw data expires are left as they are: `raw_days` as in `[archive]`.
+        """
+        progress = self._load()
+        hours = rows = 0
+        oldest = now_ns - raw_days * 86_400 * 10**9
+        known = sources(self.directory)
+        for table in known:
+            mine = progress.setdefault(table, _Progress())
+            self._note_new(table, mine, now_ns, oldest)
+        self._save(progress)
+        for hour, table in sorted(
+            (h, t) for t, each in progress.items() for h in each.dirty if _is_due(h, now_ns)
+        ):
+            if not go_on():
+                break
+            mine = progress[table]
+            found = roll_hour(CounterSlices(self.directory, *table), hour, mine.dirty[hour], go_on)
+            del mine.dirty[hour]
+            mine.done.add(hour)
+            hours, rows = hours + 1, rows + found.rows
+            self._save(progress)
+        left = [hour for each in progress.values() for hour in each.dirty if _is_due(hour, now_ns)]
+        lag = (now_ns - min(left) - HOUR_NS - SETTLE_NS) / 1e9 if left else 0.0
+        return Rolled(hours, rows, len(left), lag)
+
+    def _note_new(self, table: tuple[str, str], mine: _Progress, now_ns: int, oldest_ns: int) -> None:
+        """Notes the hours to which the files that are new have readings."""
+        slices = self._slices.setdefault(table, CounterSlices(self.directory, *table))
+        seen = dict(mine.seen)
+        gone: set[str] = set()  # days of files that were merged meanwhile: the next pass has them
+        for part in slices.parts(""):
+            day = part.folder.parent.name.removeprefix("date=")
+            if part.last <= mine.seen.get(day, 0) or day in gone:
+                continue
+            span = slices.span(part)
+            if span is None:
+                if not part.path.exists():
+                    gone.add(day)
+                continue
+            first, last = max(span[0], oldest_ns), min(span[1], now_ns + MAX_AHEAD_NS)
+            hours = range((first - 1) // HOUR_NS * HOUR_NS, last + MOST_GAP_NS, HOUR_NS)
+            late = [hour for hour in hours if hour in mine.done]
+            for hour in hours:
+                if hour not in mine.done and hour < last:
+                    mine.add(hour, None)
+            try:
+                for hour, nodes in _nodes_of(part, set(late)) if late else ():
+                    mine.add(hour, nodes)
+            except FileNotFoundError:
+                gone.add(day)
+                continue
+            seen[day] = part.last
+        mine.seen = {day: last for day, last in seen.items() if day >= layout.day_of(oldest_ns)}
+        horizon = oldest_ns - HOUR_NS
+        mine.done = {hour for hour in mine.done if hour >= horizon}
+        mine.dirty = {hour: nodes for hour, nodes in mine.dirty.items() if hour >= horizon}
+
+    def _load(self) -> dict[tuple[str, str], _Progress]:
+        """What was done; nothing where that cannot be read."""
+        try:
+            content = json.loads((self.directory / PROGRESS).read_bytes())
+            return {(each["source"], each["site"]): _of_record(each) for each in content["tables"]}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+
+    def _save(self, progress: dict[tuple[str, str], _Progress]) -> None:
+        tables = [_record(*table, each) for table, each in sorted(progress.items())]
+        path, temporary = self.directory / PROGRESS, self.directory / f".{PROGRESS}.tmp"
+        try:
+            with temporary.open("w", encoding="utf-8") as file:
+                json.dump({"tables": tables}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            sync_path(self.directory)
+        except OSError as exc:
+            raise ArchiveError(str(path), exc.strerror or str(exc)) from exc
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
+
+
+def _is_due(hour: int, now_ns: int) -> bool:
+    return hour + HOUR_NS + SETTLE_NS <= now_ns
+
+
+def _nodes_of(part: Part, hours: set[int]) -> Iterator[tuple[int, frozenset[str]]]:
+    """Yields those of `hours` that the readings of a file change, with their nodes.
+
+    A reading changes its own hour, and the next one where the following reading is there. Raises
+    ArchiveError, and FileNotFoundError when the file is gone.
+    """
+    try:
+        with page_checked_file(part) as file:
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group, columns=["node", "tick"], use_threads=False)
+                tick = integers(table, "tick")
+                column = table["node"].unify_dictionaries().combine_chunks()
+                names, code = column.dictionary.to_pylist(), column.indices.to_numpy()
+                of_tick = (tick - 1) // HOUR_NS * HOUR_NS
+                of_next = (tick - 1 + MOST_GAP_NS) // HOUR_NS * HOUR_NS
+                for hour in hours:
+                    inside = (of_tick == hour) | (of_next == hour)
+                    if inside.any():
+                        yield hour, frozenset(names[at] for at in np.unique(code[inside]).tolist())
+    except DamagedPartError as exc:
+        set_aside(exc)
+    except FileNotFoundError:
+        raise
+    except OSError as exc:
+        raise ArchiveError(str(part.path), exc.strerror or str(exc)) from exc
+
+
+def _record(source: str, site: str, mine: _Progress) -> dict[str, Any]:
+    return {
+        "source": source,
+        "site": site,
+        "seen": mine.seen,
+        "done": [_time(hour) for hour in sorted(mine.done)],
+        "dirty": {
+            _time(hour): None if nodes is None else sorted(nodes)
+            for hour, nodes in sorted(mine.dirty.items())
+        },
+    }
+
+
+def _of_record(record: Any) -> _Progress:
+    """Raises KeyError, ValueError or TypeError for a record of another form."""
+    dirty = {
+        _hour(hour): None if nodes is None else frozenset(map(str, nodes))
+        for hour, nodes in record["dirty"].items()
+    }
+    seen = {str(day): int(last) for day, last in record["seen"].items()}
+    return _Progress(seen, dirty, {_hour(each) for each in record["done"]})
+
+
+def _time(hour_ns: int) -> str:
+    return datetime.fromtimestamp(hour_ns // 10**9, UTC).strftime("%Y-%m-%dT%HZ")
+
+
+def _hour(text: str) -> int:
+    return int(datetime.strptime(text, "%Y-%m-%dT%HZ").replace(tzinfo=UTC).timestamp()) * 10**9

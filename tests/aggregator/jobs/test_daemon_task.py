@@ -1,0 +1,101 @@
+"""The background task of the daemon: it follows the archive, and no error of it ends anything else."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.archive import layout
+from laggard_aggregator.jobs.daemon_task import BackgroundTask
+from laggard_aggregator.jobs.rollup_pass import RollupPass
+from laggard_aggregator.settings.aggregator import ArchiveTable
+from laggard_aggregator.status.background import BackgroundWork
+from laggard_common.errors import ArchiveError
+from tests.aggregator.jobs.job_archives import job_batch, write_parts
+from tests.aggregator.jobs.test_series60 import LATER_NS, START, steady, stored_minutes
+from tests.support.builders.archives import START_NS
+from tests.support.clock import FakeClock
+from tests.support.wait import async_wait_until
+
+_PASS = """
+import sys
+from pathlib import Path
+from laggard_aggregator.jobs.rollup_pass import RollupPass
+print("begins", flush=True)
+RollupPass(Path(sys.argv[1])).run(int(sys.argv[2]), 30)
+"""
+
+
+def hours(directory: Path, count: int = 3) -> None:
+    found = steady(START + 1000, 360 * count, step=10_000)
+    batches = [job_batch("n", f"c{at}", found, lsn=at, received_ns=START_NS) for at in range(4)]
+    write_parts(directory, [batches], START_NS)
+
+
+def test_it_rolls_up_what_is_there_and_stops(tmp_path: Path) -> None:
+    hours(tmp_path)
+    work = BackgroundWork()
+
+    async def go() -> None:
+        stop = asyncio.Event()
+        task = asyncio.create_task(
+            BackgroundTask(ArchiveTable(tmp_path), FakeClock(LATER_NS), work).run(stop)
+        )
+        await async_wait_until(lambda: work.rolled_hours)
+        stop.set()
+        await task
+
+    asyncio.run(go())
+    assert (work.rolled_hours, work.rolled_rows, work.failure, work.lag_seconds) == (3, 720, "", 0.0)
+
+
+def test_an_error_is_one_warning_and_the_next_pass_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hours(tmp_path)
+    work = BackgroundWork()
+    task = BackgroundTask(ArchiveTable(tmp_path), FakeClock(LATER_NS), work)
+
+    def full(*_: object) -> None:
+        raise ArchiveError(str(tmp_path), "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(layout, "write_part", full)
+        assert not task.attempt()
+        assert not task.attempt()
+    assert (work.failures, "No space" in work.failure) == (2, True)
+    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
+    assert task.attempt()
+    assert (work.failure, work.rolled_rows) == ("", 720)
+
+
+def test_nothing_is_done_while_the_clock_is_not_confirmed_or_there_is_no_archive(tmp_path: Path) -> None:
+    hours(tmp_path)
+    work = BackgroundWork()
+    assert BackgroundTask(ArchiveTable(tmp_path), FakeClock(LATER_NS), work, lambda: False).attempt()
+    assert BackgroundTask(ArchiveTable(tmp_path / "none"), FakeClock(LATER_NS), work).attempt()
+    assert work.rolled_hours == 0
+
+
+def test_killed_at_any_moment_and_done_again_the_rows_are_the_same(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for each in (whole, killed):
+        hours(each, 12)
+    RollupPass(whole).run(LATER_NS, 30)
+    chance = int.from_bytes(os.urandom(4))
+    print("seed", chance)
+    for at in range(6):
+        command = [sys.executable, "-c", _PASS, str(killed), str(LATER_NS)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            try:
+                child.wait((chance >> at) % 97 / 100)
+            except subprocess.TimeoutExpired:
+                child.send_signal(signal.SIGKILL)
+    RollupPass(killed).run(LATER_NS, 30)
+    assert stored_minutes(killed) == stored_minutes(whole)
