@@ -55,12 +55,12 @@ def seen_jobs(rows: pa.Table, node_rows: pa.Table) -> list[SeenJob]:
     ticks = _seconds(rows["tick"])
     order = np.argsort(ticks, kind="stable")
     values = [rows[name].to_pylist() for name in ("node", "component", "cgroup_id", "seen_since", "uid")]
-    runs: dict[tuple[str, str, int], list[_Run]] = defaultdict(list)
+    runs: dict[tuple[str, str, int], list[_FolderRun]] = defaultdict(list)
     for at in order.tolist():
         node, component, folder, since, uid = (column[at] for column in values)
         known = runs[node, component, folder]
         if not known or (since is not None and since > known[-1].last + CLOCK_SECONDS):
-            known.append(_Run(ticks[at], since, ticks[at], uid))
+            known.append(_FolderRun(ticks[at], since, ticks[at], uid))
         else:
             known[-1].last = float(ticks[at])
             known[-1].since = since if known[-1].since is None else known[-1].since
@@ -73,14 +73,14 @@ def seen_jobs(rows: pa.Table, node_rows: pa.Table) -> list[SeenJob]:
 
 
 @dataclass(slots=True)
-class _Run:
+class _FolderRun:
     first: float
     since: float | None
     last: float
     uid: int | None
 
 
-def _seen(agent: str, component: str, run: _Run, sampled: NDArray[np.float64]) -> SeenJob:
+def _seen(agent: str, component: str, run: _FolderRun, sampled: NDArray[np.float64]) -> SeenJob:
     slurm_node, _, job = component.rpartition("/")
     start = run.first if run.since is None else min(run.since, run.first)
     after = sampled[np.searchsorted(sampled, run.last, "right") :]
@@ -111,7 +111,7 @@ def _seconds(ticks: pa.ChunkedArray) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
+class _JobRecord:
     """A record of the scheduler, from its start, or from its submission where a resize made it."""
 
     since: float
@@ -129,10 +129,10 @@ def matched(
     requeue keeps the id, and processes of a dead node's run may overlap the next one. A resize makes a new
     record with the start of the old one, submitted at the resize; there a run is divided.
     """
-    by_id: dict[tuple[int, str], list[_Record]] = defaultdict(list)
+    by_id: dict[tuple[int, str], list[_JobRecord]] = defaultdict(list)
     for job in jobs:
         if job.key.cluster == cluster and job.start is not None:
-            record = _Record(max(job.start, job.key.submit), job.start, job.key, job.exclusive)
+            record = _JobRecord(max(job.start, job.key.submit), job.start, job.key, job.exclusive)
             by_id[job.key.raw_id, ""].append(record)
             if job.key.sluid:
                 by_id[0, job.key.sluid].append(record)
@@ -148,7 +148,7 @@ def matched(
     return found, unknown
 
 
-def _divided(run: SeenJob, records: Sequence[_Record]) -> Iterator[Allocation]:
+def _divided(run: SeenJob, records: Sequence[_JobRecord]) -> Iterator[Allocation]:
     """The allocations of a run by record, in order; none without a record."""
     before = [at for at, record in enumerate(records) if record.since <= run.start + CLOCK_SECONDS]
     if not before:

@@ -22,6 +22,7 @@ from laggard_agent.collectors.interface import (
 )
 from laggard_common.errors import CollectError
 
+_USUAL_BYTES = 2048  # a large buffer costs more than the read
 _FILE_BYTES = 64 * 1024
 _DEVICES_NS = 60 * 10**9
 _BLKIO_ROOT = "fs/cgroup/blkio/blkio.throttle.io_service_bytes_recursive"
@@ -119,7 +120,9 @@ class CounterFile:
             if self._fd < 0:
                 self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
                 self._stay_open &= not os.fstat(self._fd).st_size
-            data = os.pread(self._fd, _FILE_BYTES, 0)
+            data = os.pread(self._fd, _USUAL_BYTES, 0)
+            if len(data) == _USUAL_BYTES:
+                data = os.pread(self._fd, _FILE_BYTES, 0)
         except OSError as exc:
             self.close()
             if exc.errno in GONE:
