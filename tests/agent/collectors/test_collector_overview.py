@@ -15,6 +15,7 @@ from laggard_common.wire.codec import Row
 from tests.support.builders.gluster import Folder
 from tests.support.builders.lustre import Watched, trees
 from tests.support.builders.lwfs import Log
+from tests.support.builders.slurm_cgroups import Host
 from tests.support.sampled import Sampled, surroundings
 from tests.support.shared_data import shared
 
@@ -74,7 +75,15 @@ def mountstats(path: Path, folder: Path) -> str:
     return f"rows: {len(rows)}, values: {values}; lines left over: {left}"
 
 
+def cgroup(path: Path, folder: Path) -> str:
+    host = Host(folder, path.stem).sample()
+    values = sum(value is not None for row in host.sampled.readings["cgroup"].rows for value in row)
+    left = host.node()["values_not_understood"]
+    return f"jobs: {len(host.ids())}, values: {values}; not understood: {left}"
+
+
 FIND: dict[str, Callable[[Path, Path], str]] = {
+    "cgroup": cgroup,
     "diskstats": diskstats,
     "lustre": lustre,
     "gluster": gluster,

@@ -30,12 +30,15 @@ from tests.support.builders.gluster import CLIENT as MOUNT
 from tests.support.builders.infiniband import Node
 from tests.support.builders.lustre import FIXTURES as LUSTRE
 from tests.support.builders.lwfs import FIXTURES as LWFS
+from tests.support.builders.slurm_cgroups import FIXTURES as CGROUPS
+from tests.support.builders.slurm_cgroups import unpack
 from tests.support.builders.trees import tree
 from tests.support.clock import FakeClock
 
 MOUNTSTATS = Path(__file__).resolve().parents[2] / "fixtures" / "mountstats"
 OST = "proc/fs/lustre/obdfilter/scratch-OST0000"
 OSC = "lustre/osc/home-OST0001-osc-ffff8b5270001000"
+JOB = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_52"
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
 FILES = {
     "diskstats": ("proc/diskstats",),
@@ -55,6 +58,7 @@ FILES = {
     "lwfs": ("lwfs.log",),
     "mountstats": ("proc/self/mountstats",),
     "infiniband": (f"{PORT}/state", f"{PORT}/counters/port_xmit_data"),
+    "cgroup": (f"{JOB}/io.stat", f"{JOB}/cpu.stat", f"{JOB}/memory.current"),
 }
 ON_REQUEST = ("tcp_destination", "inet_diag")
 SAMPLES = SLOWER  # in which a collector has read every file once
@@ -121,6 +125,7 @@ QUIET = {
     (past_64_bits.__name__, "proc/loadavg"),  # a float
     *((closed.__name__, file) for file in FILES["gluster"]),  # not read again until it is written again
     (closed.__name__, "lwfs.log"),  # is open
+    (empty.__name__, f"{JOB}/io.stat"),  # a job without I/O
 }
 
 
@@ -134,6 +139,7 @@ def root() -> Iterator[Path]:
     tree(folder / "proc", PROC)
     tree(folder / "sys", SYSFS)
     Node(folder / "sys", "mlx5")
+    unpack(CGROUPS / "v2.txt", folder / "sys")
     Folder(folder, BRICK, MOUNT)
     shutil.copy(LWFS / "released.log", folder / "lwfs.log")
     (folder / "proc" / "self").mkdir()

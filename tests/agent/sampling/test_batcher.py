@@ -142,10 +142,31 @@ def test_a_field_that_means_something_else_begins_a_new_generation() -> None:
 def test_more_components_than_a_dictionary_holds_begin_a_new_generation() -> None:
     many = components(*(f"c{i}" for i in range(MAX_COMPONENTS - 1)))
     gather = batcher(ticks=1, dictionary=Dictionary(0, 7, FIELDS, many))
-    (batch,) = gather.add(*reading(0, components("new"), [(1, 1)]))
+    present = (*many[:4000], *components("new"))
+    (batch,) = gather.add(*reading(0, present, [(1, 1)] * 4001))
     assert batch.dictionary.generation == 0
-    (batch,) = gather.add(*reading(1, components("newer"), [(1, 1)]))
-    assert batch.dictionary == Dictionary(1, 1, FIELDS, components("newer"))
+    present = (*many[:4000], *components("newer"))
+    (batch,) = gather.add(*reading(1, present, [(1, 1)] * 4001))
+    assert batch.dictionary == Dictionary(1, 1, FIELDS, present)
+
+
+def test_many_absent_components_begin_a_new_generation() -> None:
+    """Each job of a node is a component for a while; the dictionary is sent with each new one."""
+    gather = batcher(ticks=1)
+    generations, longest = set(), 0
+    for number in range(1000):
+        present = components(f"job{number}", f"job{number + 1}")
+        (batch,) = gather.add(*reading(number, present, [(1, 1), (2, 2)]))
+        assert {batch.dictionary.components[at] for at in decoded(batch).indexes} == set(present)
+        generations.add(batch.dictionary.generation)
+        longest = max(longest, len(batch.dictionary.components))
+    assert generations == {0, 1, 2, 3}
+    assert longest == 258
+    gather = batcher(ticks=1)
+    many = components(*map(str, range(2000)))
+    gather.add(*reading(0, many, [(1, 1)] * 2000))
+    (batch,) = gather.add(*reading(1, many[:500], [(1, 1)] * 500))
+    assert (batch.dictionary.generation, len(batch.dictionary.components)) == (0, 2000)
 
 
 def test_the_dictionary_of_an_earlier_run_goes_on() -> None:
