@@ -20,6 +20,7 @@ from laggard_aggregator.settings.aggregator import (
     StateTable,
 )
 from laggard_aggregator.settings.http import HttpSettings
+from laggard_aggregator.settings.jobs import JobsTable
 
 if TYPE_CHECKING:
     from bench.simulation.site import Site
@@ -118,7 +119,8 @@ class Monitor:
                 confirm=2,
                 lateness_seconds=interval,
             ),
-            archive=ArchiveTable(host.disk.folder / "archive"),
+            archive=ArchiveTable(host.disk.folder / "archive", rollups=False),
+            jobs=JobsTable(enabled=False),
             state=StateTable(
                 host.disk.folder / "state",
                 snapshot_seconds=plan.snapshot_seconds,

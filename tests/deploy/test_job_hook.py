@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,7 @@ def test_a_folder_that_nobody_may_write(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 def test_a_full_disk(tmp_path: Path) -> None:
     """Nothing incomplete is left on a file system without room."""
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "none", tmp_path], check=False)
+    mounted = run_command(["mount", "-t", "tmpfs", "-o", "size=8k", "none", tmp_path], check=False)
     if mounted.returncode:
         pytest.skip("no tmpfs can be mounted")
     try:
@@ -90,7 +89,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         wait_until(lambda: not list(tmp_path.glob(".*")), "the end of the writer")
         assert all(json.loads(path.read_text()) for path in tmp_path.glob("*.jobs"))
     finally:
-        wait_until(lambda: subprocess.run(["umount", tmp_path], check=False).returncode == 0, "umount")
+        wait_until(lambda: run_command(["umount", tmp_path], check=False).returncode == 0, "umount")
 
 
 def test_a_folder_that_hangs(tmp_path: Path) -> None:

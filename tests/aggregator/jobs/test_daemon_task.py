@@ -21,6 +21,7 @@ from tests.aggregator.jobs.test_join import SECOND, a_job, client, moving, store
 from tests.aggregator.jobs.test_series60 import LATER_NS, START, steady, stored_minutes
 from tests.support.builders.archives import START_NS
 from tests.support.clock import FakeClock
+from tests.support.processes import started
 from tests.support.wait import async_wait_until
 
 _PASS = """
@@ -98,7 +99,7 @@ def test_killed_at_any_moment_and_done_again_the_rows_are_the_same(tmp_path: Pat
     print("seed", chance)
     for at in range(6):
         command = [sys.executable, "-c", _PASS, str(killed), str(LATER_NS)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        with started(command, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
             child.stdout.readline()
             try:

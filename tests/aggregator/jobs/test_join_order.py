@@ -21,6 +21,7 @@ from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.aggregator.jobs.test_join import SECOND, START, a_job, moving, store_jobs
 from tests.naive_jobs import NaiveReading
 from tests.support.builders.archives import START_NS
+from tests.support.processes import started
 
 DAY_NS = 86_400 * SECOND
 FORMAT = "%j:%u:%H"
@@ -107,7 +108,7 @@ def in_time(directory: Path, jobs: list[JoinedJob], batches: list[Batch], now_ns
 def killed_pass(directory: Path, now_ns: int, seconds: float) -> None:
     """A pass that is killed some time after it began."""
     command = [sys.executable, "-c", _PASS, str(directory), str(now_ns)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+    with started(command, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
         try:

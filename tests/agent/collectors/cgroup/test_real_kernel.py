@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.collectors.cgroup.collector import Cgroup, CgroupSettings
-from tests.support.processes import run_command
+from tests.support.processes import run_command, started
 from tests.support.sampled import Sampled, surroundings
 
 ROOT = Path("/sys/fs/cgroup")
@@ -83,26 +83,29 @@ def start_counting(device: str) -> None:
         limit.write_text(f"{number} 0")
 
 
-def fio(device: str, job: str, paths: list[Path]) -> subprocess.Popen[str]:
+def fio(stack: ExitStack, device: str, job: str, paths: list[Path]) -> "subprocess.Popen[str]":
     """A fio that enters the control group and then reads and writes as `VOLUMES` has it, with O_DIRECT."""
     enter = "".join(f"echo $$ > {path}/cgroup.procs; " for path in paths)
     command = f"{FIO} --output-format=json --direct=1 --ioengine=psync --bs=64k --filename={device}"
     for kind, mib in zip(("read", "write"), VOLUMES[job], strict=True):
         command += f" --name={kind} --rw={kind} --size={mib}m" if mib else ""
-    return subprocess.Popen(["sh", "-c", f"{enter} exec {command}"], stdout=subprocess.PIPE, text=True)
+    return stack.enter_context(
+        started(["sh", "-c", f"{enter} exec {command}"], stdout=subprocess.PIPE, text=True)
+    )
 
 
 def test_bytes_are_those_of_fio(loop_device: str, jobs: dict[str, list[Path]]) -> None:
     settings = CgroupSettings(include=(loop_device.removeprefix("/dev/"),))
     sampled = Sampled(lambda now, mono: Cgroup(settings, surroundings(now, mono))).sample()
     assert set(sampled.ids("cgroup")) >= set(jobs)
-    running = {id_: fio(loop_device, id_.partition("/")[2], paths) for id_, paths in jobs.items()}
     moved = {}
-    for id_, process in running.items():
-        output, _ = process.communicate()
-        assert process.returncode == 0
-        done = json.loads(output[output.index("{") :])["jobs"]
-        moved[id_] = [sum(job[way]["io_bytes"] for job in done) for way in ("read", "write")]
+    with ExitStack() as stack:
+        running = {id_: fio(stack, loop_device, id_.partition("/")[2], paths) for id_, paths in jobs.items()}
+        for id_, process in running.items():
+            output, _ = process.communicate()
+            assert process.returncode == 0
+            done = json.loads(output[output.index("{") :])["jobs"]
+            moved[id_] = [sum(job[way]["io_bytes"] for job in done) for way in ("read", "write")]
     for _ in range(11):
         sampled.sample()
     for id_, (read, written) in moved.items():
