@@ -1,8 +1,9 @@
 """Allocations as the nodes saw them, from archived rows of the collector `cgroup`.
 
-A node's own account is right where the scheduler cannot know: on shared nodes, for processes that outlive the
-end of their job, and while the scheduler is down. It lacks the job's submit time, so runs of jobs are matched
-to the scheduler's records (`matched`).
+A node's own account is right on shared nodes, without the scheduler's database, and for processes that
+outlive the recorded end of their job. While slurmctld is down, an end is late by up to the outage and not
+marked as doubtful: a folder stays until slurmctld has taken note of the end. Rows lack the job's submit time,
+so runs of jobs are matched to the scheduler's records (`matched`).
 """
 
 from collections import defaultdict
