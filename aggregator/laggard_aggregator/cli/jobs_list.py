@@ -19,7 +19,7 @@ from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.job_filter import JobSelection
 from laggard_aggregator.jobs.principals import Principal, Role
 from laggard_aggregator.jobs.queries import JobQueries, Row
-from laggard_aggregator.status.formatting import iso, lasting, size
+from laggard_aggregator.status.formatting import counted, iso, lasting, size
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
 from laggard_common.errors import ConfigError, InputError
 from laggard_common.visible import visible
@@ -146,8 +146,8 @@ def _row(job: Row) -> tuple[str, ...]:
 
 def _details(queries: JobQueries, job: Row) -> Iterator[str]:
     yield f"Job {job['job']} of {job['user']}: {job['name']} ({job['application']}), {job['state']}"
-    nodes = "-" if job["node_count"] is None else job["node_count"]
-    yield f"  {_moment(job['start'])} to {_moment(job['end'])}, {_lasted(job)}, {nodes} nodes"
+    nodes = "nodes unknown" if job["node_count"] is None else counted(job["node_count"], "node")
+    yield f"  {_moment(job['start'])} to {_moment(job['end'])}, {_lasted(job)}, {nodes}"
     yield f"  key {job['job_key']}, project {job['account'] or '-'}, partition {job['partition'] or '-'}"
     if job["s_read_bytes"] is None and job["s_written_bytes"] is None:
         yield "  Not joined with counters: it runs, or the archive has none of its nodes"
