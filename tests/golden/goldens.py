@@ -32,6 +32,7 @@ SUBCOMMANDS = (
     "archive",
     "layers",
     "jobs",
+    "job",
     "top",
     "status",
     "silence",

@@ -3,13 +3,21 @@
 import argparse
 from pathlib import Path
 
-from laggard_common.errors import ConfigError
-
 _VERBS = """\
+examples:
+  laggard jobs --archive /var/lib/laggard/archive --user alice
+  laggard jobs --archive DIR --node cn-0042 --from 2026-01-31T10:00 --to 2026-01-31T12:00
+  laggard jobs --archive DIR --project climate --csv > climate.csv
+
 verbs, each with its own --help:
   laggard jobs import    adds job metadata to an archive
   laggard jobs phases    the I/O phases in a series of a job
   laggard jobs compare   runs of an application judged by their earlier ones
+"""
+_JOB_EXAMPLES = """\
+examples:
+  laggard job 4711 --archive /var/lib/laggard/archive
+  laggard job 17_3 --archive DIR --json
 """
 _PHASES_EXAMPLES = """\
 examples:
@@ -32,11 +40,52 @@ time, the rows of one run are its phases. Each run is judged by the earlier ones
 def add_jobs_options(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `laggard jobs`."""
     parser.epilog = _VERBS
+    add = parser.add_argument
+    _add_archive(parser)
+    add("--user", metavar="NAME", default="", help="jobs of this user")
+    add("--project", metavar="NAME", default="", help="jobs of this project (Slurm's account)")
+    add("--app", metavar="NAME", default="", help="runs of this application")
+    add("--state", metavar="STATE", default="", help="jobs in this state, such as failed")
+    add("--from", dest="after", metavar="TIME", default="", help="jobs that ended after it (ISO 8601, UTC)")
+    add("--to", dest="before", metavar="TIME", default="", help="jobs that were submitted before it")
+    add("--node", metavar="NAME", default="", help="jobs that had this node")
+    add("--ost", metavar="NAME", default="", help="jobs with I/O on this OST or forwarder")
+    add("--finding", metavar="KIND", default="", help="jobs with this finding: amplification")
+    add(
+        "--below-history",
+        metavar="SHARE",
+        type=float,
+        help="jobs slower than this share of the median of their earlier runs, such as 0.5",
+    )
+    add("--limit", metavar="N", type=_count, default=50, help="most jobs, newest first (default %(default)s)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print records, one JSON object a line")
+    form.add_argument("--csv", action="store_true", help="print CSV")
 
 
-def run(_: argparse.Namespace) -> int:
-    """Raises ConfigError: the verbs have commands of their own."""
-    raise ConfigError("", ["expected a verb: import, phases or compare"])
+def add_job_options(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of `laggard job`."""
+    parser.epilog = _JOB_EXAMPLES
+    parser.add_argument("job", metavar="ID", help="as the scheduler shows it (42, 17_3, 20+1), or a key")
+    _add_archive(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object a run")
+
+
+def _add_archive(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--archive", metavar="DIR", type=Path, required=True, help="the aggregator's archive")
+    add(
+        "--index",
+        metavar="FILE",
+        type=Path,
+        help="file of the index, made if missing (default: index/jobs.sqlite in the archive)",
+    )
+
+
+def _count(text: str) -> int:
+    if not (text.isdecimal() and 1 <= int(text) <= 1 << 30):
+        raise argparse.ArgumentTypeError(f"expected a whole number of 1 or more, got {text}")
+    return int(text)
 
 
 def add_phases_options(parser: argparse.ArgumentParser) -> None:

@@ -117,8 +117,8 @@ COMMANDS = (
     ),
     Entry(
         "jobs",
-        "laggard_aggregator.cli.jobs_options",
-        "metadata of jobs, phases of a job's I/O, runs beside earlier ones",
+        "laggard_aggregator.cli.jobs_list:LIST",
+        "jobs of an archive, their metadata, phases, runs beside earlier ones",
         "laggard_aggregator.cli.jobs_options:add_jobs_options",
         (
             Entry(
@@ -139,6 +139,12 @@ COMMANDS = (
                 "laggard_aggregator.cli.jobs_options:add_compare_options",
             ),
         ),
+    ),
+    Entry(
+        "job",
+        "laggard_aggregator.cli.jobs_list:ONE",
+        "one job: who, where, when, what it moved, beside earlier runs",
+        "laggard_aggregator.cli.jobs_options:add_job_options",
     ),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),
     Entry("status", "laggard_aggregator.cli.status", "health of the monitoring, raised alarms, decisions"),

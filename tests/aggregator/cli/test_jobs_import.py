@@ -69,11 +69,6 @@ def test_errors_are_one_line(
     assert err.count("\n") == 1
 
 
-def test_jobs_needs_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["jobs"]) == 2
-    assert "expected a verb: import" in capsys.readouterr().err
-
-
 def test_a_pipe_is_read(tmp_path: Path) -> None:
     cat = shutil.which("cat")
     assert cat

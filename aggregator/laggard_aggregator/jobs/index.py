@@ -1,0 +1,204 @@
+"""Hot index of an archive's jobs: an SQLite file for points, lists and neighbours.
+
+All of it is derived: `refresh` adds what the archive has gained, one transaction a file, and an index that is
+missing, damaged or of another version is built from the start. Readers work beside the writer (WAL).
+Of the revisions of a job the last counts; nodes count with the revision of their job, observed ones always.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from laggard_aggregator.archive import layout
+from laggard_aggregator.jobs.index_history import refresh_history
+from laggard_aggregator.jobs.index_rows import add_components, add_jobs, add_nodes, add_summaries
+from laggard_aggregator.jobs.index_schema import INDEXES, TABLES, VERSION
+from laggard_common.errors import ArchiveError, InputError
+
+FILE: Final = "jobs.sqlite"
+FOLDER: Final = "index"
+BUSY_SECONDS: Final = 30.0
+_CACHE_KIB: Final = 65_536
+
+_ADD: Final[dict[str, Callable[[sqlite3.Connection, pa.Table, str], None]]] = {
+    "job_nodes": add_nodes,
+    "jobs": add_jobs,
+    "job_components": add_components,
+    "job_summaries": add_summaries,
+}
+"""In the order of a day: a job appears after its nodes."""
+_COLUMNS: Final = {
+    "job_nodes": ["job_key", "revision_at", "node", "start", "end", "source"],
+    "job_components": ["job_key", "revision_at", "layer", "component"],
+}
+
+
+class JobIndex:
+    """The index of the archive in `directory`; `path`: its file, by default inside the archive's folder."""
+
+    def __init__(self, directory: Path, path: Path | None = None) -> None:
+        self.directory = directory
+        self.path = path if path is not None else directory / FOLDER / FILE
+
+    def refresh(self) -> int:
+        """Adds the archive's new files and drops days that are gone; returns the number of files read.
+
+        Raises ArchiveError where the index cannot be written, InputError for a damaged file of the archive.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self._locked():
+                try:
+                    return self._refresh()
+                except sqlite3.DatabaseError as exc:
+                    if isinstance(exc, sqlite3.OperationalError) and not _is_damage(exc):
+                        raise
+                    self._remove()
+                    return self._refresh()
+        except (OSError, sqlite3.Error) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+            raise ArchiveError(str(self.path), f"the index of jobs cannot be written: {reason}") from exc
+
+    def connect(self) -> sqlite3.Connection:
+        """A connection that only reads. Raises ArchiveError."""
+        try:
+            found = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode=ro",
+                uri=True,
+                timeout=BUSY_SECONDS,
+                isolation_level=None,
+            )
+            found.execute("pragma query_only = 1")
+            found.execute(f"pragma cache_size = -{_CACHE_KIB}")
+        except sqlite3.Error as exc:
+            raise ArchiveError(str(self.path), f"the index of jobs cannot be read: {exc}") from exc
+        return found
+
+    def file_number(self) -> int:
+        """Number of the present file, another after a rebuild. Raises ArchiveError where there is none."""
+        try:
+            return self.path.stat().st_ino
+        except OSError as exc:
+            raise ArchiveError(str(self.path), exc.strerror or str(exc)) from exc
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self.path.with_suffix(".lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _remove(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+
+    def _refresh(self) -> int:
+        if self._is_outdated():
+            self._remove()
+        with closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)) as db:
+            db.execute("pragma journal_mode = wal")
+            db.execute("pragma synchronous = normal")
+            db.execute(f"pragma cache_size = -{_CACHE_KIB}")
+            if not db.execute("pragma user_version").fetchone()[0]:
+                db.executescript(f"begin;{TABLES}commit;")
+            self._drop_gone(db)
+            read = 0
+            for kind, day, part in self._new_parts(db):
+                read += self._add(db, kind, day, part)
+            db.executescript(INDEXES)
+            refresh_history(db)
+            if read:
+                db.execute("pragma optimize = 0x10002")
+            return read
+
+    def _is_outdated(self) -> bool:
+        if not self.path.exists():
+            return False
+        with closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS)) as db:
+            return db.execute("pragma user_version").fetchone()[0] not in (0, VERSION)
+
+    def _new_parts(self, db: sqlite3.Connection) -> list[tuple[str, str, layout.Part]]:
+        """The archive's files whose rows are missing here, day by day, nodes before jobs."""
+        found = []
+        for order, kind in reversed(list(enumerate(_ADD))):  # jobs are listed before their nodes
+            for day, where in layout.days(self.directory, kind, layout.OWN):
+                folder = str(where.relative_to(self.directory))
+                done = {
+                    number
+                    for first, last in db.execute(
+                        "select first, last from parts where kind = ? and folder = ?", (kind, folder)
+                    )
+                    for number in range(first, last + 1)
+                }
+                found += [
+                    (day, order, kind, part)
+                    for part in layout.parts(where)
+                    if not done.issuperset(range(part.first, part.last + 1))
+                ]
+        found.sort(key=lambda each: (each[0], each[1], each[3].first))
+        return [(kind, day, part) for day, _, kind, part in found]
+
+    def _add(self, db: sqlite3.Connection, kind: str, day: str, part: layout.Part) -> int:
+        """Adds a file's rows and its name in one transaction; returns 0 when it was merged meanwhile."""
+        db.execute("begin immediate")
+        try:
+            try:
+                with layout.checked_file(part) as file:
+                    names = [name for name in _COLUMNS.get(kind, ()) if name in file.schema_arrow.names]
+                    for batch in file.iter_batches(layout.ROW_GROUP_ROWS * 8, columns=names or None):
+                        _ADD[kind](db, pa.Table.from_batches([batch]), day)
+            except FileNotFoundError:
+                db.execute("rollback")
+                return 0
+            except layout.DamagedPartError as exc:
+                raise InputError(str(part.path), f"damaged: {exc.reason}") from exc
+            folder = str(part.folder.relative_to(self.directory))
+            db.execute(
+                "insert or replace into parts values (?, ?, ?, ?)", (kind, folder, part.first, part.last)
+            )
+            db.execute("commit")
+        finally:
+            if db.in_transaction:
+                db.execute("rollback")
+        return 1
+
+    def _drop_gone(self, db: sqlite3.Connection) -> None:
+        """Removes jobs of days that the archive's retention deleted."""
+        folders = [row[0] for row in db.execute("select distinct folder from parts where kind = 'jobs'")]
+        gone = [each for each in folders if not (self.directory / each).is_dir()]
+        for folder in gone:
+            day = next(p.removeprefix("date=") for p in Path(folder).parts if p.startswith("date="))
+            db.execute("begin immediate")
+            jobs = [row[0] for row in db.execute("select id from jobs where day = ?", (day,))]
+            for job in jobs:
+                _forget(db, job)
+            db.execute("delete from parts where folder like ?", (f"%/date={day}/{Path(folder).name}",))
+            db.execute("commit")
+
+
+def _forget(db: sqlite3.Connection, job: int) -> None:
+    db.execute("delete from boxes where id in (select id from members where job = ?)", (job,))
+    db.execute("delete from members where job = ?", (job,))
+    db.execute("delete from uses where job = ?", (job,))
+    db.execute(
+        "insert or ignore into touched select user, account, application, node_count from jobs where id = ?",
+        (job,),
+    )
+    for table in ("summaries", "jobs", "keys"):
+        db.execute(f"delete from {table} where id = ?", (job,))  # noqa: S608 - names of this module
+
+
+def _is_damage(exc: sqlite3.Error) -> bool:
+    code = getattr(exc, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def can_write(directory: Path) -> bool:
+    """Whether this process may keep the index inside of the archive's folder."""
+    where = directory / FOLDER
+    return os.access(where if where.is_dir() else directory, os.W_OK | os.X_OK)

@@ -1,0 +1,186 @@
+"""Adds rows of the archive to the tables of the hot index; adding a row twice changes nothing."""
+
+import re
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from laggard_aggregator.jobs.index_schema import JOB_COLUMNS, SUMMARY_COLUMNS, TIME_ORIGIN
+
+_DIGITS = re.compile(r"(\d+)", re.ASCII)
+_FOREVER = (1 << 31) - 1
+
+
+def add_jobs(db: sqlite3.Connection, table: pa.Table, day: str) -> None:
+    """Adds revisions of jobs: the last of each counts, and drops the nodes of earlier ones."""
+    ids = _job_ids(db, table)
+    revisions = _nanoseconds(table)
+    columns = [_values(table, name) for name in JOB_COLUMNS]
+    at = [
+        s if s is not None else t
+        for s, t in zip(_values(table, "start"), _values(table, "submit"), strict=True)
+    ]
+    names = ("id", "revision_at", "day", "at", *JOB_COLUMNS)
+    rows = zip(ids, revisions, [day] * len(ids), at, *columns, strict=True)
+    db.execute("create temp table if not exists changed (id integer primary key, revision_at integer)")
+    db.execute("delete from changed")
+    db.executemany(_upsert("jobs", names), rows)
+    db.executemany(
+        "insert into changed select id, revision_at from jobs where id = ? and revision_at = ?"
+        " on conflict do nothing",
+        zip(ids, revisions, strict=True),
+    )
+    stale = (
+        "select m.id from changed c join members m on m.job = c.id"
+        " where not m.observed and m.revision_at < c.revision_at"
+    )
+    db.execute(f"delete from boxes where id in ({stale})")  # noqa: S608 - a constant
+    db.execute(f"delete from members where id in ({stale})")  # noqa: S608 - a constant
+    db.execute(
+        "insert or ignore into touched select j.user, j.account, j.application, j.node_count"
+        " from changed c join jobs j on j.id = c.id where j.node_count is not null"
+    )
+
+
+def add_nodes(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
+    """Adds the nodes of jobs as ranges of consecutive numbers."""
+    if not len(table):
+        return
+    jobs = np.array(_job_ids(db, table), np.int64)
+    numbers = _node_numbers(db, table["node"])
+    revision = np.array(_nanoseconds(table), np.int64)
+    observed = np.array([each == "cgroup" for each in _values(table, "source")], np.int64)
+    start = np.array(_values(table, "start"), np.float64)
+    end = np.array(_values(table, "end"), np.float64)  # NaN: still running
+    closed = np.nan_to_num(end, nan=np.inf)
+    order = np.lexsort([numbers, closed, start, observed, revision, jobs])
+    keys = [each[order] for each in (jobs, revision, observed, start, closed)]
+    breaks = np.diff(numbers[order], prepend=-2) > 1
+    for each in keys:
+        breaks[1:] |= each[1:] != each[:-1]
+    first = np.flatnonzero(breaks)
+    last = np.append(first[1:], len(order)) - 1
+    low, high = numbers[order][first], numbers[order][last]
+    top = db.execute("select coalesce(max(id), 0) from members").fetchone()[0]
+    found = [each[first].tolist() for each in keys]
+    ends = [None if each == np.inf else each for each in found[4]]
+    rows = zip(
+        range(top + 1, top + 1 + len(first)),
+        *found[:3],
+        low.tolist(),
+        high.tolist(),
+        found[3],
+        ends,
+        strict=True,
+    )
+    db.executemany(
+        "insert or ignore into members (id, job, revision_at, observed, low, high, start, end)"
+        " values (?, ?, ?, ?, ?, ?, ?, ?)",
+        rows,
+    )
+    stale = (
+        "select m.id from members m join jobs j on j.id = m.job"
+        " where m.id > ? and not m.observed and m.revision_at < j.revision_at"
+    )
+    db.execute(f"delete from members where id in ({stale})", (top,))  # noqa: S608 - a constant
+    db.execute(
+        "insert into boxes select id, max(-?1, cast(start as integer) - ?1),"
+        " min(?2, coalesce(cast(end as integer) + 1 - ?1, ?2)), low, high from members where id > ?3",
+        (TIME_ORIGIN, _FOREVER, top),
+    )
+
+
+def add_components(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
+    """Adds the components that carried the I/O of jobs."""
+    jobs, revisions = _job_ids(db, table), _nanoseconds(table)
+    pairs = list(zip(_values(table, "layer"), _values(table, "component"), strict=True))
+    distinct = sorted(set(pairs))
+    db.executemany("insert or ignore into components (layer, name) values (?, ?)", distinct)
+    find = "select id from components where layer = ? and name = ?"
+    number = {pair: db.execute(find, pair).fetchone()[0] for pair in distinct}
+    rows = {(j, number[pair], r) for j, pair, r in zip(jobs, pairs, revisions, strict=True)}
+    newest: dict[int, int] = {}
+    for job, _, revision in rows:
+        newest[job] = max(revision, newest.get(job, 0))
+    db.executemany("delete from uses where job = ? and revision_at < ?", list(newest.items()))
+    db.executemany(
+        "insert into uses (job, component, revision_at) select ?1, ?2, ?3"
+        " where not exists (select 1 from uses where job = ?1 and revision_at > ?3) on conflict do nothing",
+        sorted(row for row in rows if row[2] == newest[row[0]]),
+    )
+
+
+def add_summaries(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
+    """Adds summaries; their rate is that of reads and writes together."""
+    ids, revisions = _job_ids(db, table), _nanoseconds(table)
+    columns = [_values(table, name) for name in SUMMARY_COLUMNS]
+    means = (columns[SUMMARY_COLUMNS.index(f"mean_{each}_mib_per_second")] for each in ("read", "written"))
+    rates = [
+        None if read is None and written is None else (read or 0.0) + (written or 0.0)
+        for read, written in zip(*means, strict=True)
+    ]
+    names = ("id", "revision_at", "rate", *SUMMARY_COLUMNS)
+    db.executemany(_upsert("summaries", names), zip(ids, revisions, rates, *columns, strict=True))
+    db.executemany(
+        "insert or ignore into touched select user, account, application, node_count"
+        " from jobs where id = ? and node_count is not null",
+        ((each,) for each in ids),
+    )
+
+
+def _upsert(table: str, names: Sequence[str]) -> str:
+    """Statement that inserts a row, or replaces one of the same id and an earlier revision."""
+    quoted = [f'"{name}"' for name in names]
+    sets = ", ".join(f"{name} = excluded.{name}" for name in quoted[1:])
+    return (
+        f"insert into {table} ({', '.join(quoted)}) values ({', '.join('?' * len(names))})"  # noqa: S608
+        f" on conflict (id) do update set {sets} where excluded.revision_at >= revision_at"
+    )
+
+
+def _values(table: pa.Table, name: str) -> list[Any]:
+    """A column as Python values; nulls where the file lacks it."""
+    return table[name].to_pylist() if name in table.column_names else [None] * len(table)
+
+
+def _nanoseconds(table: pa.Table) -> list[int]:
+    return table["revision_at"].cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+
+
+def _job_ids(db: sqlite3.Connection, table: pa.Table) -> list[int]:
+    """Numbers of the jobs of each row; new jobs get one."""
+    coded = table["job_key"].combine_chunks()
+    coded = (coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded).dictionary_encode()
+    keys = coded.dictionary.to_pylist()
+    db.executemany("insert or ignore into keys (job_key) values (?)", ((key,) for key in keys))
+    find = "select id from keys where job_key = ?"
+    ids = np.array([db.execute(find, (key,)).fetchone()[0] for key in keys], np.int64)
+    return ids[coded.indices.to_numpy()].tolist()  # type: ignore[no-any-return]
+
+
+def _node_numbers(db: sqlite3.Connection, column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Numbers of nodes, consecutive for consecutive names that come together."""
+    coded = column.cast(pa.string()).combine_chunks()
+    coded = (coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded).dictionary_encode()
+    names = coded.dictionary.to_pylist()
+    find = "select number from nodes where name = ?"
+    known = {name: row[0] for name in names if (row := db.execute(find, (name,)).fetchone())}
+    new = sorted((name for name in names if name not in known), key=_natural)
+    top = db.execute("select coalesce(max(number), -1) from nodes").fetchone()[0]
+    known.update({name: top + 1 + at for at, name in enumerate(new)})
+    db.executemany("insert into nodes values (?, ?)", ((known[name], name) for name in new))
+    numbers: NDArray[np.int64] = np.array([known[name] for name in names], np.int64)
+    found: NDArray[np.int64] = numbers[coded.indices.to_numpy()]
+    return found
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sort key by which node9 comes before node10."""
+    return [
+        (int(each[-18:]), each) if each.isdecimal() and each.isascii() else (-1, each)
+        for each in _DIGITS.split(name)
+    ]

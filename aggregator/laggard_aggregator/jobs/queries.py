@@ -1,0 +1,297 @@
+"""The one layer that answers questions about jobs; every question names the principal who asks.
+
+The condition of access is part of each statement, so jobs of others are absent from lists, counts and
+searches as if they did not exist, and take no time of their own. The default is to see nothing.
+"""
+
+import heapq
+import itertools
+import sqlite3
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.index_schema import JOB_COLUMNS, SUMMARY_COLUMNS, TIME_ORIGIN
+from laggard_aggregator.jobs.job_filter import MAX_PAGE, CursorError, JobSelection, cursor, position
+from laggard_aggregator.jobs.principals import Principal
+from laggard_common.errors import ArchiveError, ConfigError
+
+Row = dict[str, Any]
+AMPLIFIED: Final = 1.5
+"""Bytes moved for each byte that was asked for, above which a job is listed."""
+MAX_NEIGHBOURS: Final = 20
+_MAX_MATCHES: Final = 50
+_COUNT_LIMIT: Final = 1_000_000
+
+_COLUMNS: Final = ", ".join(
+    ["k.job_key", "j.id", "j.at", "j.revision_at", "j.day", "s.rate", "s.ratio"]
+    + [f'j."{name}"' for name in JOB_COLUMNS]
+    + [f's."{name}" as "s_{name}"' for name in SUMMARY_COLUMNS]
+)
+_FROM: Final = "jobs j join keys k on k.id = j.id left join summaries s on s.id = j.id"
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Jobs of one page of a list, newest first; `next_cursor` is empty on the last page."""
+
+    jobs: list[Row]
+    next_cursor: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobHistory:
+    """Rates (MiB/s, reads and writes) of runs of the same user, project, application and nodes."""
+
+    runs: int
+    p10: float
+    median: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobNeighbour:
+    """A job that ran at the same time on the same components. `job`: None where it may not be seen."""
+
+    text: str
+    job: Row | None
+
+
+class JobQueries:
+    """Questions about the jobs of an index. Methods may be called from any thread.
+
+    Rows have the columns of the archive's kind `jobs`, and those of its summary with the prefix `s_`.
+    """
+
+    def __init__(self, index: JobIndex) -> None:
+        self._index = index
+        self._local = threading.local()
+
+    def close(self) -> None:
+        """Closes this thread's connection."""
+        held = getattr(self._local, "held", None)
+        if held is not None:
+            held[1].close()
+            self._local.held = None
+
+    def list_jobs(
+        self, principal: Principal, selection: JobSelection, limit: int = 50, after: str = ""
+    ) -> JobPage:
+        """A page of at most `limit` jobs, newest first. Raises CursorError and ConfigError."""
+        if not 1 <= limit <= MAX_PAGE:
+            raise ConfigError("", [f"limit: expected 1-{MAX_PAGE}, got {limit}"])
+        conditions, values = selection.sql()
+        if after:
+            values["at"], key = position(principal, selection, after)
+            last = self._visible(principal, "k.job_key = :key", {"key": key})
+            if not last:
+                raise CursorError
+            values["id"] = last[0]["id"]
+            conditions.append("(j.at, j.id) < (:at, :id)")
+        rows = self._newest(principal, conditions, values, limit + 1)
+        if len(rows) <= limit:
+            return JobPage(rows, "")
+        kept = rows[:limit]
+        return JobPage(kept, cursor(principal, selection, float(kept[-1]["at"]), kept[-1]["job_key"]))
+
+    def every(self, principal: Principal, selection: JobSelection) -> Iterator[Row]:
+        """Yields all jobs of a list, newest first, a page at a time: the same rows as its pages."""
+        after = ""
+        while True:
+            page = self.list_jobs(principal, selection, MAX_PAGE, after)
+            yield from page.jobs
+            after = page.next_cursor
+            if not after:
+                return
+
+    def count(self, principal: Principal, selection: JobSelection) -> int:
+        """Number of jobs of a list, counted up to a million."""
+        conditions, values = selection.sql()
+        access, more = _access(principal)
+        where = " and ".join([*conditions, access])
+        sql = f"select count(*) from (select 1 from {_FROM} where {where} limit {_COUNT_LIMIT})"  # noqa: S608
+        return int(self._rows(sql, values | more)[0]["count(*)"])
+
+    def job(self, principal: Principal, job_key: str) -> Row | None:
+        """The job of a key; None where there is none that the principal may see."""
+        found = self._visible(principal, "k.job_key = :key", {"key": job_key})
+        return found[0] if found else None
+
+    def find(self, principal: Principal, text: str) -> list[Row]:
+        """Jobs by key, or by the id that the scheduler shows (`42`, `17_3`, `20+1`), newest first."""
+        if "/" in text:
+            found = self.job(principal, text)
+            return [found] if found else []
+        ids = {"key": text}
+        shown = self._visible(principal, "j.job = :key order by j.at desc limit :most", ids)
+        if shown or not (text.isascii() and text.isdecimal() and len(text) < 19):
+            return shown
+        return self._visible(principal, "j.raw_id = :key order by j.at desc limit :most", {"key": int(text)})
+
+    def nodes(self, principal: Principal, job_key: str) -> list[Row]:
+        """Nodes of a job with the times for which it had them: name, start, end, observed."""
+        job = self.job(principal, job_key)
+        if job is None:
+            return []
+        return self._rows(
+            "select n.name, m.start, m.end, m.observed from members m"
+            " join nodes n on n.number between m.low and m.high"
+            " where m.job = :id and (m.observed or m.revision_at = :revision_at) order by n.number, m.start",
+            {"id": job["id"], "revision_at": job["revision_at"]},
+        )
+
+    def on_node(self, principal: Principal, node: str, at: float) -> list[Row]:
+        """Jobs that had a node at a moment, in seconds."""
+        return self._visible(
+            principal,
+            "j.id in (select m.job from nodes n join boxes b on b.low <= n.number and b.high >= n.number"
+            " join members m on m.id = b.id join jobs o on o.id = m.job"
+            " where n.name = :node and b.start <= :tick and b.end >= :tick and m.start <= :at"
+            " and (m.end is null or m.end > :at) and (m.observed or m.revision_at = o.revision_at))"
+            " order by j.at desc limit :most",
+            {"node": node, "at": at, "tick": _tick(at)},
+        )
+
+    def components(self, principal: Principal, job_key: str) -> list[Row]:
+        """Components that carried I/O of a job: layer and name."""
+        job = self.job(principal, job_key)
+        if job is None:
+            return []
+        return self._rows(
+            "select c.layer, c.name from uses u join components c on c.id = u.component"
+            " where u.job = :id order by c.layer, c.name",
+            {"id": job["id"]},
+        )
+
+    def history(self, principal: Principal, job_key: str) -> JobHistory | None:
+        """History beside a job; None with too few runs, or where the job may not be seen."""
+        job = self.job(principal, job_key)
+        if job is None or job["node_count"] is None:
+            return None
+        names = ("user", "account", "application", "node_count")
+        found = self._rows(
+            "select runs, p10, median, p90 from history where user = :user and account = :account"
+            " and application = :application and node_count = :node_count",
+            {name: job[name] for name in names},
+        )
+        return JobHistory(**found[0]) if found else None
+
+    def neighbours(self, principal: Principal, job_key: str) -> list[JobNeighbour]:
+        """Jobs that shared components or nodes with a job, those with most metadata operations first.
+
+        Jobs that the principal may not see have no name, id or times, and rounded figures.
+        """
+        job = self.job(principal, job_key)
+        if job is None or job["start"] is None:
+            return []
+        end = 9e15 if job["end"] is None else job["end"]
+        values = {"id": job["id"], "start": job["start"], "end": end, "revision_at": job["revision_at"]}
+        values |= {"from": _tick(job["start"]), "to": _tick(end), "most": MAX_NEIGHBOURS}
+        found = self._rows(_NEIGHBOURS, values)
+        return [
+            JobNeighbour(_anonymous(row), row if principal.may_see(row["user"], row["account"]) else None)
+            for row in found
+        ]
+
+    def amplified(self, principal: Principal, limit: int = 50) -> list[Row]:
+        """Jobs for which more than 1.5 times the bytes they asked for were moved, worst first."""
+        return self._visible(
+            principal,
+            f"s.amplification > {AMPLIFIED} order by s.amplification desc, j.id limit :most",
+            {"most": min(limit, MAX_PAGE)},
+        )
+
+    def _newest(
+        self, principal: Principal, conditions: list[str], values: dict[str, Any], limit: int
+    ) -> list[Row]:
+        """The newest jobs, merged from one ordered search for each user and account that may be seen."""
+        lists = []
+        for access, more in _grants(principal):
+            where = " and ".join([*conditions, access])
+            sql = f"select {_COLUMNS} from {_FROM} where {where} order by j.at desc, j.id desc limit :most"  # noqa: S608
+            lists.append(self._rows(sql, values | more | {"most": limit}))
+        merged = heapq.merge(*lists, key=lambda row: (row["at"], row["id"]), reverse=True)
+        distinct = (next(group) for _, group in itertools.groupby(merged, key=lambda row: row["id"]))
+        return list(itertools.islice(distinct, limit))
+
+    def _visible(self, principal: Principal, rest: str, values: dict[str, Any]) -> list[Row]:
+        access, more = _access(principal)
+        sql = f"select {_COLUMNS} from {_FROM} where {access} and {rest}"  # noqa: S608 - texts of this module
+        return self._rows(sql, {"most": _MAX_MATCHES} | values | more)
+
+    def _rows(self, sql: str, values: dict[str, Any]) -> list[Row]:
+        try:
+            cursor = self._connection().execute(sql, values)
+            names = [each[0] for each in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        except sqlite3.DatabaseError as exc:
+            raise ArchiveError(str(self._index.path), f"the index of jobs cannot be read: {exc}") from exc
+        except OverflowError:
+            return []  # a number that no row has
+
+    def _connection(self) -> sqlite3.Connection:
+        """This thread's connection, a new one where the index was rebuilt."""
+        held: tuple[int, sqlite3.Connection] | None = getattr(self._local, "held", None)
+        file = self._index.file_number()
+        if held is None or held[0] != file:
+            if held is not None:
+                held[1].close()
+            held = self._local.held = (file, self._index.connect())
+        return held[1]
+
+
+_NEIGHBOURS: Final = f"""
+with near (id) as materialized (
+    select distinct m.job from boxes b join members m on m.id = b.id join jobs o on o.id = m.job
+    where b.start <= :to and b.end >= :from and m.job <> :id and m.start < :end
+    and coalesce(m.end, 9e15) > :start and (m.observed or m.revision_at = o.revision_at)),
+beside (id) as (
+    select n.id from near n where exists (
+        select 1 from uses u join uses v on v.job = n.id and v.component = u.component where u.job = :id)
+    or exists (
+        select 1 from members a join members c on c.job = n.id and c.low <= a.high and c.high >= a.low
+        join jobs o on o.id = c.job
+        where a.job = :id and (a.observed or a.revision_at = :revision_at)
+        and (c.observed or c.revision_at = o.revision_at)
+        and a.start < coalesce(c.end, 9e15) and c.start < coalesce(a.end, 9e15)))
+select {_COLUMNS} from beside d join jobs j on j.id = d.id join keys k on k.id = j.id
+left join summaries s on s.id = j.id
+order by s.mdops desc nulls last, s.rate desc nulls last, j.id limit :most
+"""  # noqa: S608 - texts of this module
+
+
+def _access(principal: Principal) -> tuple[str, dict[str, Any]]:
+    """Condition on `j` that holds of the jobs that a principal may see."""
+    grants = _grants(principal)
+    values = {name: value for _, more in grants for name, value in more.items()}
+    return "(" + (" or ".join(condition for condition, _ in grants) or "0") + ")", values
+
+
+def _grants(principal: Principal) -> list[tuple[str, dict[str, Any]]]:
+    """Conditions on `j`; a job that one of them holds of may be seen."""
+    if principal.sees_all:
+        return [("1", {})]
+    users = [(f"j.user = :user{at}", {f"user{at}": name}) for at, name in enumerate(sorted(principal.users))]
+    return users + [
+        (f"j.account = :account{at}", {f"account{at}": name})
+        for at, name in enumerate(sorted(principal.accounts))
+    ]
+
+
+def _tick(at: float) -> int:
+    return min(max(int(at) - TIME_ORIGIN, -TIME_ORIGIN), TIME_ORIGIN - 1)
+
+
+def _anonymous(row: Row) -> str:
+    """Load of a job without its identity, to two digits."""
+    if row["s_mdops"]:
+        return f"a job with {_rounded(row['s_mdops'])} metadata operations a second"
+    if row["rate"]:
+        return f"a job with {_rounded(row['rate'])} MiB a second"
+    return "a job of unknown load"
+
+
+def _rounded(value: float) -> str:
+    return f"{float(f'{value:.2g}'):,.10g}"

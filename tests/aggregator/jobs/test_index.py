@@ -1,0 +1,101 @@
+"""The hot index follows the archive whatever happens to its own file."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.job_filter import JobSelection
+from laggard_aggregator.jobs.principals import Principal, Role
+from laggard_aggregator.jobs.queries import JobQueries
+from laggard_common.errors import InputError
+from tests.support.builders.job_tables import DAY, EPOCH, job_row, node_rows, write_rows
+
+ADMIN = Principal("root", Role.ADMIN)
+
+
+def _states(index: JobIndex) -> dict[int, tuple[str, list[str]]]:
+    queries = JobQueries(index)
+    found = {
+        row["raw_id"]: (row["state"], [each["name"] for each in queries.nodes(ADMIN, row["job_key"])])
+        for row in queries.every(ADMIN, JobSelection())
+    }
+    queries.close()
+    return found
+
+
+def test_the_last_revision_wins_in_any_order(tmp_path: Path) -> None:
+    running = job_row(1, state="RUNNING", end=None, revision_at=5)
+    done = job_row(1, revision_at=9)
+    for order in ((running, done), (done, running)):
+        archive = tmp_path / order[0]["state"]
+        index = JobIndex(archive)
+        for job in order:
+            names = ["n1", "n2"] if job is done else ["n7"]
+            write_rows(archive, "job_nodes", node_rows(job, names))
+            write_rows(archive, "jobs", [job])
+            assert index.refresh() == 2
+        assert _states(index) == {1: ("COMPLETED", ["n1", "n2"])}
+        assert index.refresh() == 0
+
+
+def test_nodes_appear_with_their_job(tmp_path: Path) -> None:
+    running, done = job_row(1, state="RUNNING", end=None, revision_at=5), job_row(1, revision_at=9)
+    index = JobIndex(tmp_path)
+    write_rows(tmp_path, "job_nodes", node_rows(running, ["n1"]))
+    write_rows(tmp_path, "jobs", [running])
+    write_rows(tmp_path, "job_nodes", node_rows(done, ["n2"]))
+    index.refresh()
+    assert _states(index) == {1: ("RUNNING", ["n1"])}
+
+
+def test_consecutive_nodes_are_one_range(tmp_path: Path) -> None:
+    job = job_row(1)
+    write_rows(tmp_path, "job_nodes", node_rows(job, [f"node{n}" for n in (*range(8, 120), 200)]))
+    write_rows(tmp_path, "jobs", [job])
+    index = JobIndex(tmp_path)
+    index.refresh()
+    with closing(index.connect()) as db:
+        assert db.execute("select count(*) from members").fetchone()[0] == 1
+        assert db.execute("select count(*) from boxes").fetchone()[0] == 1
+
+
+@pytest.mark.parametrize("damage", ["missing", "text", "version", "cut"])
+def test_an_unusable_index_is_rebuilt(tmp_path: Path, damage: str) -> None:
+    job = job_row(1)
+    write_rows(tmp_path, "job_nodes", node_rows(job, ["n1"]))
+    write_rows(tmp_path, "jobs", [job])
+    index = JobIndex(tmp_path)
+    index.refresh()
+    if damage == "missing":
+        index.path.unlink()
+    elif damage == "text":
+        index.path.write_bytes(b"not a database" * 1000)
+    elif damage == "version":
+        with closing(sqlite3.connect(index.path)) as db:
+            db.execute("pragma user_version = 99")
+    else:
+        index.path.write_bytes(index.path.read_bytes()[:5000])
+    index.refresh()
+    assert _states(index) == {1: ("COMPLETED", ["n1"])}
+
+
+def test_deleted_days_leave_the_index(tmp_path: Path) -> None:
+    index = JobIndex(tmp_path)
+    old = write_rows(tmp_path, "jobs", [job_row(1)])
+    write_rows(tmp_path, "jobs", [job_row(2)], EPOCH + DAY)
+    index.refresh()
+    assert set(_states(index)) == {1, 2}
+    old.unlink()
+    old.parent.rmdir()
+    index.refresh()
+    assert set(_states(index)) == {2}
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = write_rows(tmp_path, "jobs", [job_row(1)])
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match="damaged"):
+        JobIndex(tmp_path).refresh()

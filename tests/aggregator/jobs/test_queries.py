@@ -1,0 +1,225 @@
+"""Every answer about jobs equals a plain filter over the rows, for every principal."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.job_filter import CursorError, JobSelection
+from laggard_aggregator.jobs.principals import NOBODY, READ_ALL, READ_PROJECT, READ_USER, Principal, Role
+from laggard_aggregator.jobs.queries import JobQueries
+from laggard_common.errors import ConfigError
+from tests import naive_jobs_queries as naive
+from tests.support.builders.job_tables import (
+    EPOCH,
+    component_row,
+    job_row,
+    node_rows,
+    summary_row,
+    write_rows,
+)
+
+ADMIN = Principal("root", Role.ADMIN)
+ALICE = Principal("alice", Role.USER)
+NAMES = st.sampled_from(["alice", "bob", "carol", ""])
+ACCOUNTS = st.sampled_from(["physics", "chem", ""])
+HOSTILE = "' or 1=1 --"
+
+
+@st.composite
+def _jobs(draw: st.DrawFn) -> list[dict[str, Any]]:
+    rows = []
+    for raw_id in range(1, draw(st.integers(0, 12)) + 1):
+        submit = int(EPOCH) + draw(st.integers(0, 50))
+        start = draw(st.none() | st.integers(submit, submit + 50).map(float))
+        lasted = draw(st.none() | st.integers(1, 60))
+        end = None if start is None or lasted is None else start + lasted
+        row = job_row(
+            raw_id,
+            submit=submit,
+            start=start,
+            end=end,
+            user=draw(NAMES),
+            account=draw(ACCOUNTS),
+            application=draw(st.sampled_from(["app", HOSTILE])),
+            state=draw(st.sampled_from(["COMPLETED", "FAILED"])),
+            node_count=draw(st.none() | st.integers(0, 4)),
+        )
+        row["nodes"] = (
+            [] if start is None else draw(st.lists(st.sampled_from(["n1", "n2", "n3", "n10"]), unique=True))
+        )
+        row["components"] = draw(st.lists(st.sampled_from(["OST0", "OST1", "fwd1"]), unique=True))
+        row["amplification"] = draw(st.none() | st.sampled_from([1.0, 1.5, 3.5]))
+        rows.append(row)
+    return rows
+
+
+PRINCIPALS = st.one_of(
+    st.builds(Principal, NAMES, st.sampled_from([Role.USER, Role.SUPPORT, Role.ADMIN])),
+    st.builds(Principal, NAMES, st.just(Role.MANAGER), st.frozensets(ACCOUNTS)),
+    st.builds(
+        lambda scopes: Principal("token", Role.API, scopes=frozenset(scopes)),
+        st.lists(
+            st.one_of(NAMES.map(READ_USER.__add__), ACCOUNTS.map(READ_PROJECT.__add__), st.just(READ_ALL)),
+            max_size=3,
+        ),
+    ),
+)
+TIMES = st.none() | st.integers(0, 150).map(EPOCH.__add__)
+SELECTIONS = st.builds(
+    JobSelection,
+    user=st.just("") | NAMES,
+    project=st.just("") | ACCOUNTS,
+    application=st.sampled_from(["", "app", HOSTILE]),
+    state=st.sampled_from(["", "failed"]),
+    min_nodes=st.none() | st.integers(0, 4),
+    max_nodes=st.none() | st.integers(0, 4),
+    after=TIMES,
+    before=TIMES,
+    node=st.sampled_from(["", "n1", "n10", "n2' --"]),
+    component=st.sampled_from(["", "OST1", "fwd1"]),
+    finding=st.sampled_from(["", "amplification"]),
+)
+
+
+def _filled(archive: Path, rows: list[dict[str, Any]]) -> JobQueries:
+    if rows:
+        write_rows(archive, "job_nodes", [n for row in rows for n in node_rows(row, row["nodes"])])
+        write_rows(archive, "jobs", rows)
+        write_rows(archive, "job_components", [component_row(r, c) for r in rows for c in r["components"]])
+        write_rows(archive, "job_summaries", [summary_row(r, amplification=r["amplification"]) for r in rows])
+    index = JobIndex(archive)
+    index.refresh()
+    return JobQueries(index)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    rows=_jobs(),
+    asked=st.lists(st.tuples(PRINCIPALS, SELECTIONS, st.integers(1, 4)), min_size=5, max_size=15),
+)
+def test_equals_a_plain_filter(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[dict[str, Any]],
+    asked: list[tuple[Principal, JobSelection, int]],
+) -> None:
+    queries = _filled(tmp_path_factory.mktemp("archive"), rows)
+    by_key = {row["job_key"]: row for row in rows}
+    for who, wanted, limit in asked:
+        expected = naive.selected(who, wanted, rows)
+        found, after = [], ""
+        while True:
+            page = queries.list_jobs(who, wanted, limit, after)
+            assert len(page.jobs) <= limit
+            found += page.jobs
+            after = page.next_cursor
+            if not after:
+                break
+        assert sorted(row["job_key"] for row in found) == sorted(expected)
+        assert [row["at"] for row in found] == sorted((row["at"] for row in found), reverse=True)
+        assert queries.count(who, wanted) == len(expected)
+        assert [row["job_key"] for row in queries.every(who, wanted)] == [row["job_key"] for row in found]
+    for who, _, _ in asked:
+        for key, row in by_key.items():
+            may = naive.visible(who, row)
+            assert (queries.job(who, key) is not None) == may
+            assert bool(queries.find(who, row["job"])) == may
+            assert [n["name"] for n in queries.nodes(who, key)] == (
+                sorted(row["nodes"], key=lambda n: int(n[1:])) if may else []
+            )
+            assert sorted(c["name"] for c in queries.components(who, key)) == (
+                sorted(row["components"]) if may else []
+            )
+            for neighbour in queries.neighbours(who, key):
+                assert neighbour.job is None or naive.visible(who, neighbour.job)
+        amplified = {
+            row["job_key"] for row in rows if (row["amplification"] or 0) > 1.5 and naive.visible(who, row)
+        }
+        assert {row["job_key"] for row in queries.amplified(who)} == amplified
+        for at in (EPOCH, EPOCH + 40.0):
+            on = {
+                row["job_key"]
+                for row in rows
+                if naive.visible(who, row)
+                and "n1" in row["nodes"]
+                and row["start"] <= at
+                and (row["end"] is None or row["end"] > at)
+            }
+            assert {row["job_key"] for row in queries.on_node(who, "n1", at)} == on
+    queries.close()
+
+
+def test_nobody_sees_nothing(tmp_path: Path) -> None:
+    queries = _filled(tmp_path, [job_row(1, nodes=[], components=[], amplification=9.0, user="", account="")])
+    assert queries.list_jobs(NOBODY, JobSelection()).jobs == []
+    assert queries.count(NOBODY, JobSelection()) == 0
+    queries.close()
+
+
+def test_a_neighbour_of_another_user_has_no_identity(tmp_path: Path) -> None:
+    mine = job_row(1, nodes=["n1"], components=["OST0"], amplification=None)
+    other = job_row(2, user="bob", account="chem", nodes=["n2"], components=["OST0"], amplification=None)
+    queries = _filled(tmp_path, [mine, other])
+    write_rows(tmp_path, "job_summaries", [summary_row(other | {"revision_at": 2}, mdops=4873.2)])
+    JobIndex(tmp_path).refresh()
+    assert [(n.text, n.job) for n in queries.neighbours(ALICE, mine["job_key"])] == [
+        ("a job with 4,900 metadata operations a second", None)
+    ]
+    (seen,) = queries.neighbours(ADMIN, mine["job_key"])
+    assert seen.job is not None
+    assert seen.job["user"] == "bob"
+    queries.close()
+
+
+def test_history_and_below_history(tmp_path: Path) -> None:
+    rows = [job_row(n, nodes=[], components=[], amplification=None) for n in range(1, 12)]
+    write_rows(tmp_path, "jobs", rows)
+    rates = [100.0] * 10 + [30.0]
+    summaries = [summary_row(r, mean_read_mib_per_second=x) for r, x in zip(rows, rates, strict=True)]
+    write_rows(tmp_path, "job_summaries", summaries)
+    index = JobIndex(tmp_path)
+    index.refresh()
+    queries = JobQueries(index)
+    history = queries.history(ALICE, rows[0]["job_key"])
+    assert history is not None
+    assert (history.runs, history.median, history.p90) == (11, 100.0, 100.0)
+    assert queries.history(Principal("bob", Role.USER), rows[0]["job_key"]) is None
+    slow = queries.list_jobs(ALICE, JobSelection(below_history=0.5)).jobs
+    assert [row["raw_id"] for row in slow] == [11]
+    queries.close()
+
+
+def test_cursors_belong_to_a_principal_and_a_list(tmp_path: Path) -> None:
+    rows = [job_row(n, nodes=[], components=[], amplification=None) for n in range(1, 5)]
+    queries = _filled(tmp_path, rows)
+    page = queries.list_jobs(ALICE, JobSelection(), 2)
+    assert [row["raw_id"] for row in page.jobs] == [4, 3]
+    for who, wanted, text in (
+        (ADMIN, JobSelection(), page.next_cursor),
+        (ALICE, JobSelection(state="failed"), page.next_cursor),
+        (ALICE, JobSelection(), page.next_cursor[:-3]),
+        (ALICE, JobSelection(), "!"),
+        (ALICE, JobSelection(), "é" * 5000),
+    ):
+        with pytest.raises(CursorError):
+            queries.list_jobs(who, wanted, 2, text)
+    queries.close()
+
+
+@pytest.mark.parametrize(
+    "field", [f.name for f in dataclasses.fields(JobSelection) if f.type == "str" or f.type is str]
+)
+def test_sql_in_a_filter_is_text(tmp_path: Path, field: str) -> None:
+    queries = _filled(tmp_path, [job_row(1, nodes=["n1"], components=["OST0"], amplification=None)])
+    hostile = "x' or '1'='1"
+    if field == "finding":
+        with pytest.raises(ConfigError, match="amplification"):
+            JobSelection(finding=hostile)
+    else:
+        assert queries.list_jobs(ADMIN, JobSelection(**{field: hostile})).jobs == []  # type: ignore[arg-type]
+    assert queries.find(ADMIN, hostile) == []
+    queries.close()
