@@ -1,0 +1,190 @@
+"""Heat map of a job's nodes over time: bytes read and written and metadata operations of each node.
+
+Below a minute the archive's readings are used, as long as it keeps them; from a minute on its rollups. A cell
+without a known increment is a gap, never zero.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from laggard_aggregator.archive import layout
+from laggard_aggregator.archive.part_reader import set_aside
+from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray
+from laggard_aggregator.jobs.increments import IncrementStream
+from laggard_aggregator.jobs.membership import short_name
+from laggard_aggregator.jobs.principals import Principal
+from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.readings import SECOND_NS, CounterSlices, sources
+from laggard_aggregator.jobs.series60 import KIND, MINUTE_NS, sum_column
+from laggard_aggregator.jobs.volumes import CLIENT, SOURCES, VolumeFields, amounts
+from laggard_common.errors import ArchiveError, ConfigError
+
+MAX_CELLS: Final = 8_000_000
+"""Nodes times moments of a map."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHeatMap:
+    """Amounts (3, N, T) by READ, WRITTEN and OPERATIONS of N nodes in T steps; NaN is a gap.
+
+    `start`: epoch seconds of the first step.
+    """
+
+    nodes: tuple[str, ...]
+    start: float
+    step_seconds: float
+    amounts: FloatArray
+
+
+def job_heat_map(
+    queries: JobQueries, principal: Principal, directory: Path, job_key: str, step_seconds: float
+) -> NodeHeatMap | None:
+    """The nodes of a job from its start to its end, now where it runs; None where it may not be seen."""
+    job = queries.job(principal, job_key)
+    if job is None or job["start"] is None:
+        return None
+    nodes = dict.fromkeys(str(row["name"]) for row in queries.nodes(principal, job_key))
+    end = datetime.now(UTC).timestamp() if job["end"] is None else job["end"]
+    return heat_map(directory, tuple(nodes), job["start"], end, step_seconds)
+
+
+def heat_map(
+    directory: Path, nodes: Sequence[str], start: float, end: float, step_seconds: float
+) -> NodeHeatMap:
+    """Nodes times steps of (start, end]. Raises ConfigError above MAX_CELLS, and ArchiveError."""
+    step_ns = round(step_seconds * SECOND_NS)
+    if step_ns < SECOND_NS:
+        raise ConfigError("", [f"step: expected 1 second or more, got {step_seconds}"])
+    start_ns, end_ns = round(start * SECOND_NS), round(end * SECOND_NS)
+    if step_ns >= MINUTE_NS:
+        start_ns -= start_ns % MINUTE_NS
+        step_ns -= step_ns % MINUTE_NS
+    steps = max(-(-(end_ns - start_ns) // step_ns), 1)
+    if len(nodes) * steps > MAX_CELLS:
+        raise ConfigError("", [f"step: {len(nodes)} nodes and {steps} steps are more than {MAX_CELLS} cells"])
+    cells = _Cells(nodes, start_ns, step_ns, steps)
+    fill = _from_rollups if step_ns >= MINUTE_NS else _from_readings
+    fill(cells, directory, start_ns, start_ns + steps * step_ns)
+    return NodeHeatMap(tuple(nodes), start_ns / SECOND_NS, step_ns / SECOND_NS, cells.result())
+
+
+class _Cells:
+    """Sums by node and step, and which of them are known."""
+
+    def __init__(self, nodes: Sequence[str], start_ns: int, step_ns: int, steps: int) -> None:
+        self.place = {short_name(node): at for at, node in enumerate(nodes)}
+        self._start_ns, self._step_ns, self._steps = start_ns, step_ns, steps
+        self._sums = np.zeros((3, len(nodes) * steps))
+        self._known: BoolArray = np.zeros(len(nodes) * steps, dtype=np.bool_)
+        self._shape = (3, len(nodes), steps)
+
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, str) and short_name(node) in self.place
+
+    def add(self, node: IntArray, until_ns: IntArray, spans: IntArray, moved: FloatArray) -> None:
+        """Adds `moved` (3, R) at the steps that end with `until_ns`, evenly over `spans` steps each."""
+        last = (until_ns - 1 - self._start_ns) // self._step_ns
+        if (spans > 1).any():
+            row = np.repeat(np.arange(spans.size), spans)
+            back = np.arange(row.size) - np.repeat(np.cumsum(spans) - spans, spans)
+            node, last, moved = node[row], last[row] - back, (moved / spans)[:, row]
+        inside = (last >= 0) & (last < self._steps)
+        cell = node[inside] * self._steps + last[inside]
+        self._known[cell] = True
+        for sums, each in zip(self._sums, moved[:, inside], strict=True):
+            np.add.at(sums, cell, each)
+
+    def spans(self, taken_ns: IntArray) -> IntArray:
+        """Steps that an increment over this time covers."""
+        found: IntArray = np.maximum((taken_ns + self._step_ns // 2) // self._step_ns, 1)
+        return found
+
+    def result(self) -> FloatArray:
+        """The map, NaN where nothing is known."""
+        self._sums[:, ~self._known] = np.nan
+        return self._sums.reshape(self._shape)
+
+
+def _from_readings(cells: _Cells, directory: Path, start_ns: int, end_ns: int) -> None:
+    for source, site in sources(directory):
+        fields = SOURCES.get(source)
+        if fields is None or fields.layer != CLIENT:
+            continue
+        slices = CounterSlices(directory, source, site)
+        increments = IncrementStream()
+        after = start_ns - 2 * SECOND_NS
+        for until in slices.ends(after, end_ns, SECOND_NS):
+            found = increments.add(slices.read(after, until, cells), until)
+            after = until
+            if not found.component.size:
+                continue
+            moved = amounts(fields, found)
+            rows = np.flatnonzero(moved.known)
+            of = np.array([cells.place[short_name(node)] for node, _ in slices.components.keys])
+            spans = cells.spans(found.read_ns[rows] - found.before_ns[rows])
+            cells.add(of[found.component[rows]], found.tick_ns[rows], spans, moved.moved[:, rows])
+
+
+def _from_rollups(cells: _Cells, directory: Path, start_ns: int, end_ns: int) -> None:
+    first, last = (
+        datetime.fromtimestamp(at // SECOND_NS, UTC).date().isoformat() for at in (start_ns, end_ns)
+    )
+    try:
+        days = [
+            (source, where)
+            for source, fields in SOURCES.items()
+            if fields.layer == CLIENT
+            for day, where in layout.days(directory, KIND, source)
+            if first <= day <= last
+        ]
+        for source, where in days:
+            for part in layout.parts(where):
+                for table in _minutes(part, SOURCES[source], cells, start_ns, end_ns):
+                    _add_minutes(cells, table, SOURCES[source])
+    except OSError as exc:
+        raise ArchiveError(str(directory), exc.strerror or str(exc)) from exc
+
+
+def _minutes(
+    part: layout.Part, fields: VolumeFields, cells: _Cells, start_ns: int, end_ns: int
+) -> Iterator[pa.Table]:
+    """Yields the rows of the map's nodes and time."""
+    wanted = {"node", "minute", *map(sum_column, (fields.read, fields.written, *fields.metadata))}
+    try:
+        with layout.page_checked_file(part) as file:
+            names = file.schema_arrow.names
+            columns = [name for name in names if name in wanted]
+            for group in range(file.num_row_groups):
+                known = file.metadata.row_group(group).column(names.index("minute")).statistics
+                if known is not None and (known.min_raw >= end_ns or known.max_raw < start_ns):
+                    continue
+                table = file.read_row_group(group, columns=columns, use_threads=False)
+                minute = table["minute"].cast(pa.int64()).to_numpy()
+                node = table["node"].unify_dictionaries().combine_chunks()
+                of = np.array([name in cells for name in node.dictionary.to_pylist()], dtype=np.bool_)
+                chosen = (minute >= start_ns) & (minute < end_ns) & of[node.indices.to_numpy()]
+                if chosen.any():
+                    yield table.filter(pa.array(chosen))
+    except FileNotFoundError:
+        return
+    except layout.DamagedPartError as exc:
+        set_aside(exc)
+
+
+def _add_minutes(cells: _Cells, table: pa.Table, fields: VolumeFields) -> None:
+    node = table["node"].unify_dictionaries().combine_chunks()
+    of = np.array([cells.place.get(short_name(name), 0) for name in node.dictionary.to_pylist()])
+    until_ns = table["minute"].cast(pa.int64()).to_numpy() + MINUTE_NS
+    moved = np.zeros((3, table.num_rows))
+    for place, names in enumerate(((fields.read,), (fields.written,), fields.metadata)):
+        for name in names:
+            if sum_column(name) in table.column_names:
+                moved[place] += pc.fill_null(table[sum_column(name)], 0).to_numpy()
+    cells.add(of[node.indices.to_numpy()], until_ns, np.ones(table.num_rows, dtype=np.int64), moved)

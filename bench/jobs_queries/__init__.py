@@ -1,0 +1,1 @@
+"""A generated site with a year of jobs, and questions about it."""
