@@ -105,8 +105,7 @@ def make(size: SiteSize, rng: np.random.Generator) -> GeneratedSite:
         if width > size.nodes // 16 and width > 1:
             continue
         jobs = max(round(size.jobs * share), 1)
-        count = max(round(size.nodes * share * width / 12.5), 1) if width > 1 else size.nodes - taken
-        count = max(min(count, (size.nodes - taken) // width), 1)
+        count = max(round(size.nodes * share / 12.5), 1) if width > 1 else max(size.nodes - taken, 1)
         pool = np.arange(taken, taken + count * width)
         if width > _PIECE and count > 1:
             pieces = pool.reshape(count, -1, _PIECE)

@@ -69,13 +69,13 @@ def heat_map(
     steps = max(-(-(end_ns - start_ns) // step_ns), 1)
     if len(nodes) * steps > MAX_CELLS:
         raise ConfigError("", [f"step: {len(nodes)} nodes and {steps} steps are more than {MAX_CELLS} cells"])
-    cells = _Cells(nodes, start_ns, step_ns, steps)
+    cells = _MapCells(nodes, start_ns, step_ns, steps)
     fill = _from_rollups if step_ns >= MINUTE_NS else _from_readings
     fill(cells, directory, start_ns, start_ns + steps * step_ns)
     return NodeHeatMap(tuple(nodes), start_ns / SECOND_NS, step_ns / SECOND_NS, cells.result())
 
 
-class _Cells:
+class _MapCells:
     """Sums by node and step, and which of them are known."""
 
     def __init__(self, nodes: Sequence[str], start_ns: int, step_ns: int, steps: int) -> None:
@@ -112,7 +112,7 @@ class _Cells:
         return self._sums.reshape(self._shape)
 
 
-def _from_readings(cells: _Cells, directory: Path, start_ns: int, end_ns: int) -> None:
+def _from_readings(cells: _MapCells, directory: Path, start_ns: int, end_ns: int) -> None:
     for source, site in sources(directory):
         fields = SOURCES.get(source)
         if fields is None or fields.layer != CLIENT:
@@ -132,7 +132,7 @@ def _from_readings(cells: _Cells, directory: Path, start_ns: int, end_ns: int) -
             cells.add(of[found.component[rows]], found.tick_ns[rows], spans, moved.moved[:, rows])
 
 
-def _from_rollups(cells: _Cells, directory: Path, start_ns: int, end_ns: int) -> None:
+def _from_rollups(cells: _MapCells, directory: Path, start_ns: int, end_ns: int) -> None:
     first, last = (
         datetime.fromtimestamp(at // SECOND_NS, UTC).date().isoformat() for at in (start_ns, end_ns)
     )
@@ -153,10 +153,10 @@ def _from_rollups(cells: _Cells, directory: Path, start_ns: int, end_ns: int) ->
 
 
 def _minutes(
-    part: layout.Part, fields: VolumeFields, cells: _Cells, start_ns: int, end_ns: int
+    part: layout.Part, fields: VolumeFields, cells: _MapCells, start_ns: int, end_ns: int
 ) -> Iterator[pa.Table]:
     """Yields the rows of the map's nodes and time."""
-    wanted = {"node", "minute", *map(sum_column, (fields.read, fields.written, *fields.metadata))}
+    wanted = {"node", "minute", "seconds", *map(sum_column, (fields.read, fields.written, *fields.metadata))}
     try:
         with layout.page_checked_file(part) as file:
             names = file.schema_arrow.names
@@ -170,6 +170,7 @@ def _minutes(
                 node = table["node"].unify_dictionaries().combine_chunks()
                 of = np.array([name in cells for name in node.dictionary.to_pylist()], dtype=np.bool_)
                 chosen = (minute >= start_ns) & (minute < end_ns) & of[node.indices.to_numpy()]
+                chosen &= table["seconds"].to_numpy() > 0
                 if chosen.any():
                     yield table.filter(pa.array(chosen))
     except FileNotFoundError:
@@ -178,7 +179,7 @@ def _minutes(
         set_aside(exc)
 
 
-def _add_minutes(cells: _Cells, table: pa.Table, fields: VolumeFields) -> None:
+def _add_minutes(cells: _MapCells, table: pa.Table, fields: VolumeFields) -> None:
     node = table["node"].unify_dictionaries().combine_chunks()
     of = np.array([cells.place.get(short_name(name), 0) for name in node.dictionary.to_pylist()])
     until_ns = table["minute"].cast(pa.int64()).to_numpy() + MINUTE_NS

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from laggard_aggregator.jobs.index_schema import JOB_COLUMNS, SUMMARY_COLUMNS, TIME_ORIGIN
@@ -53,9 +54,9 @@ def add_nodes(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
     jobs = np.array(_job_ids(db, table), np.int64)
     numbers = _node_numbers(db, table["node"])
     revision = np.array(_nanoseconds(table), np.int64)
-    observed = np.array([each == "cgroup" for each in _values(table, "source")], np.int64)
-    start = np.array(_values(table, "start"), np.float64)
-    end = np.array(_values(table, "end"), np.float64)  # NaN: still running
+    observed = pc.equal(table["source"].cast(pa.string()), "cgroup").to_numpy().astype(np.int64)
+    start = table["start"].to_numpy()
+    end = table["end"].to_numpy()  # NaN: still running
     closed = np.nan_to_num(end, nan=np.inf)
     order = np.lexsort([numbers, closed, start, observed, revision, jobs])
     keys = [each[order] for each in (jobs, revision, observed, start, closed)]
@@ -96,21 +97,32 @@ def add_nodes(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
 
 def add_components(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
     """Adds the components that carried the I/O of jobs."""
-    jobs, revisions = _job_ids(db, table), _nanoseconds(table)
-    pairs = list(zip(_values(table, "layer"), _values(table, "component"), strict=True))
-    distinct = sorted(set(pairs))
+    if not len(table):
+        return
+    jobs, revisions = np.array(_job_ids(db, table), np.int64), np.array(_nanoseconds(table), np.int64)
+    layer, name = (_coded(table[each]) for each in ("layer", "component"))
+    names = len(name.dictionary)
+    pairs, of_row = np.unique(
+        layer.indices.to_numpy().astype(np.int64) * names + name.indices.to_numpy(), return_inverse=True
+    )
+    layers, components = layer.dictionary.to_pylist(), name.dictionary.to_pylist()
+    distinct = [(layers[pair // names], components[pair % names]) for pair in pairs.tolist()]
     db.executemany("insert or ignore into components (layer, name) values (?, ?)", distinct)
     find = "select id from components where layer = ? and name = ?"
-    number = {pair: db.execute(find, pair).fetchone()[0] for pair in distinct}
-    rows = {(j, number[pair], r) for j, pair, r in zip(jobs, pairs, revisions, strict=True)}
-    newest: dict[int, int] = {}
-    for job, _, revision in rows:
-        newest[job] = max(revision, newest.get(job, 0))
-    db.executemany("delete from uses where job = ? and revision_at < ?", list(newest.items()))
+    number = np.array([db.execute(find, pair).fetchone()[0] for pair in distinct], np.int64)[of_row]
+    known, of_job = np.unique(jobs, return_inverse=True)
+    newest = np.zeros(len(known), np.int64)
+    np.maximum.at(newest, of_job, revisions)
+    last = revisions == newest[of_job]
+    rows = np.unique(np.stack([of_job[last], number[last]]), axis=1)
+    db.executemany(
+        "delete from uses where job = ? and revision_at < ?",
+        zip(known.tolist(), newest.tolist(), strict=True),
+    )
     db.executemany(
         "insert into uses (job, component, revision_at) select ?1, ?2, ?3"
         " where not exists (select 1 from uses where job = ?1 and revision_at > ?3) on conflict do nothing",
-        sorted(row for row in rows if row[2] == newest[row[0]]),
+        zip(known[rows[0]].tolist(), rows[1].tolist(), newest[rows[0]].tolist(), strict=True),
     )
 
 
@@ -153,8 +165,7 @@ def _nanoseconds(table: pa.Table) -> list[int]:
 
 def _job_ids(db: sqlite3.Connection, table: pa.Table) -> list[int]:
     """Numbers of the jobs of each row; new jobs get one."""
-    coded = table["job_key"].combine_chunks()
-    coded = (coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded).dictionary_encode()
+    coded = _coded(table["job_key"])
     keys = coded.dictionary.to_pylist()
     db.executemany("insert or ignore into keys (job_key) values (?)", ((key,) for key in keys))
     find = "select id from keys where job_key = ?"
@@ -162,15 +173,19 @@ def _job_ids(db: sqlite3.Connection, table: pa.Table) -> list[int]:
     return ids[coded.indices.to_numpy()].tolist()  # type: ignore[no-any-return]
 
 
+def _coded(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """A column of texts as one array with a dictionary that has each of them once."""
+    whole = column.cast(pa.string()).combine_chunks()
+    return (whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole).dictionary_encode()
+
+
 def _node_numbers(db: sqlite3.Connection, column: pa.ChunkedArray) -> NDArray[np.int64]:
     """Numbers of nodes, consecutive for consecutive names that come together."""
-    coded = column.cast(pa.string()).combine_chunks()
-    coded = (coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded).dictionary_encode()
+    coded = _coded(column)
     names = coded.dictionary.to_pylist()
-    find = "select number from nodes where name = ?"
-    known = {name: row[0] for name in names if (row := db.execute(find, (name,)).fetchone())}
+    known: dict[str, int] = dict(db.execute("select name, number from nodes"))
     new = sorted((name for name in names if name not in known), key=_natural)
-    top = db.execute("select coalesce(max(number), -1) from nodes").fetchone()[0]
+    top = max(known.values(), default=-1)
     known.update({name: top + 1 + at for at, name in enumerate(new)})
     db.executemany("insert into nodes values (?, ?)", ((known[name], name) for name in new))
     numbers: NDArray[np.int64] = np.array([known[name] for name in names], np.int64)
