@@ -95,12 +95,7 @@ class ArchiveReader:
         them every file is checked as a whole, otherwise the pages that are read.
         """
         try:
-            parts = [
-                part
-                for day, where in layout.days(self.directory, kind, source)
-                if first_day <= day <= last_day
-                for part in layout.parts(where)
-            ]
+            parts = self.parts(kind, source, first_day, last_day)
             if not parts:
                 return pa.table({})
             schemas = [_schema_of(part, whole=columns is None) for part in parts]
@@ -109,6 +104,18 @@ class ArchiveReader:
             return files.to_table(columns=None if columns is None else list(columns))
         except (OSError, pa.ArrowException, layout.DamagedPartError) as exc:
             raise InputError(str(self.directory), f"cannot be read: {layout.one_line(exc)}") from exc
+
+    def parts(
+        self, kind: str, source: str = layout.OWN, first_day: str = "", last_day: str = "9999-12-31"
+    ) -> list[layout.Part]:
+        """The files of a kind and source over some days, for other tools. Raises InputError."""
+        with InputError.from_os_errors(self.directory):
+            return [
+                part
+                for day, where in layout.days(self.directory, kind, source)
+                if first_day <= day <= last_day
+                for part in layout.parts(where)
+            ]
 
     def _sources(self) -> list[tuple[str, str]]:
         found = self._days("counters")

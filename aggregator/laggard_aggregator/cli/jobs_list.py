@@ -62,8 +62,8 @@ def _list(args: argparse.Namespace) -> int:
         project=args.project,
         application=args.app,
         state=args.state,
-        after=_seconds("--from", args.after),
-        before=_seconds("--to", args.before),
+        after=epoch_seconds("--from", args.after),
+        before=epoch_seconds("--to", args.before),
         node=args.node,
         component=args.ost,
         finding=args.finding,
@@ -102,7 +102,7 @@ def _queries(args: argparse.Namespace) -> JobQueries:
     return JobQueries(index)
 
 
-def _seconds(option: str, text: str) -> float | None:
+def epoch_seconds(option: str, text: str) -> float | None:
     """Epoch seconds of an ISO 8601 time, which is UTC without an offset. Raises ConfigError."""
     if not text:
         return None

@@ -11,6 +11,7 @@ examples:
 
 verbs, each with its own --help:
   laggard jobs import    adds job metadata to an archive
+  laggard jobs top       users, projects and applications with most I/O
   laggard jobs phases    the I/O phases in a series of a job
   laggard jobs compare   runs of an application judged by their earlier ones
 """

@@ -127,6 +127,11 @@ COMMANDS = (
                 "add job metadata of Slurm, PBS, Flux or jobs.jsonl to an archive",
             ),
             Entry(
+                "top",
+                "laggard_aggregator.cli.jobs_top",
+                "users, projects and applications with most I/O, and classes of core hours",
+            ),
+            Entry(
                 "phases",
                 "laggard_aggregator.cli.jobs_phases",
                 "find the I/O phases in a series of a job",

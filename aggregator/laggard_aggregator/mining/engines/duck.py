@@ -10,12 +10,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from laggard_aggregator.archive.spark_session import first_lines
 from laggard_aggregator.mining.engines.interface import (
     JOB_VIEW,
     KERNEL_SCHEMA,
     critical_rows,
     log_filter,
-    one_line,
     unique_names,
 )
 from laggard_aggregator.mining.store import MineStore
@@ -122,7 +122,7 @@ def _input_errors(place: str) -> Iterator[None]:
     try:
         yield
     except (duckdb.Error, RuntimeError) as exc:
-        raise InputError("", f"{place}: {one_line(exc)}") from exc
+        raise InputError("", f"{place}: {first_lines(exc)}") from exc
 
 
 def _quoted(text: str) -> str:

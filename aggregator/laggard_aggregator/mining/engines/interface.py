@@ -1,6 +1,5 @@
 """The interface of an engine, and the views that all engines have."""
 
-from collections.abc import Iterable
 from typing import Protocol
 
 import pyarrow as pa
@@ -74,9 +73,3 @@ def log_filter(store: MineStore) -> str:
     """SQL condition that leaves out logs that were replaced; empty for none."""
     replaced = sorted(store.replaced_logs())
     return f" where log not in ({', '.join(map(str, replaced))})" if replaced else ""
-
-
-def one_line(error: Exception) -> str:
-    """The first lines of an engine's error, as one."""
-    lines: Iterable[str] = (line.strip() for line in str(error).splitlines())
-    return " ".join([line for line in lines if line][:2])[:500] or type(error).__name__

@@ -1,9 +1,5 @@
 """Spark over the same Parquet files: on this machine, or on the cluster of a master URL."""
 
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
@@ -11,19 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from laggard_aggregator.archive.spark_session import close_session, first_lines, open_session
 from laggard_aggregator.mining.engines.interface import (
     JOB_VIEW,
     KERNEL_SCHEMA,
     critical_rows,
     log_filter,
-    one_line,
     unique_names,
 )
 from laggard_aggregator.mining.store import MineStore
 from laggard_aggregator.mining.tables import OF_A_LOG, TABLES
-from laggard_common.errors import InputError, ServiceError
+from laggard_common.errors import InputError
 
-_JAVA_SECONDS = 30
 _DDL = {"int64": "bigint", "string": "string", "double": "double"}
 
 
@@ -33,12 +28,12 @@ class SparkEngine:
     name = "spark"
 
     def __init__(self, store: MineStore, master: str | None = None) -> None:
-        if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-            raise ServiceError("Spark needs a Java runtime: apt install default-jre-headless")
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         self._folder = TemporaryDirectory(prefix="laggard-mine-")  # Spark's default is the working directory
-        self._session: Any = _session(master, self._folder.name)
+        try:
+            self._session: Any = open_session("laggard mine", master, self._folder.name)
+        except BaseException:
+            self._folder.cleanup()
+            raise
         try:
             with _input_errors(str(store.directory)):
                 self._open(store)
@@ -81,23 +76,8 @@ class SparkEngine:
 
     def close(self) -> None:
         """Ends the session and its Java process."""
-        from pyspark import SparkContext
-
-        gateway = SparkContext._gateway
-        self._session.stop()
+        close_session(self._session)
         self._folder.cleanup()
-        if gateway is None:
-            return
-        gateway.shutdown()
-        SparkContext._gateway = SparkContext._jvm = None
-        java = getattr(gateway, "proc", None)
-        if java is not None:
-            java.stdin.close()
-            try:
-                java.wait(_JAVA_SECONDS)
-            except subprocess.TimeoutExpired:
-                java.kill()
-                java.wait()
 
     def _view(self, name: str, sql: str) -> None:
         self._session.sql(f"create or replace temp view {name} as {sql}")
@@ -105,36 +85,6 @@ class SparkEngine:
     def _check(self, sql: str) -> None:
         """Analyses the statement as a table: Spark's `sql` would run any other statement at once."""
         self._session.sql(f"select * from (\n{sql}\n) where false")  # noqa: S608
-
-
-def _session(master: str | None, folder: str) -> Any:
-    """A session of Spark. Raises ServiceError: no such master, or a Java runtime that is too old."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
-    if master is None:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.ansi.enabled": "true",
-        "spark.sql.shuffle.partitions": "8",
-        "spark.driver.bindAddress": "127.0.0.1" if master is None else "0.0.0.0",  # noqa: S104
-        **({"spark.driver.host": "127.0.0.1"} if master is None else {}),  # the host's name may not resolve
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.warehouse.dir": folder,
-        "spark.local.dir": folder,
-    }
-    builder = SparkSession.builder.appName("laggard mine").master(master or "local[*]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    try:
-        return builder.getOrCreate()
-    except (PySparkException, Py4JError, OSError) as exc:
-        raise ServiceError(f"Spark does not start: {one_line(exc)}") from exc
 
 
 @contextmanager
@@ -146,4 +96,4 @@ def _input_errors(place: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as exc:
-        raise InputError("", f"{place}: {one_line(exc)}") from exc
+        raise InputError("", f"{place}: {first_lines(exc)}") from exc

@@ -1,0 +1,96 @@
+"""`laggard jobs top`: the users, projects or applications with most I/O, and classes of core hours."""
+
+import argparse
+import json
+import sys
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+from laggard_aggregator.cli.jobs_list import epoch_seconds
+from laggard_aggregator.jobs.principals import Principal, Role
+from laggard_aggregator.jobs.statistics import ClassRow, GroupBy, JobStatistics, OrderBy, TopRow
+from laggard_aggregator.jobs.statistics_engines import ENGINES, open_statistics
+from laggard_aggregator.status.formatting import size
+from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
+from laggard_common.visible import visible
+
+_READER = Principal("", Role.ADMIN)
+_CLASSES = "class"
+_AMOUNTS = (
+    TableColumn("jobs", right=True),
+    TableColumn("above 200 MB", right=True),
+    TableColumn("core hours", right=True),
+)
+_TOP = (
+    TableColumn("name"),
+    *_AMOUNTS,
+    TableColumn("read", right=True),
+    TableColumn("written", right=True),
+    TableColumn("metadata operations", right=True),
+)
+_OF_CLASSES = (
+    TableColumn("core hours of a job"),
+    *_AMOUNTS,
+    TableColumn("mean read", right=True),
+    TableColumn("mean written", right=True),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.epilog = """\
+examples:
+  laggard jobs top --archive /var/lib/laggard/archive
+  laggard jobs top --archive DIR --by application --order metadata --from 2026-01-01 --to 2026-02-01
+  laggard jobs top --archive DIR --by class --json
+"""
+    add = parser.add_argument
+    add("--archive", metavar="DIR", type=Path, required=True, help="the aggregator's archive")
+    add(
+        "--by",
+        choices=[*map(str, GroupBy), _CLASSES],
+        default="user",
+        help=f"groups (default user); {_CLASSES}: classes of core hours as in Beacon",
+    )
+    add("--order", choices=[*map(str, OrderBy)], default="volume", help="largest first (default volume)")
+    add("--from", dest="after", metavar="TIME", default="", help="jobs that ended at this time or later")
+    add("--to", dest="before", metavar="TIME", default="", help="jobs that ended before it (ISO 8601, UTC)")
+    add("--limit", metavar="N", type=int, default=20, help="most rows (default %(default)s)")
+    add("--engine", choices=ENGINES, default=ENGINES[0], help="engine (default %(default)s)")
+    add("--master", metavar="URL", help="of a Spark cluster; without it, Spark runs on this machine")
+    add("--json", action="store_true", help="print records, one JSON object a line")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the statistics; returns 0. Raises LaggardError."""
+    after, before = epoch_seconds("--from", args.after), epoch_seconds("--to", args.before)
+    with closing(open_statistics(args.archive, args.engine, args.master)) as engine:
+        statistics = JobStatistics(engine, after or 0.0, 9e15 if before is None else before)
+        if args.by == _CLASSES:
+            of_class = statistics.classes(_READER)
+            rows, columns = [_class_row(each) for each in of_class], _OF_CLASSES
+            records = [asdict(each) for each in of_class]
+        else:
+            of_name = statistics.top(_READER, GroupBy(args.by), OrderBy(args.order), args.limit)
+            rows, columns = [_top_row(each) for each in of_name], _TOP
+            records = [asdict(each) for each in of_name]
+    if args.json:
+        lines = [json.dumps({"record": args.by, **each}) for each in records]
+    else:
+        lines = list(text_table(columns, rows, terminal_width(sys.stdout))) if rows else ["No job matches."]
+    sys.stdout.writelines(f"{visible(line)}\n" for line in lines)
+    return 0
+
+
+def _top_row(row: TopRow) -> tuple[str, ...]:
+    amounts = (size(row.read_bytes), size(row.written_bytes), f"{row.metadata_operations:,.0f}")
+    return (row.name or "-", *_counts(row), *amounts)
+
+
+def _class_row(row: ClassRow) -> tuple[str, ...]:
+    return (row.name, *_counts(row), size(row.mean_read_bytes), size(row.mean_written_bytes))
+
+
+def _counts(row: TopRow | ClassRow) -> tuple[str, str, str]:
+    return f"{row.jobs:,}", f"{row.non_trivial_jobs:,}", f"{row.core_hours:,.0f}"

@@ -1,0 +1,68 @@
+"""Slow, obvious twin of `jobs/statistics.py`: loops over rows."""
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any
+
+from laggard_aggregator.jobs.principals import Principal
+from tests.naive_jobs_queries import visible
+
+Row = dict[str, Any]
+COLUMNS = {"user": "user", "project": "account", "application": "application"}
+
+
+def _last(rows: list[Row]) -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    for row in rows:
+        known = found.get(row["job_key"])
+        if known is None or row["revision_at"] > known["revision_at"]:
+            found[row["job_key"]] = row
+    return found
+
+
+def counted(who: Principal, jobs: list[Row], summaries: list[Row], after: float, before: float) -> list[Row]:
+    """The jobs that count, with their amounts."""
+    results = _last(summaries)
+    found = []
+    for key, job in _last(jobs).items():
+        end = job["end"]
+        if end is None or not after <= end < before or not visible(who, job):
+            continue
+        own = {name: results.get(key, {}).get(name) or 0.0 for name in AMOUNTS}
+        known = job["cpus"] is not None and job["start"] is not None
+        hours = job["cpus"] * (end - job["start"]) / 3600 if known else 0.0
+        found.append(job | own | {"core_hours": hours, "volume": own["read_bytes"] + own["written_bytes"]})
+    return found
+
+
+AMOUNTS = ("read_bytes", "written_bytes", "metadata_operations")
+
+
+def top(jobs: list[Row], group: str, order: str, limit: int) -> list[tuple[str, int, int, float, float]]:
+    """Name, jobs, non-trivial jobs, core hours and volume of the largest groups."""
+    of: dict[str, list[Row]] = defaultdict(list)
+    for job in jobs:
+        of[job[COLUMNS[group]]].append(job)
+    key = {"volume": "volume", "core-hours": "core_hours", "metadata": "metadata_operations"}[order]
+    ordered = sorted(of, key=lambda name: (-sum(job[key] for job in of[name]), name))
+    return [
+        (
+            name,
+            len(of[name]),
+            sum(job["volume"] > 200e6 for job in of[name]),
+            sum(job["core_hours"] for job in of[name]),
+            sum(job["volume"] for job in of[name]),
+        )
+        for name in ordered[:limit]
+    ]
+
+
+def classes(jobs: list[Row]) -> list[tuple[int, int, float | None]]:
+    """Jobs, non-trivial jobs and their mean bytes read, by class."""
+    limits = [-1.0, 1e3, 1e4, 1e5, 1e6, float("inf")]
+    found = []
+    for low, high in pairwise(limits):
+        own = [job for job in jobs if low < job["core_hours"] <= high]
+        much = [job["read_bytes"] for job in own if job["volume"] > 200e6]
+        found.append((len(own), len(much), sum(much) / len(much) if much else None))
+    return found
