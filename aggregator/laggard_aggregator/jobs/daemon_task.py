@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from laggard_aggregator.jobs.join_pass import JoinPass, JoinSettings
+from laggard_aggregator.jobs.path_pass import PathPass
 from laggard_aggregator.jobs.paths import read_forwarders
 from laggard_aggregator.jobs.rollup_pass import RollupPass
 from laggard_aggregator.jobs.series60 import PassStoppedError
@@ -29,7 +30,7 @@ PASS_SECONDS = 60.0
 NICE = 10
 JOIN_SHARE = 0.05
 """The most of a core that joining takes, by longer pauses: one long job makes a scan of all its time."""
-ROLLUPS, JOBS = "rollups of the archive", "join of jobs"
+ROLLUPS, JOBS, PATHS = "rollups of the archive", "join of jobs", "paths of nodes"
 
 
 class BackgroundTask:
@@ -56,14 +57,16 @@ class BackgroundTask:
         self._stopped = threading.Event()
         self._rest_until_ns = 0
         self._passes: dict[str, Callable[[], None]] = {}
+        served_by = read_forwarders(jobs.forwarders) if jobs.forwarders is not None else {}
         if settings.rollups:
             self._rollups = RollupPass(settings.directory)
             self._passes[ROLLUPS] = self._roll
         if jobs.enabled:
-            served_by = read_forwarders(jobs.forwarders) if jobs.forwarders is not None else {}
             of = JoinSettings(jobs.grace_seconds, jobs.jobid_format, served_by)
             self._join = JoinPass(settings.directory, site, of)
             self._passes[JOBS] = self._join_jobs
+            self._paths = PathPass(settings.directory, site, served_by)
+            self._passes[PATHS] = self._write_paths
 
     async def run(self, stop: asyncio.Event) -> None:
         """Makes a pass every PASS_SECONDS until `stop`, which ends a pass within a slice."""
@@ -109,6 +112,9 @@ class BackgroundTask:
         self._work.rolled_hours += rolled.hours
         self._work.rolled_rows += rolled.rows
         self._work.lag_seconds = rolled.lag_seconds
+
+    def _write_paths(self) -> None:
+        self._paths.run(self._clock.wall_ns())
 
     def _join_jobs(self) -> None:
         if self._clock.monotonic_ns() < self._rest_until_ns:

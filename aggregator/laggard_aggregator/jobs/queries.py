@@ -16,6 +16,7 @@ from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.index_schema import JOB_COLUMNS, SUMMARY_COLUMNS, TIME_ORIGIN
 from laggard_aggregator.jobs.job_filter import MAX_PAGE, CursorError, JobSelection, cursor, position
 from laggard_aggregator.jobs.principals import Principal
+from laggard_aggregator.jobs.statistics import GroupBy
 from laggard_common.errors import ArchiveError, ConfigError
 
 Row = dict[str, Any]
@@ -203,6 +204,24 @@ class JobQueries:
             {"most": min(limit, MAX_PAGE)},
         )
 
+    def metadata_operations(
+        self, principal: Principal, group: GroupBy, after: float, before: float, since: float
+    ) -> list[Row]:
+        """Name, jobs and operations of each group within [after, before), most operations first.
+
+        A job's operations are spread evenly over its time. `since`: jobs that began earlier do not count.
+        """
+        access, more = _access(principal)
+        column = _GROUPS[group]
+        share = "(min(j.end, :before) - max(j.start, :after)) / max(j.end - j.start, 1e-9)"
+        return self._rows(
+            f"select j.{column} as name, count(*) as jobs, sum(s.metadata_operations * {share}) as operations"  # noqa: S608
+            " from jobs j join summaries s on s.id = j.id"
+            f" where j.at >= :since and j.at < :before and j.start < :before and j.end > :after and {access}"
+            f" and s.metadata_operations > 0 group by j.{column} order by operations desc, name",
+            {"after": after, "before": before, "since": since} | more,
+        )
+
     def _newest(
         self, principal: Principal, conditions: list[str], values: dict[str, Any], limit: int
     ) -> list[Row]:
@@ -242,6 +261,11 @@ class JobQueries:
         return held[1]
 
 
+_GROUPS: Final = {
+    GroupBy.USER: "user",
+    GroupBy.PROJECT: "account",
+    GroupBy.APPLICATION: "application",
+}
 _NEIGHBOURS: Final = f"""
 with near (id) as materialized (
     select distinct m.job from boxes b join members m on m.id = b.id join jobs o on o.id = m.job

@@ -1,0 +1,139 @@
+"""Fills the table `paths` of the archive, a file a day: which way the I/O of nodes went.
+
+An edge is a node and a target that a client of it was connected to (Lustre's OSCs and MDCs, by the rollups),
+or a compute node and its forwarder, by the file of forwarders. A node behind a forwarder reaches what its
+forwarder reaches.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from laggard_aggregator.archive import layout
+from laggard_aggregator.archive.part_reader import set_aside
+from laggard_aggregator.jobs.series60 import KIND
+from laggard_aggregator.jobs.tables import PATHS
+from laggard_aggregator.jobs.volumes import FORWARDER, METADATA, SERVER
+from laggard_common.errors import ArchiveError
+
+SETTLED_NS: Final = 2 * 3600 * 10**9
+"""A day is written this long after its end; what comes later is not in it."""
+CONFIGURED, OBSERVED = "forwarders", "osc"
+SOURCES: Final = ("lustre_osc", "lustre_mdc")
+_CLIENT: Final = re.compile(r"(.+-(OST|MDT)[0-9a-fA-F]{4})-(?:osc|mdc)(?:-[0-9a-f]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class PathEdge:
+    """A row of `paths`: `target` is an OST, an MDT or, in the layer `forwarder`, the forwarder itself."""
+
+    node: str
+    forwarder: str | None
+    target: str
+    layer: str
+    source: str
+    start: float
+    end: float
+
+
+class PathPass:
+    """Writes the days that are over. `served_by`: the forwarder of each node that has one."""
+
+    def __init__(self, directory: Path, site: str, served_by: Mapping[str, str]) -> None:
+        self._directory, self._site, self._served_by = directory, site, served_by
+
+    def run(self, now_ns: int) -> int:
+        """Writes the missing days; returns their number. Raises ArchiveError."""
+        today = datetime.fromtimestamp((now_ns - SETTLED_NS) // 10**9, UTC).date()
+        last = (today - timedelta(days=1)).isoformat()
+        try:
+            days = {
+                day
+                for source in SOURCES
+                for day, _ in layout.days(self._directory, KIND, source, self._site)
+                if day <= last
+            }
+            if self._served_by:
+                days.add(last)
+            done = {day for day, _ in layout.days(self._directory, "paths", layout.OWN, self._site)}
+            missing = sorted(days - done)
+            for day in missing:
+                self._write(day)
+        except OSError as exc:
+            raise ArchiveError(str(exc.filename or self._directory), exc.strerror or str(exc)) from exc
+        return len(missing)
+
+    def edges(self, day: str) -> Iterator[PathEdge]:
+        """Yields the edges of a day, sorted by node and target. Raises OSError."""
+        start = datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
+        found = [
+            PathEdge(node, forwarder, forwarder, FORWARDER, CONFIGURED, start, start + 86_400.0)
+            for node, forwarder in self._served_by.items()
+        ]
+        seen: dict[tuple[str, str], tuple[float, float]] = {}
+        for source in SOURCES:
+            for part in layout.parts(layout.folder(self._directory, KIND, source, day, self._site)):
+                for node, name, first, last in _clients(part):
+                    match = _CLIENT.fullmatch(name)
+                    if match is not None:
+                        known = seen.get((node, match[1]), (first, last))
+                        seen[node, match[1]] = min(known[0], first), max(known[1], last)
+        for (node, target), (first, last) in seen.items():
+            layer = SERVER if _is_ost(target) else METADATA
+            found.append(PathEdge(node, self._served_by.get(node), target, layer, OBSERVED, first, last))
+        yield from sorted(found, key=lambda each: (each.node, each.target))
+
+    def _write(self, day: str) -> None:
+        rows = list(self.edges(day))
+        columns = []
+        for field in PATHS:
+            values = [getattr(row, field.name) for row in rows]
+            text = pa.types.is_dictionary(field.type)
+            column = pa.array(values, pa.string() if text else field.type)
+            columns.append(column.dictionary_encode() if text else column)
+        where = layout.folder(self._directory, "paths", layout.OWN, day, self._site)
+        stamp = day.replace("-", "") + "T000000Z"
+        layout.write_part(where, stamp, (1, 1), PATHS, [pa.table(columns, schema=PATHS)])
+
+
+def targets_of(edges: list[PathEdge], node: str, at: float) -> set[str]:
+    """OSTs and MDTs that a node reached at a time, its own and those of its forwarders."""
+    hops = {node} | {
+        each.target
+        for each in edges
+        if each.node == node and each.layer == FORWARDER and each.start <= at < each.end
+    }
+    return {
+        each.target
+        for each in edges
+        if each.node in hops and each.layer != FORWARDER and each.start <= at < each.end
+    }
+
+
+def _is_ost(target: str) -> bool:
+    return target.rpartition("-")[2].startswith("OST")
+
+
+def _clients(part: layout.Part) -> Iterator[tuple[str, str, float, float]]:
+    """Yields node, name of a client, begin of its first and end of its last minute in a file."""
+    try:
+        with layout.page_checked_file(part) as file:
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group, columns=["node", "name", "minute"], use_threads=False)
+                plain = [table["node"].cast(pa.string()), table["name"].cast(pa.string())]
+                minute = pc.divide(table["minute"].cast(pa.int64()), 10**9)
+                spans = pa.table([*plain, minute], names=["node", "name", "minute"]).group_by(
+                    ["node", "name"], use_threads=False
+                )
+                for row in spans.aggregate([("minute", "min"), ("minute", "max")]).to_pylist():
+                    yield row["node"], row["name"], float(row["minute_min"]), row["minute_max"] + 60.0
+    except FileNotFoundError:
+        return
+    except layout.DamagedPartError as exc:
+        set_aside(exc)

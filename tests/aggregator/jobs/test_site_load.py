@@ -1,0 +1,101 @@
+"""Load of forwarders in classes of their peak, and of metadata servers by class of client."""
+
+import math
+import random
+import secrets
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from laggard_aggregator.jobs.forwarder_load import CLASSES, GAP, forwarder_load, load_classes, time_share
+from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.metadata_load import metadata_load
+from laggard_aggregator.jobs.principals import NOBODY, Principal, Role
+from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.rollup_pass import RollupPass
+from laggard_aggregator.jobs.statistics import GroupBy
+from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
+from tests.naive_jobs import NaiveReading
+from tests.naive_jobs_queries import visible
+from tests.support.builders.archives import START_NS
+from tests.support.builders.job_tables import EPOCH, job_row, summary_row, write_rows
+
+START = START_NS // MS
+WHO = (
+    Principal("root", Role.ADMIN),
+    Principal("alice", Role.USER),
+    Principal("bob", Role.MANAGER, frozenset({"chem"})),
+    NOBODY,
+)
+
+
+def test_limits_belong_to_the_class_below() -> None:
+    rates = np.array([[0.0, 10.0, 10.1, 50.0, 90.0, 90.1, 120.0, np.nan], [0.0] * 8, [np.nan] * 8])
+    classes = load_classes(rates, np.array([100.0, 0.0, 5.0]))
+    assert classes.tolist() == [[0, 0, 1, 1, 2, 3, 3, GAP], [0] * 8, [GAP] * 8]
+    shares = time_share(classes)
+    assert shares[0].tolist() == pytest.approx([2 / 7, 2 / 7, 1 / 7, 2 / 7])
+    assert shares[1].tolist() == [1, 0, 0, 0]
+    assert all(map(math.isnan, shares[2].tolist()))
+    assert len(CLASSES) == shares.shape[1]
+
+
+def test_forwarders_load_is_that_of_their_counters(tmp_path: Path) -> None:
+    value, readings = 0, []
+    for second in range(0, 601, 10):
+        minute = max(second - 1, 0) // 60
+        value += 0 if second == 0 else 10 * 1000 * (minute + 1)
+        tick = START + second * 1000
+        readings.append(NaiveReading(tick, tick, {"read_bytes_sum": value, "write_bytes_sum": 0}))
+    batch = job_batch("fwd1", "fs", readings, lsn=1, received_ns=START_NS + 700 * 10**9)
+    write_parts(tmp_path, [[batch]], START_NS)
+    RollupPass(tmp_path).run(START_NS + 30 * 3600 * 10**9, 30)
+    begin = START / 1000
+    found = forwarder_load(tmp_path, ("fwd1", "fwd2"), begin, begin + 600)
+    assert found.bytes_per_second[0].tolist() == [1000.0 * (at + 1) for at in range(10)]
+    assert found.peak.tolist() == [10_000.0, 0.0]
+    assert found.classes.tolist() == [[0, 1, 1, 1, 1, 2, 2, 2, 2, 3], [GAP] * 10]
+    known = forwarder_load(tmp_path, ("fwd1",), begin, begin + 600, peaks={"fwd1": 1e6})
+    assert known.classes.tolist() == [[0] * 10]
+
+
+def test_metadata_load_equals_a_plain_loop(tmp_path: Path) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    jobs: list[dict[str, Any]] = []
+    for raw_id in range(1, 150):
+        start = EPOCH + chance.randrange(20_000)
+        own = {"user": chance.choice(["alice", "bob", "eve"]), "account": chance.choice(["chem", "bio", ""])}
+        row = job_row(raw_id, submit=int(start), start=start, application=chance.choice("xyz"), **own)
+        jobs.append(row | {"end": chance.choice([None, start + 60, start + 6000])})
+    operations = {row["job_key"]: chance.choice([None, 0.0, 60.0, 90_000.0]) for row in jobs}
+    write_rows(tmp_path, "jobs", jobs)
+    write_rows(
+        tmp_path,
+        "job_summaries",
+        [summary_row(row, metadata_operations=operations[row["job_key"]]) for row in jobs],
+    )
+    index = JobIndex(tmp_path)
+    index.refresh()
+    queries = JobQueries(index)
+    after, before = EPOCH + 5000, EPOCH + 9000
+    columns = {GroupBy.USER: "user", GroupBy.PROJECT: "account", GroupBy.APPLICATION: "application"}
+    for who in WHO:
+        for group, column in columns.items():
+            expected: dict[str, list[float]] = defaultdict(list)
+            for row in jobs:
+                count = operations[row["job_key"]]
+                inside = min(row["end"] or 0.0, before) - max(row["start"], after)
+                if count and inside > 0 and visible(who, row):
+                    expected[row[column]].append(count * inside / (row["end"] - row["start"]))
+            found = metadata_load(queries, who, after, before, group)
+            assert {each.name: each.jobs for each in found} == {k: len(v) for k, v in expected.items()}
+            for each in found:
+                assert each.operations == pytest.approx(sum(expected[each.name]))
+                assert each.operations_per_second == pytest.approx(each.operations / 4000)
+            assert [each.operations for each in found] == sorted((e.operations for e in found), reverse=True)
+    assert metadata_load(queries, WHO[0], after, after) == []
