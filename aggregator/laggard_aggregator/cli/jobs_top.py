@@ -65,6 +65,7 @@ examples:
 def run(args: argparse.Namespace) -> int:
     """Prints the statistics; returns 0. Raises LaggardError."""
     after, before = epoch_seconds("--from", args.after), epoch_seconds("--to", args.before)
+    columns: tuple[TableColumn, ...]
     with closing(open_statistics(args.archive, args.engine, args.master)) as engine:
         statistics = JobStatistics(engine, after or 0.0, 9e15 if before is None else before)
         if args.by == _CLASSES:

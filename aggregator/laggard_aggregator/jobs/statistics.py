@@ -7,7 +7,7 @@ and operations those of the summaries, zero where a job was not joined with coun
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -113,19 +113,19 @@ class JobStatistics:
             " from classed group by class"
         )
         found = {row.pop("class"): row for row in self._rows(principal, sql)}
-        none = {"jobs": 0, "non_trivial_jobs": 0, "core_hours": 0.0}
-        names = ("jobs", "non_trivial_jobs", "core_hours", "mean_read_bytes", "mean_written_bytes")
+        none: dict[str, Any] = {"jobs": 0, "non_trivial_jobs": 0, "core_hours": 0.0}
+        none |= {"mean_read_bytes": None, "mean_written_bytes": None}
         return [
-            ClassRow(name, *(found.get(at, none).get(each) for each in names))
+            ClassRow(name, **{each: found.get(at, none)[each] for each in none})
             for at, name in enumerate(CLASSES)
         ]
 
-    def _rows(self, principal: Principal, sql: str) -> list[dict[str, object]]:
+    def _rows(self, principal: Principal, sql: str) -> list[dict[str, Any]]:
         granted = {"granted_users": principal.users, "granted_accounts": principal.accounts}
         tables = {
             name: pa.table({"name": pa.array(sorted(names), pa.string())}) for name, names in granted.items()
         }
-        rows: list[dict[str, object]] = self.engine.query(sql, tables).to_pylist()
+        rows: list[dict[str, Any]] = self.engine.query(sql, tables).to_pylist()
         return rows
 
     def _jobs(self, principal: Principal) -> str:
