@@ -16,12 +16,12 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import numpy as np
 
 from bench.jobs_queries import counters
+from bench.jobs_queries.clients import join, one
 from bench.jobs_queries.generator import SiteSize, make, write
 from bench.jobs_queries.questions import HEAT_SECONDS, QUESTIONS, Asker
 from bench.machine import machine
@@ -30,7 +30,6 @@ from laggard_aggregator.jobs.index import JobIndex
 CLIENTS = 8
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 QUICK = SiteSize(nodes=512, jobs=4_000, days=20, detail_days=1)
-_barrier: Barrier
 
 
 def main() -> int:
@@ -91,7 +90,7 @@ def measure(asker: Asker, names: list[str], rounds: int) -> int:
     context = mp.get_context("spawn")
     failed = False
     with ProcessPoolExecutor(
-        CLIENTS, context, initializer=_join, initargs=(context.Barrier(CLIENTS),)
+        CLIENTS, context, initializer=join, initargs=(context.Barrier(CLIENTS),)
     ) as pool:
         for name in names:
             question = QUESTIONS[name]
@@ -100,7 +99,7 @@ def measure(asker: Asker, names: list[str], rounds: int) -> int:
             for _ in range(of_all):
                 drop_caches()
                 seeds = [asker.chance.getrandbits(32) for _ in range(CLIENTS)]
-                taken += pool.map(_one, [asker] * CLIENTS, [name] * CLIENTS, seeds)
+                taken += pool.map(one, [asker] * CLIENTS, [name] * CLIENTS, seeds)
             p50, p99 = np.quantile(taken, [0.5, 0.99]).tolist()
             holds = p99 <= question.limit_seconds
             failed |= not holds
@@ -117,20 +116,6 @@ def drop_caches() -> bool:
     except OSError:
         return False
     return True
-
-
-def _join(barrier: Barrier) -> None:
-    global _barrier  # noqa: PLW0603 - inherited by a process, it cannot be sent with a task
-    _barrier = barrier
-
-
-def _one(asker: Asker, name: str, seed: int) -> float:
-    """Seconds of one question; all clients begin together."""
-    asker.chance = random.Random(seed)
-    _barrier.wait()
-    began = time.perf_counter()
-    asker.ask(name)
-    return time.perf_counter() - began
 
 
 if __name__ == "__main__":
