@@ -25,6 +25,7 @@ from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
 from laggard_aggregator.web.actions import API_PATH, FORM_PATH, Actions
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
+from laggard_aggregator.web.jobs_api import JobsService
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
 from laggard_aggregator.web.pages.past import PastReader, PastUnavailableError
 from laggard_aggregator.web.pages.site import Pages
@@ -60,6 +61,7 @@ def make_app(
     actions = actions or Actions()
     past = PastReader(view, archive)
     pages = Pages(view, past, archive, actions)
+    jobs = JobsService(archive, lambda: view.now)
     process = ProcessCollector(registry=None)
 
     def metrics() -> Collector:
@@ -122,6 +124,7 @@ def make_app(
             Route(API_PATH, decide, methods=["POST"]),
             Route("/api/v1/history", history),
             Route(COMPONENTS + "{rest:path}", component),
+            *jobs.routes(),
         ],
         exception_handlers={HTTPException: _http_error, Exception: _server_error},
     )
