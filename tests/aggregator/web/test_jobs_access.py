@@ -4,7 +4,7 @@ import asyncio
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,10 +14,16 @@ import pytest
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from laggard_aggregator.cli.main import main
 from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.principals import NOBODY, READ_PROJECT, Principal, Role
+from laggard_aggregator.settings.identity import IdentityTable
 from laggard_aggregator.web.app import make_app
+from laggard_aggregator.web.auth import authenticated
+from laggard_aggregator.web.identity import Identity
 from laggard_aggregator.web.jobs_api import FILTERS
+from laggard_aggregator.web.server import HttpServer
+from tests.aggregator.web.test_identity import AUDIENCE, EC, ISSUER, jwks, public, token
 from tests.support.builders import live_status
 from tests.support.builders.job_tables import component_row, job_row, node_rows, summary_row, write_rows
 
@@ -189,3 +195,52 @@ def test_without_an_archive_or_an_index(tmp_path: Path) -> None:
             folder, PRINCIPALS["admin"], ["/api/v1/jobs", "/api/v1/jobs/1", "/api/v1/jobs?format=csv"]
         )
         assert [each.status_code for each in answers] == [503, 503, 503]
+
+
+def test_the_commands_ask_a_server_with_a_token(
+    archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = jwks(tmp_path, public(EC, kid="e"))
+    settings = IdentityTable(path, ISSUER, AUDIENCE)
+    app = authenticated(make_app(live_status.site(), archive), None, Identity(settings))
+
+    def given(content: bytes) -> list[str]:
+        file = tmp_path / "token"
+        file.write_bytes(content)
+        return ["--token-file", str(file)]
+
+    def run(url: str) -> None:
+        alice = ["--url", url, *given(token(EC, "ES256", "e"))]
+        assert main(["jobs", *alice, "--json"]) == 0
+        assert [json.loads(line)["job"] for line in capsys.readouterr().out.splitlines()] == ["1"]
+        assert main(["job", "1", *alice]) == 0
+        assert "beside a job with 4,900" in capsys.readouterr().out
+        assert main(["job", "3", *alice]) != 0
+        assert "404" in capsys.readouterr().err
+        for refused in (token(EC, "ES256", "e", exp=1.0), b"a.b.c"):
+            assert main(["jobs", "--url", url, *given(refused)]) != 0
+            assert "401" in capsys.readouterr().err
+
+    asyncio.run(serving(app, run))
+
+
+async def serving(app: ASGIApp, use: Callable[[str], None]) -> None:
+    """Serves `app` while `use` runs in a thread."""
+    server, stop = HttpServer(app, "127.0.0.1:0"), asyncio.Event()
+    server.bind()
+    task = asyncio.create_task(server.run(stop))
+    try:
+        await asyncio.to_thread(use, server.url)
+    finally:
+        stop.set()
+        await task
+        server.close()
+
+
+def test_a_request_without_a_user_sees_nothing(archive: Path) -> None:
+    async def run() -> httpx.Response:
+        app = authenticated(make_app(live_status.site(), archive), None)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://l") as client:
+            return await client.get("/api/v1/jobs?count=1", headers={"x-remote-user": "root"})
+
+    assert asyncio.run(run()).json() == {"jobs": [], "next": None, "count": 0}
