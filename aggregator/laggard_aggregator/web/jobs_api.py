@@ -47,6 +47,7 @@ class JobsService:
     """Answers about the jobs of the archive in `directory`, None without one; `now`: present time."""
 
     def __init__(self, directory: Path | None, now: Callable[[], float]) -> None:
+        self.directory = directory
         self._queries = None if directory is None else JobQueries(JobIndex(directory))
         self._now = now
         self._at_once = asyncio.Semaphore(MOST_AT_ONCE)

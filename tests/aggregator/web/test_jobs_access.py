@@ -4,6 +4,7 @@ import asyncio
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,9 @@ def test_a_job_of_others_is_as_one_that_never_was(archive: Path, who: str) -> No
         assert {job for job, each in answers.items() if each.status_code == 200} == SEEN[who]
         absent = answers["absent"]
         assert absent.status_code == 404
+        pages = ask(archive, PRINCIPALS[who], [f"/jobs/{shown(key)}" for key in keys.values()])
+        assert [each.status_code for each in pages] == [each.status_code for each in found]
+        assert {each.content for each in pages if each.status_code == 404} == {absent.content}
         for job in JOBS.keys() - SEEN[who]:
             assert answers[job].content == absent.content
             assert answers[job].headers == absent.headers
@@ -244,3 +248,17 @@ def test_a_request_without_a_user_sees_nothing(archive: Path) -> None:
             return await client.get("/api/v1/jobs?count=1", headers={"x-remote-user": "root"})
 
     assert asyncio.run(run()).json() == {"jobs": [], "next": None, "count": 0}
+
+
+def test_pages_escape_hostile_names_and_link_their_jobs(archive: Path) -> None:
+    listed, one = ask(archive, PRINCIPALS["admin"], ["/jobs", "/jobs/3"])
+    assert (listed.status_code, one.status_code) == (200, 200)
+    for page in (listed, one):
+        assert "<script>alert" not in page.text
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "secret_other&lt;script&gt;" in one.text
+    links = re.findall(r'href="\./(jobs/c%2F[^"]+)"', listed.text)
+    assert len(links) == 3
+    assert all(each.status_code == 200 for each in ask(archive, PRINCIPALS["admin"], links))
+    (empty,) = ask(archive, PRINCIPALS["nobody"], ["/jobs"])
+    assert "does not know who asks" in empty.text
