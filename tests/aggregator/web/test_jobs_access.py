@@ -255,6 +255,7 @@ def test_pages_escape_hostile_names_and_link_their_jobs(archive: Path) -> None:
     assert (listed.status_code, one.status_code) == (200, 200)
     for page in (listed, one):
         assert "<script>alert" not in page.text
+        assert not {"\x1b", "\u202e"} & set(page.text)
         assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "secret_other&lt;script&gt;" in one.text
     links = re.findall(r'href="\./(jobs/c%2F[^"]+)"', listed.text)

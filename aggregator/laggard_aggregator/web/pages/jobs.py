@@ -27,6 +27,7 @@ from laggard_aggregator.web.jobs_api import (
     principal,
 )
 from laggard_aggregator.web.pages.charts import series_chart
+from laggard_common.visible import visible
 
 LIST_PATH: Final = "/jobs"
 _LABELS: Final = {
@@ -44,9 +45,9 @@ _LABELS: Final = {
     "below_history": "Below share of history",
 }
 _SERIES: Final = (
-    ("read_bytes", "Read", "B/s"),
-    ("written_bytes", "Written", "B/s"),
-    ("metadata_operations", "Metadata operations", "1/s"),
+    ("read_bytes", "Read"),
+    ("written_bytes", "Written"),
+    ("metadata_operations", "Metadata operations"),
 )
 _LAYERS: Final = ("client", "forwarder", "server")
 
@@ -77,7 +78,7 @@ class JobPages:
         )
         asked = {name: value for name, value in given.items() if name != "cursor"}
         page = {
-            "jobs": [job_record(job) for job in found.jobs],
+            "jobs": [_shown(job_record(job)) for job in found.jobs],
             "filters": [(name, label, asked.get(name, "")) for name, label in _LABELS.items()],
             "is_filtered": bool(asked),
             "is_first": "cursor" not in given,
@@ -103,14 +104,17 @@ class JobPages:
         runs = queries.find(who, text)
         if not runs:
             return None
-        job, directory = full_record(queries, who, runs[0]), self._service.directory
+        job, directory = _shown(full_record(queries, who, runs[0])), self._service.directory
+        job["neighbours"] = [_shown(each) for each in job["neighbours"]]
         results = None if directory is None else JobResults(directory, queries)
         series = results.series(who, job["key"]) if results is not None else []
         return {
             "job": job,
             "runs": [(each["job_key"], each["start"]) for each in runs[1:]],
             "charts": [chart for row in series if row["node"] is None for chart in _charts(row)],
-            "components": results.components(who, job["key"])[:200] if results is not None else [],
+            "components": [_shown(each) for each in results.components(who, job["key"])[:200]]
+            if results
+            else [],
             "volumes": [(layer, *_volume(job["volumes"], layer)) for layer in _LAYERS],
         }
 
@@ -118,14 +122,29 @@ class JobPages:
 def _charts(row: Row) -> list[tuple[str, Markup]]:
     """Rates of a layer over time; a gap is a gap of the line."""
     found = []
-    for name, label, unit in _SERIES:
+    for name, label in _SERIES:
         values = row.get(name)
         if values is None or len(values) < 2 or not np.isfinite(values).any():
             continue
         times = row["start"] + row["resolution_seconds"] * np.arange(len(values))
         title = f"{label}, {row['layer']}"
-        found.append((title, series_chart(times, values / row["resolution_seconds"], unit, title)))
+        rate = values / row["resolution_seconds"]
+        scale, unit = (1.0, "/s") if name == "metadata_operations" else _scale(float(np.nanmax(rate)))
+        found.append((title, series_chart(times, rate / scale, unit, title)))
     return found
+
+
+def _scale(most: float) -> tuple[float, str]:
+    """The unit of bytes a second in which `most` has few digits."""
+    return (2.0**20, "MiB/s") if most < 10 * 2**30 else (2.0**30, "GiB/s")
+
+
+def _shown(record: dict[str, Any]) -> dict[str, Any]:
+    """A record whose texts have no control characters and no marks of direction; its key is for links."""
+    return {
+        name: visible(value) if isinstance(value, str) and name != "key" else value
+        for name, value in record.items()
+    }
 
 
 def _volume(volumes: dict[str, Any], layer: str) -> tuple[Any, Any]:
