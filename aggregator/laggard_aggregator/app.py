@@ -41,6 +41,7 @@ from laggard_aggregator.status.window_history import WindowHistory
 from laggard_aggregator.web.actions import Actions
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.auth import authenticated, read_credentials
+from laggard_aggregator.web.identity import Identity
 from laggard_aggregator.web.server import HttpServer
 from laggard_aggregator.windows.schedule import WindowClock
 from laggard_common.clock import Clock, SystemClock
@@ -78,6 +79,7 @@ class App:
         self._arguments()  # so that unusable files are reported now
         self._tls = tls_context(settings.http)
         self._credentials = read_credentials(settings.http.credentials_file, settings.http.operators)
+        self._identity = Identity(settings.identity, settings.principal, settings.http.operators)
         self._actions = Actions(
             settings.http.operators if settings.state is not None else (), settings.http.external_url
         )
@@ -162,7 +164,9 @@ class App:
             _log.warning("http: operators decide nothing without [state]")
         archive = s.archive.directory if s.archive is not None else None
         app = make_app(self.view, archive, s.http.nodes, s.http.page, self._actions)
-        self._http = HttpServer(authenticated(app, self._credentials), s.http.listen, self._tls)
+        self._http = HttpServer(
+            authenticated(app, self._credentials, self._identity), s.http.listen, self._tls
+        )
         self._http.bind()
         stack.callback(self._http.close)
         if s.state is not None:

@@ -14,7 +14,7 @@ from laggard_common.errors import ConfigError, ServiceError
 DEFAULT_URL = "http://127.0.0.1:9464"
 TIMEOUT_SECONDS = 5.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-MAX_TOKEN_CHARS = 512
+MAX_TOKEN_CHARS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,13 @@ class Client:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares `--url`, `--token-file` and `--ca-file`."""
+    parser.add_argument("--url", default=DEFAULT_URL, help="the aggregator's address (default %(default)s)")
+    add_access(parser)
+
+
+def add_access(parser: argparse.ArgumentParser) -> None:
+    """Declares `--token-file` and `--ca-file`."""
     add = parser.add_argument
-    add("--url", default=DEFAULT_URL, help="the aggregator's address (default %(default)s)")
     add("--token-file", type=Path, metavar="FILE", help="a token that the aggregator knows")
     add("--ca-file", type=Path, metavar="FILE", help="who signed the aggregator's certificate")
 

@@ -3,11 +3,14 @@
 import argparse
 from pathlib import Path
 
+from laggard_aggregator.cli import client
+
 _VERBS = """\
 examples:
   laggard jobs --archive /var/lib/laggard/archive --user alice
   laggard jobs --archive DIR --node cn-0042 --from 2026-01-31T10:00 --to 2026-01-31T12:00
   laggard jobs --archive DIR --project climate --csv > climate.csv
+  laggard jobs --url https://laggard.example.org --token-file ~/.laggard-token
 
 verbs, each with its own --help:
   laggard jobs import    adds job metadata to an archive
@@ -73,9 +76,11 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_archive(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--archive", metavar="DIR", type=Path, required=True, help="the aggregator's archive")
-    add(
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--archive", metavar="DIR", type=Path, help="the aggregator's archive")
+    source.add_argument("--url", help=f"ask a running aggregator, such as {client.DEFAULT_URL}")
+    client.add_access(parser)
+    parser.add_argument(
         "--index",
         metavar="FILE",
         type=Path,

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
-from laggard_aggregator.cli.jobs_list import epoch_seconds
+from laggard_aggregator.cli.jobs_source import epoch_seconds
 from laggard_aggregator.jobs.principals import Principal, Role
 from laggard_aggregator.jobs.statistics import ClassRow, GroupBy, JobStatistics, OrderBy, TopRow
 from laggard_aggregator.jobs.statistics_engines import ENGINES, open_statistics

@@ -1,4 +1,4 @@
-"""The daemon's background task: rollups of the archive, and the join of its jobs with its counters.
+"""The daemon's background task: rollups of the archive, the join of its jobs with its counters, their index.
 
 It reads the archive in a thread of low priority, so that neither a sample nor a window waits for
 it. An error never ends the aggregator: it is one WARNING and a metric, and the next pass tries again.
@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.join_pass import JoinPass, JoinSettings
 from laggard_aggregator.jobs.path_pass import PathPass
 from laggard_aggregator.jobs.paths import read_forwarders
@@ -30,7 +31,8 @@ PASS_SECONDS = 60.0
 NICE = 10
 JOIN_SHARE = 0.05
 """The most of a core that joining takes, by longer pauses: one long job makes a scan of all its time."""
-ROLLUPS, JOBS, PATHS = "rollups of the archive", "join of jobs", "paths of nodes"
+ROLLUPS, JOBS = "rollups of the archive", "join of jobs"
+PATHS, INDEX = "paths of nodes", "index of jobs"
 
 
 class BackgroundTask:
@@ -67,6 +69,8 @@ class BackgroundTask:
             self._passes[JOBS] = self._join_jobs
             self._paths = PathPass(settings.directory, site, served_by)
             self._passes[PATHS] = self._write_paths
+            self._index = JobIndex(settings.directory)
+            self._passes[INDEX] = self._refresh_index
 
     async def run(self, stop: asyncio.Event) -> None:
         """Makes a pass every PASS_SECONDS until `stop`, which ends a pass within a slice."""
@@ -130,6 +134,9 @@ class BackgroundTask:
         joined = self._join.run(self._clock.wall_ns(), self._settings.raw_days, self._goes_on)
         self._work.joined_jobs += joined.jobs
         self._work.waiting_jobs = joined.waiting
+
+    def _refresh_index(self) -> None:
+        self._index.refresh(self._goes_on)
 
     def _goes_on(self) -> bool:
         return not self._stopped.is_set()

@@ -46,8 +46,10 @@ class JobIndex:
         self.directory = directory
         self.path = path if path is not None else directory / FOLDER / FILE
 
-    def refresh(self) -> int:
+    def refresh(self, goes_on: Callable[[], bool] = lambda: True) -> int:
         """Adds the archive's new files and drops days that are gone; returns the number of files read.
+
+        It ends early, after a file, when `goes_on` is false; the next one adds the rest.
 
         Raises ArchiveError where the index cannot be written, InputError for a damaged file of the archive.
         """
@@ -55,12 +57,12 @@ class JobIndex:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self._locked():
                 try:
-                    return self._refresh()
+                    return self._refresh(goes_on)
                 except sqlite3.DatabaseError as exc:
                     if isinstance(exc, sqlite3.OperationalError) and not _is_damage(exc):
                         raise
                     self._remove()
-                    return self._refresh()
+                    return self._refresh(goes_on)
         except (OSError, sqlite3.Error) as exc:
             reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
             raise ArchiveError(str(self.path), f"the index of jobs cannot be written: {reason}") from exc
@@ -97,7 +99,7 @@ class JobIndex:
         for suffix in ("", "-wal", "-shm"):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
-    def _refresh(self) -> int:
+    def _refresh(self, goes_on: Callable[[], bool]) -> int:
         if self._is_outdated():
             self._remove()
         with closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)) as db:
@@ -109,6 +111,8 @@ class JobIndex:
             self._drop_gone(db)
             read = 0
             for kind, day, part in self._new_parts(db):
+                if not goes_on():
+                    return read
                 read += self._add(db, kind, day, part)
             db.executescript(INDEXES)
             refresh_history(db)

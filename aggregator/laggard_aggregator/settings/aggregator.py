@@ -12,6 +12,7 @@ from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.settings.channels import channels as known_channels
 from laggard_aggregator.settings.http import HttpSettings
+from laggard_aggregator.settings.identity import IdentityTable, PrincipalTable
 from laggard_aggregator.settings.jobs import JobsTable
 from laggard_common.config import (
     Check,
@@ -300,6 +301,8 @@ class AggregatorSettings:
     alarm: AlarmTable = field(default_factory=AlarmTable)
     archive: ArchiveTable | None = None
     jobs: JobsTable = field(default_factory=JobsTable)
+    identity: IdentityTable = field(default_factory=IdentityTable)
+    principal: tuple[PrincipalTable, ...] = ()
     state: StateTable | None = None
     channels: Mapping[str, Any] = field(
         default_factory=dict,
@@ -310,6 +313,12 @@ class AggregatorSettings:
         """Groups with a repeated name, or in conflict with the rest of `[detect]`."""
         if self.jobs.sacct and self.archive is None:
             yield "jobs.sacct", "needs [archive], where the jobs are kept"
+        known = [each.name for each in self.principal]
+        for at, name in enumerate(known):
+            if name in known[:at]:
+                yield f"principal[{at}].name", f"must not repeat, got {name!r}"
+        if self.identity.proxy_credential and self.http.credentials_file is None:
+            yield "identity.proxy_credential", "needs http.credentials_file"
         names: set[str] = set()
         for at, group in enumerate(self.group):
             if group.name in names:

@@ -25,7 +25,9 @@ from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
 from laggard_aggregator.web.actions import API_PATH, FORM_PATH, Actions
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
+from laggard_aggregator.web.jobs_api import JobsService
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
+from laggard_aggregator.web.pages.jobs import JobPages
 from laggard_aggregator.web.pages.past import PastReader, PastUnavailableError
 from laggard_aggregator.web.pages.site import Pages
 from laggard_aggregator.web.server import MAX_HEADER_BYTES
@@ -60,6 +62,7 @@ def make_app(
     actions = actions or Actions()
     past = PastReader(view, archive)
     pages = Pages(view, past, archive, actions)
+    jobs = JobsService(archive, lambda: view.now)
     process = ProcessCollector(registry=None)
 
     def metrics() -> Collector:
@@ -122,6 +125,8 @@ def make_app(
             Route(API_PATH, decide, methods=["POST"]),
             Route("/api/v1/history", history),
             Route(COMPONENTS + "{rest:path}", component),
+            *jobs.routes(),
+            *JobPages(jobs, pages.show).routes(),
         ],
         exception_handlers={HTTPException: _http_error, Exception: _server_error},
     )

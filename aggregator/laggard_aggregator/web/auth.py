@@ -19,6 +19,7 @@ from pathlib import Path
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from laggard_aggregator.web.identity import Identity
 from laggard_common.errors import ConfigError
 from laggard_common.secret_files import unfit
 
@@ -102,38 +103,55 @@ class Credentials:
         return hmac.digest(self._key, rest.strip(), "sha256")
 
 
-def authenticated(app: ASGIApp, credentials: Credentials | None) -> ASGIApp:
-    """`app` behind authentication by `credentials`; `app` itself without any."""
-    return app if credentials is None else _Authentication(app, credentials)
+def authenticated(app: ASGIApp, credentials: Credentials | None, identity: Identity | None = None) -> ASGIApp:
+    """`app` behind authentication by `credentials` and the tokens of `identity`; open without both."""
+    return _Authentication(app, credentials, identity or Identity())
 
 
 class _Authentication:
-    """Answers requests without valid credentials with 401; the others have their `user` in the scope."""
+    """Answers requests without valid credentials with 401.
 
-    def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
+    The others have their `principal` in the scope, and in `user` the name of the credentials file.
+    """
+
+    def __init__(self, app: ASGIApp, credentials: Credentials | None, identity: Identity) -> None:
         self._app = app
         self._credentials = credentials
+        self._identity = identity
+        self._is_open = credentials is None and identity.tokens is None
         self._verifying = asyncio.Semaphore(1)  # wrong passwords cost at most one core
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
-        elif user := await self._user(scope):
-            await self._app({**scope, "user": user}, receive, send)
+            return
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        authorization = given[0] if len(given) == 1 and not self._is_open else b""
+        token_user = self._token_user(authorization)
+        user = "" if token_user or not authorization else await self._user(authorization)
+        if user or token_user or self._is_open:
+            more: dict[str, object] = {"principal": self._identity.of_request(scope, user, token_user)}
+            await self._app({**scope, **more, **({"user": user} if user else {})}, receive, send)
         else:
             content = {"error": "name and password, or a token, are needed", "status": 401}
             response = JSONResponse(content, 401, headers={"www-authenticate": _CHALLENGE})
             await response(scope, receive, send)
 
-    async def _user(self, scope: Scope) -> str:
-        """Name of the request's credentials, empty without valid ones."""
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(given) != 1:
+    def _token_user(self, authorization: bytes) -> str:
+        """User of a token of the identity provider, empty without a valid one."""
+        scheme, _, rest = authorization.partition(b" ")
+        if self._identity.tokens is None or scheme.lower() != b"bearer":
             return ""
-        user = self._credentials.check(given[0])
+        return self._identity.tokens.user(rest.strip())
+
+    async def _user(self, authorization: bytes) -> str:
+        """Name of the credentials file, empty without valid ones."""
+        if self._credentials is None:
+            return ""
+        user = self._credentials.check(authorization)
         if user is None:
             async with self._verifying:
-                user = await asyncio.to_thread(self._credentials.verify, given[0])
+                user = await asyncio.to_thread(self._credentials.verify, authorization)
         return user
 
 

@@ -20,6 +20,7 @@ SAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "aggregator.toml"
 
 # Settings without a default of their own: the sample shows what a value looks like.
 EXAMPLES = {
+    "jwks_file",
     "password_file",
     "credentials_file",
     "ca_file",
@@ -30,7 +31,7 @@ EXAMPLES = {
     "forwarders",
 }
 # Sections that are shown as examples.
-NOT_SHOWN = {"topology", "peak", "channels", "state", "group", "archive"}
+NOT_SHOWN = {"topology", "principal", "peak", "channels", "state", "group", "archive"}
 
 
 def test_the_sample_as_it_is_changes_nothing() -> None:

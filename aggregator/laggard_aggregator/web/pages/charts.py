@@ -93,6 +93,18 @@ def band_chart(
     return frame.svg(label, lines, _times(x), upwards, are_times=True)
 
 
+def series_chart(x: FloatArray, values: FloatArray, unit: str, label: str) -> Markup:
+    """Values (N,) at the times `x`; NaN is a gap."""
+    known = values[np.isfinite(values)]
+    if len(x) < 2 or not known.size:
+        return Markup("")
+    low, high = min(float(known.min()), 0.0), float(known.max())
+    frame = _Frame(float(x[0]), float(x[-1]), low, high * 1.05 if high > low else low + 1.0)
+    line = Markup('<path class="own" d="{}"/>').format(_line(frame.x(x), frame.y(values)))
+    upwards = [(value, formatting.figure(value, unit)) for value in _ticks(low, high)]
+    return frame.svg(label, line, _times(x), upwards, are_times=True)
+
+
 def cdf_chart(own: FloatArray, peers: Sequence[FloatArray], unit: str, title: str) -> Markup:
     """Cumulative distributions: a component's sorted samples, and those of each of some peers."""
     both = np.concatenate([own, *peers]) if peers else own

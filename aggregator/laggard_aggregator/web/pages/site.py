@@ -142,6 +142,16 @@ class Pages:
             Route("/static/{name:path}", self._static),
         ]
 
+    async def show(self, request: Request, name: str, page: Any, status: int = 200) -> Response:
+        """Renders the template `name` for this request alone."""
+        path = request.scope["raw_path"].decode("latin-1")
+        values = {"now": self.state_reader.now(), "acts": self._acts(request), "page": page}
+        async with self._one_at_a_time:
+            body, packed = await asyncio.to_thread(self._render, name, path, **values)
+        answer = _answer(request, body, packed, _HEADERS)
+        answer.status_code = status
+        return answer
+
     def _page(
         self,
         path: str,

@@ -1,0 +1,148 @@
+"""Sources of jobs for commands: an archive's index, or an aggregator's API.
+
+Whoever reads the archive's files reads all of it, so there the asker is an administrator.
+"""
+
+import argparse
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.cli import client
+from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.job_filter import MAX_PAGE, JobSelection
+from laggard_aggregator.jobs.job_record import full_record, job_record
+from laggard_aggregator.jobs.principals import Principal, Role
+from laggard_aggregator.jobs.queries import JobQueries
+from laggard_common.errors import ConfigError, ServiceError
+
+Record = dict[str, Any]
+_READER = Principal("", Role.ADMIN)
+
+
+class Asker(Protocol):
+    """Asks for jobs; all methods raise LaggardError. `name`: of the source."""
+
+    name: str
+
+    def jobs(self, args: argparse.Namespace) -> Iterator[Record]:
+        """Yields the jobs that the options select, newest first."""
+
+    def runs(self, text: str) -> list[Record]:
+        """Runs of an id or key, newest first."""
+
+    @property
+    def nothing(self) -> str:
+        """Text for an empty list."""
+
+    def close(self) -> None:
+        """Releases the source."""
+
+
+class AskArchive:
+    """Asks the index of `--archive`."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._archive = args.archive
+        self.name = str(args.archive)
+        ArchiveReader(args.archive)  # reports a folder that is none
+        index = JobIndex(args.archive, args.index)
+        index.refresh()
+        self._queries = JobQueries(index)
+
+    def jobs(self, args: argparse.Namespace) -> Iterator[Record]:
+        """Yields the jobs that the options select, newest first, with their nodes for JSON."""
+        selection = JobSelection(
+            user=args.user,
+            project=args.project,
+            application=args.app,
+            state=args.state,
+            after=epoch_seconds("--from", args.after),
+            before=epoch_seconds("--to", args.before),
+            node=args.node,
+            component=args.ost,
+            finding=args.finding,
+            below_history=args.below_history,
+        )
+        for job in self._queries.every(_READER, selection):
+            record = job_record(job)
+            if args.json:
+                nodes = self._queries.nodes(_READER, job["job_key"])
+                record["nodes"] = list(dict.fromkeys(each["name"] for each in nodes))
+            yield record
+
+    def runs(self, text: str) -> list[Record]:
+        """Runs of an id or key, newest first."""
+        return [full_record(self._queries, _READER, job) for job in self._queries.find(_READER, text)]
+
+    @property
+    def nothing(self) -> str:
+        """Text for an empty list."""
+        if not (self._archive / "kind=jobs").is_dir():
+            return "The archive has no jobs. Add some: laggard jobs import --help"
+        return "No job matches."
+
+    def close(self) -> None:
+        """Closes the index."""
+        self._queries.close()
+
+
+class AskServer:
+    """Asks the aggregator at `--url`, which decides what the asker may see."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._client = client.of(args)
+        self.name = str(args.url)
+        self.nothing = "No job matches."
+
+    def jobs(self, args: argparse.Namespace) -> Iterator[Record]:
+        """Yields the jobs that the options select, newest first, a page at a time."""
+        asked = {
+            "user": args.user,
+            "project": args.project,
+            "app": args.app,
+            "state": args.state,
+            "from": epoch_seconds("--from", args.after),
+            "to": epoch_seconds("--to", args.before),
+            "node": args.node,
+            "ost": args.ost,
+            "finding": args.finding,
+            "below_history": args.below_history,
+            "limit": min(args.limit, MAX_PAGE),
+        }
+        given = {name: value for name, value in asked.items() if value not in ("", None)}
+        while True:
+            page = self._client.get(f"/api/v1/jobs?{urlencode(given)}")
+            try:
+                yield from page["jobs"]
+                given["cursor"] = page["next"]
+            except (KeyError, TypeError) as exc:
+                raise ServiceError(f"{self.name}: not a laggard aggregator's answer") from exc
+            if not given["cursor"]:
+                return
+
+    def runs(self, text: str) -> list[Record]:
+        """Runs of an id or key, newest first."""
+        try:
+            found: list[Record] = self._client.get(f"/api/v1/jobs/{quote(text, safe='')}")["jobs"]
+        except (KeyError, TypeError) as exc:
+            raise ServiceError(f"{self.name}: not a laggard aggregator's answer") from exc
+        return found
+
+    def close(self) -> None:
+        """Each request has a connection of its own."""
+
+
+def epoch_seconds(option: str, text: str) -> float | None:
+    """Epoch seconds of an ISO 8601 time, which is UTC without an offset. Raises ConfigError."""
+    if not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as exc:
+        raise ConfigError(
+            "", [f"{option}: expected a time such as 2026-01-31T10:00, got {text[:40]!r}"]
+        ) from exc

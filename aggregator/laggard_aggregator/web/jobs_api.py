@@ -1,0 +1,182 @@
+"""`/api/v1/jobs`: jobs of the archive as JSON and CSV, each as far as its principal may see them.
+
+A job of others is absent: the same answer to the byte as for a job that never was, in lists and counts too.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.job_filter import MAX_PAGE, JobSelection
+from laggard_aggregator.jobs.job_record import csv_lines, full_record, job_record
+from laggard_aggregator.jobs.principals import NOBODY, Principal
+from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.status import urls
+from laggard_common.errors import ArchiveError, ConfigError
+
+PATH: Final = "/api/v1/jobs"
+PAGE_JOBS: Final = 50
+MOST_ROWS: Final = 1_000_000
+"""Limit of jobs in one CSV file."""
+MOST_AT_ONCE: Final = 4
+_MOST_CHARS: Final = 512
+_TEXTS: Final = {
+    "user": "user",
+    "project": "project",
+    "app": "application",
+    "state": "state",
+    "node": "node",
+    "ost": "component",
+    "finding": "finding",
+}
+FILTERS: Final = (*_TEXTS, "from", "to", "min_nodes", "max_nodes", "below_history")
+_PARAMETERS: Final = (*FILTERS, "limit", "cursor", "count", "format")
+T = TypeVar("T")
+
+
+class JobsService:
+    """Answers about the jobs of the archive in `directory`, None without one; `now`: present time."""
+
+    def __init__(self, directory: Path | None, now: Callable[[], float]) -> None:
+        self.directory = directory
+        self._queries = None if directory is None else JobQueries(JobIndex(directory))
+        self._now = now
+        self._at_once = asyncio.Semaphore(MOST_AT_ONCE)
+
+    def routes(self) -> list[BaseRoute]:
+        """Routes of the API."""
+        return [Route(PATH, self._list), Route(PATH + "/{rest:path}", self._one)]
+
+    async def ask(self, question: Callable[[JobQueries], T]) -> T:
+        """The answer of the query layer, in a thread. Raises HTTPException."""
+        queries = self._queries
+        if queries is None:
+            raise HTTPException(503, "there is no archive")
+        async with self._at_once:
+            try:
+                return await asyncio.to_thread(question, queries)
+            except ConfigError as exc:
+                raise HTTPException(400, "; ".join(exc.problems)) from exc
+            except ArchiveError as exc:
+                raise HTTPException(503, "the index of jobs is not there yet, or cannot be read") from exc
+
+    def selection(self, given: Mapping[str, str]) -> JobSelection:
+        """The filters of a URL's query. Raises HTTPException."""
+        try:
+            return _selection(given, self._now())
+        except ConfigError as exc:
+            raise HTTPException(400, "; ".join(exc.problems)) from exc
+        except ValueError as exc:
+            raise HTTPException(400, str(exc)) from exc
+
+    async def _list(self, request: Request) -> Response:
+        given = checked_parameters(request, _PARAMETERS)
+        selection, who, form = self.selection(given), principal(request), given.get("format", "json")
+        if form == "csv":
+            first = await self.ask(lambda queries: _chunk(queries.every(who, selection)))
+            name = 'attachment; filename="laggard-jobs.csv"'
+            return StreamingResponse(first, media_type="text/csv", headers={"content-disposition": name})
+        if form != "json":
+            raise HTTPException(400, "format: expected json or csv")
+        limit = _whole(given.get("limit", str(PAGE_JOBS)), "limit", MAX_PAGE)
+
+        def answer(queries: JobQueries) -> dict[str, Any]:
+            page = queries.list_jobs(who, selection, limit, given.get("cursor", ""))
+            found: dict[str, Any] = {"jobs": [job_record(job) for job in page.jobs]}
+            found["next"] = page.next_cursor or None
+            return found | ({"count": queries.count(who, selection)} if given.get("count") else {})
+
+        try:
+            return JSONResponse(await self.ask(answer))
+        except ValueError as exc:
+            raise HTTPException(400, str(exc)) from exc
+
+    async def _one(self, request: Request) -> Response:
+        checked_parameters(request, ())
+        text, who = job_text(request), principal(request)
+        found = await self.ask(
+            lambda queries: [full_record(queries, who, job) for job in queries.find(who, text)]
+        )
+        if not found:
+            raise HTTPException(404, "no such job")
+        return JSONResponse({"jobs": found})
+
+
+def principal(request: Request) -> Principal:
+    """The principal of a request; nobody where nothing tells."""
+    found = request.scope.get("principal")
+    return found if isinstance(found, Principal) else NOBODY
+
+
+def job_text(request: Request) -> str:
+    """Id or key of a job in a path."""
+    text: str = request.path_params["rest"]
+    return text[:_MOST_CHARS]
+
+
+def checked_parameters(request: Request, known: Iterable[str]) -> dict[str, str]:
+    """The parameters of a URL that are not empty. Raises HTTPException for unknown, doubled or long ones."""
+    names, given = tuple(known), request.query_params.multi_items()
+    for name, value in given:
+        if name not in names or sum(each == name for each, _ in given) > 1:
+            expected = f"expected {', '.join(names)}, each once" if names else "expected no parameters"
+            raise HTTPException(400, f"{expected}, got {name[:40]!r}")
+        if len(value) > _MOST_CHARS * (8 if name == "cursor" else 1):
+            raise HTTPException(400, f"{name}: too long")
+    return {name: value for name, value in given if value}
+
+
+def _selection(given: Mapping[str, str], now: float) -> JobSelection:
+    def number(name: str) -> int | None:
+        return _whole(given[name], name, 1 << 30, least=0) if name in given else None
+
+    def moment(name: str) -> float | None:
+        try:
+            return urls.parse_time(given[name], now) if name in given else None
+        except ValueError as exc:
+            raise ValueError(f"{name}: {exc}") from exc
+
+    return JobSelection(
+        **{column: given.get(name, "") for name, column in _TEXTS.items()},
+        after=moment("from"),
+        before=moment("to"),
+        min_nodes=number("min_nodes"),
+        max_nodes=number("max_nodes"),
+        below_history=_share(given["below_history"]) if "below_history" in given else None,
+    )
+
+
+def _whole(text: str, name: str, most: int, least: int = 1) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most):
+        raise HTTPException(400, f"{name}: expected {least}-{most}, got {text[:40]!r}")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1e9:
+        raise ValueError(f"below_history: expected a positive number, got {text[:40]!r}")
+    return value
+
+
+def _chunk(jobs: Iterator[dict[str, Any]]) -> Iterator[str]:
+    """CSV of jobs, the first of which are read now, so that errors have a status."""
+    first = list(islice(jobs, 1))
+    return csv_lines(job_record(job) for job in islice(_chained(first, jobs), MOST_ROWS))
+
+
+def _chained(first: list[dict[str, Any]], rest: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    yield from first
+    yield from rest

@@ -1,0 +1,155 @@
+"""The pages of jobs: the list with its filters in the URL, and one job.
+
+They are never kept for the next request, as each asker sees other jobs.
+"""
+
+from typing import Any, Final, Protocol
+from urllib.parse import urlencode
+
+import numpy as np
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from laggard_aggregator.jobs.job_record import full_record, job_record
+from laggard_aggregator.jobs.job_results import JobResults
+from laggard_aggregator.jobs.principals import Principal
+from laggard_aggregator.jobs.queries import JobQueries, Row
+from laggard_aggregator.web.jobs_api import (
+    FILTERS,
+    PAGE_JOBS,
+    PATH,
+    JobsService,
+    checked_parameters,
+    job_text,
+    principal,
+)
+from laggard_aggregator.web.pages.charts import series_chart
+from laggard_common.visible import visible
+
+LIST_PATH: Final = "/jobs"
+_LABELS: Final = {
+    "user": "User",
+    "project": "Project",
+    "app": "Application",
+    "state": "State",
+    "node": "Node",
+    "ost": "OST or forwarder",
+    "from": "From",
+    "to": "To",
+    "min_nodes": "Nodes, at least",
+    "max_nodes": "Nodes, at most",
+    "finding": "Finding",
+    "below_history": "Below share of history",
+}
+_SERIES: Final = (
+    ("read_bytes", "Read"),
+    ("written_bytes", "Written"),
+    ("metadata_operations", "Metadata operations"),
+)
+_LAYERS: Final = ("client", "forwarder", "server")
+
+
+class Show(Protocol):
+    """Renders a template that is not kept."""
+
+    async def __call__(self, request: Request, name: str, page: Any, status: int = 200) -> Response:
+        """The page, for this request alone."""
+
+
+class JobPages:
+    """The pages over `service`; `show` renders them."""
+
+    def __init__(self, service: JobsService, show: Show) -> None:
+        self._service = service
+        self._show = show
+
+    def routes(self) -> list[BaseRoute]:
+        """Routes of the pages."""
+        return [Route(LIST_PATH, self._list), Route(LIST_PATH + "/{rest:path}", self._one)]
+
+    async def _list(self, request: Request) -> Response:
+        given = checked_parameters(request, (*FILTERS, "cursor"))
+        selection, who = self._service.selection(given), principal(request)
+        found = await self._service.ask(
+            lambda queries: queries.list_jobs(who, selection, PAGE_JOBS, given.get("cursor", ""))
+        )
+        asked = {name: value for name, value in given.items() if name != "cursor"}
+        page = {
+            "jobs": [_shown(job_record(job)) for job in found.jobs],
+            "filters": [(name, label, asked.get(name, "")) for name, label in _LABELS.items()],
+            "is_filtered": bool(asked),
+            "is_first": "cursor" not in given,
+            "first": _address(LIST_PATH, asked),
+            "next": _address(LIST_PATH, {**asked, "cursor": found.next_cursor}) if found.next_cursor else "",
+            "csv": _address(PATH, {**asked, "format": "csv"}),
+            "json": _address(PATH, asked),
+            "who": who.name,
+            "sees_any": who.sees_all or bool(who.users or who.accounts),
+        }
+        return await self._show(request, "jobs", page)
+
+    async def _one(self, request: Request) -> Response:
+        checked_parameters(request, ())
+        text, who = job_text(request), principal(request)
+        found = await self._service.ask(lambda queries: self._job(queries, who, text))
+        if found is None:
+            raise HTTPException(404, "no such job")
+        return await self._show(request, "job", found)
+
+    def _job(self, queries: JobQueries, who: Principal, text: str) -> dict[str, Any] | None:
+        """The newest run of an id or key, with its charts and components; None where there is none."""
+        runs = queries.find(who, text)
+        if not runs:
+            return None
+        job, directory = _shown(full_record(queries, who, runs[0])), self._service.directory
+        job["neighbours"] = [_shown(each) for each in job["neighbours"]]
+        results = None if directory is None else JobResults(directory, queries)
+        series = results.series(who, job["key"]) if results is not None else []
+        return {
+            "job": job,
+            "runs": [(each["job_key"], each["start"]) for each in runs[1:]],
+            "charts": [chart for row in series if row["node"] is None for chart in _charts(row)],
+            "components": [_shown(each) for each in results.components(who, job["key"])[:200]]
+            if results
+            else [],
+            "volumes": [(layer, *_volume(job["volumes"], layer)) for layer in _LAYERS],
+        }
+
+
+def _charts(row: Row) -> list[tuple[str, Markup]]:
+    """Rates of a layer over time; a gap is a gap of the line."""
+    found = []
+    for name, label in _SERIES:
+        values = row.get(name)
+        if values is None or len(values) < 2 or not np.isfinite(values).any():
+            continue
+        times = row["start"] + row["resolution_seconds"] * np.arange(len(values))
+        title = f"{label}, {row['layer']}"
+        rate = values / row["resolution_seconds"]
+        scale, unit = (1.0, "/s") if name == "metadata_operations" else _scale(float(np.nanmax(rate)))
+        found.append((title, series_chart(times, rate / scale, unit, title)))
+    return found
+
+
+def _scale(most: float) -> tuple[float, str]:
+    """The unit of bytes a second in which `most` has few digits."""
+    return (2.0**20, "MiB/s") if most < 10 * 2**30 else (2.0**30, "GiB/s")
+
+
+def _shown(record: dict[str, Any]) -> dict[str, Any]:
+    """A record whose texts have no control characters and no marks of direction; its key is for links."""
+    return {
+        name: visible(value) if isinstance(value, str) and name != "key" else value
+        for name, value in record.items()
+    }
+
+
+def _volume(volumes: dict[str, Any], layer: str) -> tuple[Any, Any]:
+    return volumes[f"{layer}_read_bytes"], volumes[f"{layer}_written_bytes"]
+
+
+def _address(path: str, given: dict[str, str]) -> str:
+    return f"{path}?{urlencode(given)}" if given else path
