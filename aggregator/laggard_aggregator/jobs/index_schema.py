@@ -2,7 +2,7 @@
 
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Incremented when the tables change; an index of another version is rebuilt."""
 
 TIME_ORIGIN: Final = 1 << 31
@@ -51,10 +51,13 @@ create table touched (
 pragma user_version = {VERSION};
 """
 
+# The columns after `id` are for the lists of one who sees but some jobs: filtered without reading each job.
 INDEXES: Final = """
 create index if not exists jobs_at on jobs (at, id);
-create index if not exists jobs_user on jobs (user, at, id);
-create index if not exists jobs_account on jobs (account, at, id);
+create index if not exists jobs_user on jobs (
+    user, at, id, account, application, state, node_count);
+create index if not exists jobs_account on jobs (
+    account, at, id, user, application, state, node_count);
 create index if not exists jobs_application on jobs (application, at, id);
 create index if not exists jobs_state on jobs (state, at, id);
 create index if not exists jobs_id on jobs (raw_id, at);
