@@ -207,13 +207,16 @@ def laggard_median(values: Sequence[float]) -> float:
     return statistics.median(known) if known else math.nan
 
 
-def laggard_weighted_middle(logs: Sequence[float], weights: Sequence[int], trim: float) -> float:
-    """Each value as often as its whole-numbered weight says, the same count left out at either end."""
-    ratios = sorted(
-        math.exp(x) for x, w in zip(logs, weights, strict=True) for _ in range(w) if not math.isnan(x)
-    )
-    out = round(trim * len(ratios))
-    return math.log(statistics.mean(ratios[out : len(ratios) - out])) if ratios else math.nan
+def laggard_trimmed_mean(logs: Sequence[float], weights: Sequence[float] | None = None) -> float:
+    """The log of the weighted mean of the ratios less the highest 15 %; NaN without any."""
+    pairs = zip(logs, weights or [1.0] * len(logs), strict=True)
+    rising = sorted((math.exp(x), w) for x, w in pairs if not math.isnan(x) and w > 0)
+    left = kept = 0.85 * sum(w for _, w in rising)
+    total = 0.0
+    for ratio, weight in rising:
+        total += min(weight, left) * ratio
+        left -= min(weight, left)
+    return math.log(total / kept) if rising else math.nan
 
 
 def laggard_peers_median(series: Mapping[str, list[float]], name: str, trusted: set[str]) -> list[float]:
@@ -239,9 +242,9 @@ def laggard_cross_spread(values: Sequence[float]) -> float:
 
 
 def laggard_batch_variance(deviations: Sequence[float]) -> float:
-    """Variance of the means of four batches' medians; NaN when a batch is empty or shorter than two ticks."""
+    """Variance of the mean of four batches' means; NaN when a batch is empty or shorter than two ticks."""
     length = len(deviations) // 4
-    middles = [laggard_median(deviations[b * length : (b + 1) * length]) for b in range(4)]
+    middles = [laggard_trimmed_mean(deviations[b * length : (b + 1) * length]) for b in range(4)]
     if length < 2 or any(math.isnan(m) for m in middles):
         return math.nan
     return statistics.variance(middles) / 4
@@ -264,6 +267,8 @@ class LaggardKnown:
     noise: float = 0.0
     heard: float = 0.0
     score: float = 0.0
+    onsets: float = 0.0
+    was_slow: bool = False
 
 
 class NaiveLaggard:
@@ -274,6 +279,7 @@ class NaiveLaggard:
     def __init__(self, shift_samples: int, chance: float) -> None:
         self.shift_samples = shift_samples
         self.chance = chance
+        self.harmless = 0.13 if shift_samples >= 10 else 0.18
         self.known: dict[str, LaggardKnown] = {}
         self.unit_before = [0.0] * 6
 
@@ -303,10 +309,11 @@ class NaiveLaggard:
         trusted = self._most_trusted(suspicion)
         excess, variance = self._excess(logs, live, trusted)
         now = self._spread_now(excess, variance, sorted(trusted))
-        bound = max(
-            laggard.MAX_WINDOW_SPREADS * max(now, self.unit_before[0]), 2 * laggard.HARMLESS_LOG_RATIO
-        )
+        spreads = laggard.MAX_WINDOW_SPREADS * self._young(live)
+        bound = max(spreads * max(now, self.unit_before[0]), 2 * laggard.HARMLESS_LOG_RATIO)
         for name in logs:
+            if name in variance and math.isnan(variance[name]) and self.known[name].windows > 0:
+                variance[name] = (excess[name] - self.known[name].average[2]) ** 2
             self._add(name, excess.get(name, 0.0), weight[name], bound)
             if name in variance and not math.isnan(variance[name]):
                 k = self.known[name]
@@ -323,16 +330,14 @@ class NaiveLaggard:
         average = {n: [self.known[n].average[s] - centre[s] for s in range(6)] for n in live}
         noise = self._noise(live)
         unit, freedom = self._unit(average, length, live, trusted, weight, now, noise)
-        level = 0.9 * normal_quantile(self.chance, max(int(freedom), 3))
+        level = 0.925 * normal_quantile(self.chance, max(int(freedom), 3)) * self._young(live)
         shares: dict[str, list[float]] = {}
         threshold: dict[str, list[float]] = {}
         for name in live:
             shares[name], threshold[name] = [], []
             for s in range(6):
                 spread = unit[s] * laggard_se(length[name][s])
-                harm = laggard.HARMLESS_LOG_RATIO + laggard.NOISE_STD_ERRORS * math.sqrt(
-                    noise[name] / length[name][s]
-                )
+                harm = self.harmless + laggard.NOISE_STD_ERRORS * math.sqrt(noise[name] / length[name][s])
                 growth = length[name][s] ** 0.1 * min(unit[s] / unit[0], 1.0) ** 0.4
                 threshold[name].append(max(harm, level * growth * spread))
                 shares[name].append(average[name][s] / threshold[name][s])
@@ -345,6 +350,7 @@ class NaiveLaggard:
             if max(shares[name]) >= 1 and well:
                 self._start_again(name)
                 self.known[name].score = max(shares[name][:2])
+            self._recur(self.known[name])
         beyond = {n for n in live if self._beyond(n, live, average, threshold)}
         judged = {n: n in live and self.known[n].windows >= 0.5 for n in names}
         slow = {n for n in live if judged[n] and self.known[n].score >= 1}
@@ -364,6 +370,16 @@ class NaiveLaggard:
                 found[name] = (False, False, 0.0, math.nan)
         return found
 
+    def _recur(self, known: LaggardKnown) -> None:
+        slow = known.score >= 1
+        known.onsets = min(known.onsets * (1 - 1 / 32) + (slow and not known.was_slow), 5.0)
+        known.was_slow = slow
+        if known.onsets >= 3.4:
+            known.score = max(known.score, 1.0)
+
+    def _young(self, live: list[str]) -> float:
+        return min(math.sqrt(1 + 1.5 / (1 + statistics.median(self.known[n].seen for n in live))), 1.15)
+
     def _excess(
         self, logs: Mapping[str, list[float]], live: list[str], trusted: set[str]
     ) -> tuple[dict[str, float], dict[str, float]]:
@@ -371,7 +387,7 @@ class NaiveLaggard:
         for name in live:
             peers = laggard_peers_median({n: logs[n] for n in live}, name, trusted)
             deviations = [own - peer for own, peer in zip(logs[name], peers, strict=True)]
-            excess[name] = laggard_median(deviations)
+            excess[name] = laggard_trimmed_mean(deviations)
             variance[name] = laggard_batch_variance(deviations)
         return excess, variance
 

@@ -19,7 +19,7 @@ from laggard_aggregator.detect.laggard.evidence import (
     standard_error,
     typical_variance,
 )
-from laggard_aggregator.detect.peers import leave_one_out_median, row_median
+from laggard_aggregator.detect.peers import leave_one_out_median, trimmed_mean
 from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import Grid
 
@@ -33,7 +33,7 @@ def ratios(grid: Grid, slow: set[str]) -> tuple[FloatArray, float]:
         window = logs[:, at : at + SETTINGS.shift_samples]
         deviations = (window - leave_one_out_median(window, healthy))[healthy]
         if np.isfinite(deviations).sum(axis=1).min() > SETTINGS.shift_samples // 2:
-            excess.append(row_median(deviations))
+            excess.append(trimmed_mean(deviations))
             errors.append(typical_variance(batch_variance(deviations)))
     return np.stack(excess, axis=1), float(np.sqrt(np.nanmean(errors)))
 

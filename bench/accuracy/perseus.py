@@ -87,10 +87,15 @@ def truth_of(directory: Path) -> set[Drive]:
         return {(f"{row['cluster']}__{row['host']}", row["disk_id"]) for row in csv.DictReader(file)}
 
 
-def judgements(grids: Sequence[Grid], by_group: Mapping[str, ByMetric], make: Maker) -> Iterator[Judgement]:
+def judgements(
+    grids: Sequence[Grid],
+    by_group: Mapping[str, ByMetric],
+    make: Maker,
+    settings: DetectSettings = SETTINGS,
+) -> Iterator[Judgement]:
     """All groups through one engine, in order of time, with one configuration."""
     drives = sum(len(grid.components) for grid in grids)
-    settings = replace(SETTINGS, tests_at_once=drives)
+    settings = replace(settings, tests_at_once=drives)
     engine = Judge(
         {g.group: replace(settings, thresholds=by_group.get(g.group, {})) for g in grids}, make=make
     )
@@ -99,9 +104,14 @@ def judgements(grids: Sequence[Grid], by_group: Mapping[str, ByMetric], make: Ma
         yield from engine.evaluate(window)
 
 
-def result_of(grids: Sequence[Grid], judged: Iterator[Judgement], truth: set[Drive]) -> Result:
+def result_of(
+    grids: Sequence[Grid],
+    judged: Iterator[Judgement],
+    truth: set[Drive],
+    settings: DetectSettings = SETTINGS,
+) -> Result:
     """The verdicts of a run, scored."""
-    result, findings = Result(), Findings(lambda _: SETTINGS.confirm)
+    result, findings = Result(), Findings(lambda _: settings.confirm)
     ends: dict[str, list[float]] = {grid.group: [] for grid in grids}
     for each in judged:
         findings.add(each)
@@ -120,7 +130,7 @@ def result_of(grids: Sequence[Grid], judged: Iterator[Judgement], truth: set[Dri
         if faulty_drive:
             first = np.inf if drive.first_alarm is None else drive.first_alarm
             windows = sum(end <= first for end in ends[drive.group])
-            minutes = windows * SETTINGS.shift_seconds / 60.0
+            minutes = windows * settings.shift_seconds / 60.0
             result.delays.append(np.inf if np.isinf(first) else minutes)
         else:
             result.healthy += 1

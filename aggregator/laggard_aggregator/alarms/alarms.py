@@ -5,7 +5,7 @@ A component is a straggler from the window in which `Persistence` finds it fault
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import isfinite, isnan, nan
+from math import inf, isfinite, isnan, nan
 from typing import Any, Literal
 
 import numpy as np
@@ -131,15 +131,17 @@ class Persistence:
     """Accumulators and recent flags of one group and metric, for a growing set of components.
 
     `confirm` is the paper's k: a component is faulty when at least k of its last 2k - 1 judged windows were
-    anomalous, and healthy again after k judged windows in a row that were not. An intermittent fault would be
+    anomalous, an anomalous one with a score of `clear_score` or more that follows another counting double;
+    and healthy again after k judged windows in a row that were not. An intermittent fault would be
     raised and cleared repeatedly: after a relapse recovery takes 2k windows, after another 4k.
     Arrays (N,), by the rows that `update` returns: `accumulator`, anomalous windows less normal ones, never
     below 0, by which stragglers are ranked (Intrepid 4.3); `faulty`, True for stragglers; `since`, start of
     the first anomalous window of the present episode, epoch seconds.
     """
 
-    def __init__(self, confirm: int) -> None:
+    def __init__(self, confirm: int, clear_score: float = inf) -> None:
         self.confirm = confirm
+        self.clear_score = clear_score
         self._rows: dict[str, int] = {}
         self.accumulator: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.recent: BoolArray = np.zeros((0, 2 * confirm - 1), dtype=np.bool_)
@@ -162,7 +164,8 @@ class Persistence:
         self.recent[judged, -1] = flags
         self.normal_run[judged] = np.where(flags, 0, self.normal_run[judged] + 1)
         before, well, relapses = self.faulty[judged], self.well[judged], self.relapses[judged]
-        raised = ~before & (self.recent[judged].sum(axis=1) >= self.confirm)
+        clear = self.recent[judged, -2:].all(axis=1) & (verdicts.score[verdicts.judged] >= self.clear_score)
+        raised = ~before & (self.recent[judged].sum(axis=1) + clear >= self.confirm)
         again = np.where(well < RELAPSE_MULTIPLE * self.confirm, np.minimum(relapses + 1, MAX_RELAPSES), 0)
         self.relapses[judged] = np.where(raised, again, relapses)
         cleared = before & (self.normal_run[judged] >= self.confirm * 2**relapses)

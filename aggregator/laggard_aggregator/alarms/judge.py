@@ -210,7 +210,8 @@ class Judge:
         return series
 
     def _new_series(self, settings: DetectSettings, metric: str) -> _Series:
-        return _Series(self._make(settings, metric), Persistence(settings.confirm))
+        detector = self._make(settings, metric)
+        return _Series(detector, Persistence(settings.confirm, detector.clear_score))
 
 
 def _with_causes(

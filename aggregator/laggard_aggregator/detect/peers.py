@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, GroupWindow
 
-TRIM_SHARE = 0.2
-"""Share of the weight at either end that a `weighted_middle` leaves out."""
+SPIKE_SHARE = 0.15
+"""Share of the weight at the upper end that a `trimmed_mean` leaves out."""
 
 
 def new_samples(window: GroupWindow, metric: str, before: float | None, interval_seconds: float) -> int:
@@ -34,23 +34,26 @@ def row_median(values: FloatArray) -> FloatArray:
     return median
 
 
-def weighted_middle(logs: FloatArray, weights: FloatArray) -> FloatArray:
-    """The log of the trimmed mean of each row of exp(`logs`) (R, T), less TRIM_SHARE at each end; (R,).
+def trimmed_mean(logs: FloatArray, weights: FloatArray | None = None) -> FloatArray:
+    """The log of the mean of each row of exp(`logs`) (R, T), less the highest SPIKE_SHARE; (R,).
 
-    `weights` (R, T), 0 or more; entries that are not finite have none. NaN for a row without any.
+    A mean, as what is slow for a part of the time costs that part; but a spike is no slowness. `weights`
+    (R, T), 0 or more, 1 by default; entries that are not finite have none. NaN for a row without any.
     """
-    known = np.isfinite(logs) & (weights > 0)
+    known = np.isfinite(logs)
+    if weights is not None:
+        known &= weights > 0
     order = np.argsort(np.where(known, logs, np.inf), axis=1)
-    weight = np.take_along_axis(np.where(known, weights, 0.0), order, 1)
+    of_each = known.astype(np.float64) if weights is None else np.where(known, weights, 0.0)
+    weight = np.take_along_axis(of_each, order, 1)
     upper = np.cumsum(weight, axis=1)
-    total = upper[:, -1:]
-    inner = np.minimum(upper, (1.0 - TRIM_SHARE) * total) - np.maximum(upper - weight, TRIM_SHARE * total)
-    inner = np.maximum(inner, 0.0)
-    sums = (inner * np.take_along_axis(np.exp(np.where(known, logs, 0.0)), order, 1)).sum(axis=1)
-    counted = inner.sum(axis=1)
+    kept = np.minimum(upper, (1.0 - SPIKE_SHARE) * upper[:, -1:]) - (upper - weight)
+    kept = np.maximum(kept, 0.0)
+    sums = (kept * np.take_along_axis(np.exp(np.where(known, logs, 0.0)), order, 1)).sum(axis=1)
+    counted = kept.sum(axis=1)
     mean = np.divide(sums, counted, out=np.full(len(logs), np.nan), where=counted > 0)
-    middle: FloatArray = np.log(mean)
-    return middle
+    found: FloatArray = np.log(mean)
+    return found
 
 
 def leave_one_out_median(values: FloatArray, trusted: BoolArray) -> FloatArray:

@@ -27,6 +27,7 @@ from laggard_aggregator.detect.laggard.evidence import (
     QUANTILE_SHARE,
     RECENT_SCALE,
     SCALE_WINDOWS,
+    SEVERITY_SCALE,
     GroupEvidence,
     batch_variance,
     chance_per_window,
@@ -44,13 +45,18 @@ from laggard_aggregator.detect.peers import (
     row_median,
     shortest_half,
     slower_part,
-    weighted_middle,
+    trimmed_mean,
 )
 from laggard_aggregator.detect.registry import Detector, register
 from laggard_aggregator.detect.settings import DetectSettings
 
 HARMLESS_LOG_RATIO = 0.13
 """Log ratio of a lasting difference that is still harmless: between the 1.08 of healthy peers and 1.2."""
+HARMLESS_COARSE_LOG_RATIO = 0.18
+"""The same where spikes cannot be told from slowness: healthy drives differ by up to 0.15 there, slow ones by
+0.25 and more."""
+FINE_SECONDS, FINE_SAMPLES = 30.0, 10
+"""Longest samples, and fewest in a window, that show a spike as one."""
 HEALTHY_SERVICE_LOG_RATIO = float(np.log(1.08))
 """Log ratio by which healthy components' service times may differ."""
 HARMLESS_SERVICE_LOG_RATIO = 0.115
@@ -103,13 +109,16 @@ class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 5
+    version = 6
+    clear_score = 1.5
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
         super().__init__(settings, metric)
         self._chance, self._tests_at_once = chance_per_window(settings), 0
         self._evidence = GroupEvidence()
         self._load = LoadModel()
+        fine = settings.interval_seconds <= FINE_SECONDS and settings.window_samples >= FINE_SAMPLES
+        self._harmless = HARMLESS_LOG_RATIO if fine else HARMLESS_COARSE_LOG_RATIO
         self._unit_before: FloatArray = np.zeros(SCALE_WINDOWS.size)
         self._end: float | None = None
 
@@ -193,7 +202,12 @@ class LaggardDetector(Detector[GroupWindow]):
         trusted, weight = trusted & live, np.where(live, weight, 0.0)
         now = spread_now(excess, variance, trusted)
         self._load.learn(loads, latency, trusted)
-        bound = max(MAX_WINDOW_SPREADS * max(now, float(self._unit_before[0])), 2.0 * HARMLESS_LOG_RATIO)
+        spread = self._evidence.young(places[live]) * max(now, float(self._unit_before[0]))
+        bound = max(MAX_WINDOW_SPREADS * spread, 2.0 * HARMLESS_LOG_RATIO)
+        # Windows of few samples: by their course from window to window.
+        usual = self._evidence.average[SEVERITY_SCALE, places]
+        unknown = live & ~np.isfinite(variance) & (self._evidence.windows[places] > 0)
+        variance = np.where(unknown, (excess - usual) ** 2, variance)
         self._evidence.add(places, excess, felt, weight, bound)
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
         return felt, now, weight
@@ -210,7 +224,7 @@ class LaggardDetector(Detector[GroupWindow]):
         two_sided: bool,
     ) -> tuple[FloatArray, BoolArray, BoolArray]:
         """Scores, whether as much faster as a straggler is slower, whether outstanding alone; (C,) each."""
-        harmless = sure_from = HARMLESS_LOG_RATIO
+        harmless = sure_from = self._harmless
         confirmed = QUANTILE_SHARE
         if of_service:
             harmless, sure_from = HARMLESS_SERVICE_LOG_RATIO, HEALTHY_SERVICE_LOG_RATIO
@@ -226,7 +240,8 @@ class LaggardDetector(Detector[GroupWindow]):
         # The growth of `critical` with length is for wander by the law; none of it is left where windows are
         # independent and averages fall as length ** -1/2.
         wander = np.minimum(unit / unit[0], 1.0) ** (4.0 * LENGTH_EXPONENT)
-        by_chance = critical(chance, freedom, length, confirmed) * wander[:, None] * error
+        spread = evidence.young(places[live]) * error
+        by_chance = critical(chance, freedom, length, confirmed) * wander[:, None] * spread
         threshold = np.maximum(harm, by_chance)
         share = np.where(live, average / threshold, 0.0)
         sided = np.abs(share) if two_sided else share
@@ -237,6 +252,8 @@ class LaggardDetector(Detector[GroupWindow]):
         recovered = live & (score >= 1.0) & (recent <= RECOVERY_SCORE) & fallen
         evidence.restart(places[recovered])
         score = np.where(recovered, sided[: RECENT_SCALE + 1].max(axis=0), score)
+        again = evidence.recurs(places[live], score[live] >= 1.0)
+        score[live] = np.where(again, np.maximum(score[live], 1.0), score[live])
         evidence.score[places[live]] = score[live]
         fast = np.zeros_like(live) if two_sided else share.min(axis=0) <= -1.0
         # Outstanding: slower than even the slower part of the group, by the threshold and twice.
@@ -257,12 +274,13 @@ class LaggardDetector(Detector[GroupWindow]):
         """
         latency = logs - leave_one_out_median(logs, trusted)
         relative = {name: load - leave_one_out_median(load, trusted) for name, load in loads.items()}
-        felt = row_median(latency) - self._load.explained(relative, trusted.size)
+        rest = latency - self._load.explained(relative, latency.shape)
+        felt = trimmed_mean(rest)
         if service is None:
-            return felt, felt, batch_variance(latency), latency, relative
+            return felt, felt, batch_variance(rest), latency, relative
         served = service - leave_one_out_median(service, trusted)
         done = np.exp(loads["operations"])
-        own = weighted_middle(served, done)
+        own = trimmed_mean(served, done)
         known = np.isfinite(own)
         spread = max(cross_spread(own[trusted]), float(self._unit_before[0]))
         least = np.maximum(own, np.minimum(felt, 0.0))

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from scipy import special
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
-from laggard_aggregator.detect.peers import row_median, shortest_half, weighted_middle
+from laggard_aggregator.detect.peers import row_median, shortest_half, trimmed_mean
 from laggard_aggregator.detect.settings import DetectSettings
 
 WEEK_SECONDS = 7 * 86400.0
-QUANTILE_SHARE = 0.9
+QUANTILE_SHARE = 0.925
 """Share of the normal law's quantile that one window must reach: an alarm needs several windows to agree."""
 LENGTH_EXPONENT = 0.1
 """Long averages hardly change between windows, so confirmation helps them less: their quantile grows so."""
@@ -43,7 +43,14 @@ SPREAD_MEMORY_WINDOWS = 96.0
 NOISE_MEMORY_WINDOWS = 32.0
 """Windows over which a component's own noise is averaged."""
 MIN_LENGTH_WINDOWS = 0.01
-_ARRAYS = ("average", "moment", "slowness", "windows", "seen", "noise", "heard", "score")
+YOUNG_WINDOWS, MAX_YOUNG = 1.5, 1.15
+"""Weight of not knowing a group's spread, in windows, and the most that it widens thresholds."""
+MIN_ONSETS, MAX_ONSETS = 3.4, 5.0
+"""How often one became slow, lately, from which it is slow in between too, and the most that is counted."""
+_ARRAYS = (
+    *("average", "moment", "slowness", "windows", "seen"),
+    *("noise", "heard", "score", "onsets", "was_slow"),
+)
 
 
 def chance_per_window(settings: DetectSettings, tests_at_once: int = 0) -> float:
@@ -103,18 +110,15 @@ def cross_spread(excess: FloatArray) -> float:
 def batch_variance(deviations: FloatArray, weights: FloatArray | None = None) -> FloatArray:
     """The squared standard error of each row's middle, from its own course over time; (C,).
 
-    `deviations` (C, T): log ratios by tick, NaN = missing; with `weights` (C, T) it is of their
-    `weighted_middle`, else of their median. By batch means (four a row), so that noise that is
-    correlated from tick to tick is not underrated. NaN for a row with a batch missing or fewer than 8 ticks.
+    `deviations` (C, T): log ratios by tick, NaN = missing; of their `trimmed_mean` by `weights` (C, T). By
+    batch means (four a row), so that noise that is correlated from tick to tick is not underrated. NaN for a
+    row with a batch missing or fewer than 8 ticks.
     """
     length = deviations.shape[1] // BATCHES
     if length < 2:
         return np.full(deviations.shape[0], np.nan)
     columns = [slice(b * length, (b + 1) * length) for b in range(BATCHES)]
-    if weights is None:
-        middles = [row_median(deviations[:, of]) for of in columns]
-    else:
-        middles = [weighted_middle(deviations[:, of], weights[:, of]) for of in columns]
+    middles = [trimmed_mean(deviations[:, of], None if weights is None else weights[:, of]) for of in columns]
     variance: FloatArray = np.stack(middles, axis=1).var(axis=1, ddof=1) / BATCHES
     return variance
 
@@ -167,7 +171,8 @@ class GroupEvidence:
     ratio of the metric itself over SCALE_WINDOWS[SEVERITY_SCALE] windows, unbounded. `windows` (N,): windows
     behind them. `moment` (K, N): mean square of the average about the group's centre in single-window units,
     over `seen` (N,) windows. `noise` (N,): squared standard error of one whole window's evidence, over
-    `heard` (N,) windows. `score` (N,): the last one.
+    `heard` (N,) windows. `score` (N,): the last one. `onsets` (N,): how often it became slow, of late;
+    `was_slow` (N,): 1.0 where the last score by itself was.
     """
 
     def __init__(self) -> None:
@@ -180,6 +185,8 @@ class GroupEvidence:
         self.noise: FloatArray = np.zeros(0)
         self.heard: FloatArray = np.zeros(0)
         self.score: FloatArray = np.zeros(0)
+        self.onsets: FloatArray = np.zeros(0)
+        self.was_slow: FloatArray = np.zeros(0)
         self._rows: dict[str, int] = {}
         self._last: tuple[Sequence[str], NDArray[np.intp]] = ((), np.zeros(0, dtype=np.intp))
 
@@ -220,12 +227,27 @@ class GroupEvidence:
         self.average[:, rows] += gain * (np.clip(excess[known], -bound, bound) - self.average[:, rows])
         self.slowness[rows] += gain[SEVERITY_SCALE] * (felt[known] - self.slowness[rows])
 
+    def young(self, places: NDArray[np.intp]) -> float:
+        """By how much more than its spread says the group may vary, as long as that rests on few windows."""
+        return float(min(np.sqrt(1.0 + YOUNG_WINDOWS / (1.0 + np.median(self.seen[places]))), MAX_YOUNG))
+
     def add_noise(self, places: NDArray[np.intp], variance: FloatArray) -> None:
         """Adds each component's squared standard error (C,) in this window; NaN = unknown."""
         known = np.isfinite(variance)
         rows = places[known]
         self.heard[rows] = np.minimum(self.heard[rows] + 1.0, NOISE_MEMORY_WINDOWS)
         self.noise[rows] += (variance[known] - self.noise[rows]) / self.heard[rows]
+
+    def recurs(self, places: NDArray[np.intp], slow: BoolArray) -> BoolArray:
+        """Whether each one was slow again and again, given who is `slow` now (C,): it still is in between.
+
+        Counts the windows in which one became slow, forgotten over SCALE_WINDOWS[-1] windows.
+        """
+        onset = slow & ~(self.was_slow[places] > 0.0)
+        self.was_slow[places] = slow
+        count = self.onsets[places] * (1.0 - 1.0 / IDLE_HALF_LIFE_WINDOWS) + onset
+        self.onsets[places] = np.minimum(count, MAX_ONSETS)
+        return self.onsets[places] >= MIN_ONSETS
 
     def add_squares(self, places: NDArray[np.intp], square: FloatArray, weight: FloatArray) -> None:
         """Adds the squares (K, C), in single-window units, of the averages; `weight` (C,) as in `add`."""

@@ -113,28 +113,26 @@ class LoadModel:
     cross: FloatArray = field(default_factory=lambda: np.zeros(len(LOADS)))
     square: FloatArray = field(default_factory=lambda: np.zeros((len(LOADS), len(LOADS))))
 
-    def explained(self, ahead: Mapping[str, FloatArray], components: int) -> FloatArray:
-        """The part of each component's log ratio that its load explains, (C,), 0 or more; 0 where unknown.
+    def explained(self, ahead: Mapping[str, FloatArray], shape: tuple[int, ...]) -> FloatArray:
+        """The part of each log ratio that load explains, tick by tick; `shape` (C, T), 0 where unknown.
 
-        `ahead`: loads relative to the peers', by name (C, T). Never negative: little load
-        explains no slowness, but neither is its ordinary latency evidence against a component.
+        `ahead`: loads relative to the peers', by name (C, T). A component's middle is never negative: little
+        load explains no slowness, but neither is its ordinary latency evidence against a component.
         """
-        total = np.zeros(components)
+        total, course = np.zeros(shape[0]), np.zeros(shape)
         slopes = np.linalg.solve(self.square + RIDGE_TICKS * np.eye(len(LOADS)), self.cross)
         for name, load in ahead.items():
-            more = row_median(load)
-            more = np.where(np.isfinite(more), more, 0.0)
+            more = np.nan_to_num(row_median(load))
             slope = slopes[LOADS.index(name)]
-            if name == "read_share":
-                total += slope * more
-                continue
-            slope = float(np.clip(slope, 0.0, 1.0))
+            if name != "read_share":
+                slope = float(np.clip(slope, 0.0, 1.0))
+            course += slope * np.nan_to_num(load - more[:, None])
             total += slope * more
-            if name != "request_bytes":
+            if name in ("operations", "throughput"):
                 total += max(BUSY_SLOPE - slope, 0.0) * np.clip(
                     more - BUSY_LOG_RATIO, 0.0, MAX_UNSEEN_LOG_RATIO
                 )
-        return np.maximum(total, 0.0)
+        return np.maximum(total, 0.0)[:, None] + course
 
     def learn(self, ahead: Mapping[str, FloatArray], deviations: FloatArray, trusted: BoolArray) -> None:
         """Learns from ticks within the window: both sides relative to the component's own middle.
