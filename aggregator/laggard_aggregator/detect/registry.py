@@ -59,7 +59,8 @@ class Training:
 class Detector(ABC, Generic[W]):
     """Judges the windows of one group and one metric, in order of time.
 
-    `name`: of its folder, and in the configuration; `version` changes whenever verdicts may. `training`: None
+    `name`: of its folder, and in the configuration; `version` changes whenever verdicts may; `restores_from`:
+    the oldest version whose state it goes on from, 0 for its own alone. `training`: None
     for a detector that has no thresholds; `needs_thresholds`: it judges nothing without them. `by_itself`:
     it needs no peers, so that its groups are beside those of peers and take no share of their budget; it has
     a section of the configuration of its own. `reference`: the name of `Verdicts.reference`.
@@ -70,6 +71,7 @@ class Detector(ABC, Generic[W]):
 
     name: ClassVar[str]
     version: ClassVar[int]
+    restores_from: ClassVar[int] = 0
     compares: ClassVar[Compares] = "metrics"
     training: ClassVar[Training | None] = None
     needs_thresholds: ClassVar[bool] = False
@@ -91,6 +93,13 @@ class Detector(ABC, Generic[W]):
     def observe(self, window: W) -> Verdicts:
         """The verdicts on `window`; advances the detector's own state."""
 
+    @classmethod
+    def restores(cls, version: Any) -> bool:
+        """Whether it goes on from a state of that version."""
+        return version == cls.version or (
+            type(version) is int and 0 < cls.restores_from <= version < cls.version
+        )
+
     def forget(self, components: Collection[str]) -> None:
         """Frees the state of `components`, which are gone; they start without state if they return."""
 
@@ -99,8 +108,8 @@ class Detector(ABC, Generic[W]):
         return {"name": self.name, "version": self.version}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a saved state of the same name and version. Raises ValueError on any other."""
-        if state.get("name") != self.name or state.get("version") != self.version:
+        """Goes on from a saved state of the same name, and a version that it reads. Raises ValueError."""
+        if state.get("name") != self.name or not self.restores(state.get("version")):
             raise ValueError(f"not a state of {self.name} {self.version}")
 
 

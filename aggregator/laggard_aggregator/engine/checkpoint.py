@@ -136,8 +136,10 @@ def _group_of(membership: ConfiguredMembership, kept: dict[str, Any]) -> PeerGro
             automatic=True,
             one_node=kept["one_node"],
         )
-    same = group is not None and {**_described(group), "shadow": None} == {**kept, "shadow": None}
-    return group if same else None
+    if group is None or not registry.find(group.detect.detector).restores(kept["detector"]):
+        return None
+    apart = {"shadow": None, "detector": None}
+    return group if {**_described(group), **apart} == {**kept, **apart} else None
 
 
 def _described(group: PeerGroup) -> dict[str, Any]:

@@ -110,6 +110,7 @@ class LaggardDetector(Detector[GroupWindow]):
 
     name = "laggard"
     version = 6
+    restores_from = 5  # whose evidence was the median: averages of the same meaning
     clear_score = 1.5
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:

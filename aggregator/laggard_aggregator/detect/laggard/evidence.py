@@ -292,5 +292,6 @@ class GroupEvidence:
         evidence._rows = {name: row for row, name in enumerate(evidence.names)}
         for name in _ARRAYS:
             shape = (*getattr(evidence, name).shape[:-1], -1)
-            setattr(evidence, name, np.array(state[name], dtype=np.float64).reshape(shape))
+            values = state.get(name, [0.0] * len(evidence.names))  # an earlier version lacks some
+            setattr(evidence, name, np.array(values, dtype=np.float64).reshape(shape))
         return evidence
