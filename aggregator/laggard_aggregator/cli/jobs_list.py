@@ -28,6 +28,9 @@ _COLUMNS = (
 )
 
 
+_SHOWN_PHASES = 20
+
+
 def _list(args: argparse.Namespace) -> int:
     """Prints the jobs that the options select, newest first; returns 0. Raises LaggardError."""
     asker: Asker = AskServer(args) if args.url else AskArchive(args)
@@ -85,6 +88,9 @@ def _details(job: Record) -> Iterator[str]:
     nodes = "nodes unknown" if job["node_count"] is None else counted(job["node_count"], "node")
     yield f"  {_moment(job['start'])} to {_moment(job['end'])}, {_lasted(job)}, {nodes}"
     yield f"  key {job['key']}, project {job['account'] or '-'}, partition {job['partition'] or '-'}"
+    yield f"  {job['sentence']}"
+    for finding in job["findings"]:
+        yield f"    {finding['text']}. {finding['advice']}"
     read, written = job["summary"]["read_bytes"], job["summary"]["written_bytes"]
     if read is None and written is None:
         yield "  Not joined with counters: it runs, or the archive has none of its nodes"
@@ -98,6 +104,16 @@ def _details(job: Record) -> Iterator[str]:
             f"  {job['mib_per_second']:.3g} MiB/s, median of {history['runs']} runs {history['median']:.3g} "
             f"({history['p10']:.3g} to {history['p90']:.3g})"
         )
+    for phase in job["phases"][:_SHOWN_PHASES]:
+        amount = (
+            counted(round(phase["amount"]), "operation")
+            if phase["direction"] == "metadata"
+            else size(phase["amount"])
+        )
+        took = lasting(phase["end"] - phase["start"])
+        yield f"  {phase['direction']} {amount}, {_moment(phase['start'])}, for {took}"
+    if len(job["phases"]) > _SHOWN_PHASES:
+        yield f"  and {len(job['phases']) - _SHOWN_PHASES} more phases: --json"
     for neighbour in job["neighbours"]:
         name = "" if neighbour["job"] is None else f" ({neighbour['job']} of {neighbour['user']})"
         yield f"  beside {neighbour['load']}{name}"

@@ -14,6 +14,7 @@ from laggard_aggregator.cli import client
 from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.job_filter import MAX_PAGE, JobSelection
 from laggard_aggregator.jobs.job_record import full_record, job_record
+from laggard_aggregator.jobs.job_verdict import JobJudge
 from laggard_aggregator.jobs.principals import Principal, Role
 from laggard_aggregator.jobs.queries import JobQueries
 from laggard_common.errors import ConfigError, ServiceError
@@ -51,6 +52,7 @@ class AskArchive:
         index = JobIndex(args.archive, args.index)
         index.refresh()
         self._queries = JobQueries(index)
+        self._judge = JobJudge(args.archive, self._queries)
 
     def jobs(self, args: argparse.Namespace) -> Iterator[Record]:
         """Yields the jobs that the options select, newest first, with their nodes for JSON."""
@@ -75,7 +77,8 @@ class AskArchive:
 
     def runs(self, text: str) -> list[Record]:
         """Runs of an id or key, newest first."""
-        return [full_record(self._queries, _READER, job) for job in self._queries.find(_READER, text)]
+        found = self._queries.find(_READER, text)
+        return [full_record(self._queries, self._judge, _READER, job) for job in found]
 
     @property
     def nothing(self) -> str:

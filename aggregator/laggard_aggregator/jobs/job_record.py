@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from laggard_aggregator.jobs.job_verdict import JobJudge
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.queries import JobQueries, Row
 from laggard_common.visible import visible
@@ -50,12 +51,13 @@ def job_record(job: Row) -> dict[str, Any]:
     }
 
 
-def full_record(queries: JobQueries, principal: Principal, job: Row) -> dict[str, Any]:
-    """A job with its nodes, volumes by layer, earlier runs and neighbours as `principal` may see them."""
+def full_record(queries: JobQueries, judge: JobJudge, principal: Principal, job: Row) -> dict[str, Any]:
+    """A job with verdict, nodes, volumes by layer, history and neighbours as `principal` may see them."""
     key = job["job_key"]
     history = queries.history(principal, key)
     return {
         **job_record(job),
+        **judge.verdict(principal, job).record(),
         "nodes": list(dict.fromkeys(each["name"] for each in queries.nodes(principal, key))),
         "volumes": {name: job[f"s_{name}"] for name in _VOLUMES},
         "mib_per_second": job["rate"],

@@ -180,6 +180,17 @@ class JobQueries:
         )
         return JobHistory(**found[0]) if found else None
 
+    def earlier(self, principal: Principal, job_key: str, limit: int) -> list[Row]:
+        """Finished runs before a job of the same user, project, application and nodes; oldest first."""
+        job = self.job(principal, job_key)
+        if job is None or job["node_count"] is None or job["start"] is None:
+            return []
+        names = ("user", "account", "application", "node_count")
+        same = " and ".join(f"j.{name} = :own_{name}" for name in names)
+        values = {f"own_{name}": job[name] for name in names} | {"start": job["start"], "most": limit}
+        order = "j.at < :start and j.end <= :start order by j.at desc, j.id desc limit :most"
+        return self._visible(principal, f"{same} and {order}", values)[::-1]
+
     def neighbours(self, principal: Principal, job_key: str) -> list[JobNeighbour]:
         """Jobs that shared components or nodes with a job, those with most metadata operations first.
 

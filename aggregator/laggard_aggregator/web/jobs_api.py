@@ -18,8 +18,9 @@ from starlette.routing import BaseRoute, Route
 from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.job_filter import MAX_PAGE, JobSelection
 from laggard_aggregator.jobs.job_record import csv_lines, full_record, job_record
+from laggard_aggregator.jobs.job_verdict import JobJudge
 from laggard_aggregator.jobs.principals import NOBODY, Principal
-from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.queries import JobQueries, Row
 from laggard_aggregator.status import urls
 from laggard_common.errors import ArchiveError, ConfigError
 
@@ -49,6 +50,9 @@ class JobsService:
     def __init__(self, directory: Path | None, now: Callable[[], float]) -> None:
         self.directory = directory
         self._queries = None if directory is None else JobQueries(JobIndex(directory))
+        self._judge = (
+            None if directory is None or self._queries is None else JobJudge(directory, self._queries)
+        )
         self._now = now
         self._at_once = asyncio.Semaphore(MOST_AT_ONCE)
 
@@ -68,6 +72,11 @@ class JobsService:
                 raise HTTPException(400, "; ".join(exc.problems)) from exc
             except ArchiveError as exc:
                 raise HTTPException(503, "the index of jobs is not there yet, or cannot be read") from exc
+
+    def full(self, queries: JobQueries, who: Principal, job: Row) -> dict[str, Any]:
+        """A job's record with its verdict, within `ask`."""
+        assert self._judge is not None, "there is an archive"
+        return full_record(queries, self._judge, who, job)
 
     def selection(self, given: Mapping[str, str]) -> JobSelection:
         """The filters of a URL's query. Raises HTTPException."""
@@ -104,7 +113,7 @@ class JobsService:
         checked_parameters(request, ())
         text, who = job_text(request), principal(request)
         found = await self.ask(
-            lambda queries: [full_record(queries, who, job) for job in queries.find(who, text)]
+            lambda queries: [self.full(queries, who, job) for job in queries.find(who, text)]
         )
         if not found:
             raise HTTPException(404, "no such job")

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from laggard_aggregator.jobs.job_record import full_record, job_record
+from laggard_aggregator.jobs.job_record import job_record
 from laggard_aggregator.jobs.job_results import JobResults
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.queries import JobQueries, Row
@@ -104,7 +104,8 @@ class JobPages:
         runs = queries.find(who, text)
         if not runs:
             return None
-        job, directory = _shown(full_record(queries, who, runs[0])), self._service.directory
+        job, directory = _shown(self._service.full(queries, who, runs[0])), self._service.directory
+        job["findings"] = [_shown(each) for each in job["findings"]]
         job["neighbours"] = [_shown(each) for each in job["neighbours"]]
         results = None if directory is None else JobResults(directory, queries)
         series = results.series(who, job["key"]) if results is not None else []

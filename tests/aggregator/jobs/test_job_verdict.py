@@ -1,0 +1,200 @@
+"""The verdict on a job of an archive: by its own history, a straggler on its path, its own change, advice."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from laggard_aggregator.archive import layout
+from laggard_aggregator.archive.tables import ALARMS
+from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.job_verdict import JobJudge, RunReport
+from laggard_aggregator.jobs.principals import NOBODY, Principal, Role
+from laggard_aggregator.jobs.queries import JobQueries
+from tests.support.builders.job_tables import (
+    DAY,
+    EPOCH,
+    component_row,
+    job_row,
+    node_rows,
+    summary_row,
+    write_rows,
+)
+
+GIB = 2.0**30
+ADMIN = Principal("", Role.ADMIN)
+OST = "scratch-OST0042"
+RUNS = 13
+
+
+def series_row(job: dict[str, Any], seconds: float, volume: float) -> dict[str, Any]:
+    """An hour at 10 s a row, with one phase of writing from its tenth minute on, that lasts `seconds`."""
+    rows, first = np.zeros(360), 60
+    count = round(seconds / 10)
+    rows[first : first + count] = volume / count
+    return {
+        **{name: job[name] for name in ("job_key", "revision_at")},
+        "layer": "client",
+        "node": None,
+        "resolution_seconds": 10.0,
+        "start": job["start"],
+        "written_bytes": rows.tolist(),
+        "read_bytes": [0.0] * 360,
+        "metadata_operations": [0.0] * 360,
+    }
+
+
+def jobs_of(count: int = RUNS) -> list[dict[str, Any]]:
+    """Runs one after another, two hours apart."""
+    return [job_row(n, submit=int(EPOCH) + 7200 * n, node_count=8) for n in range(count)]
+
+
+def alarm_rows(component: str, since: float, until: float, severity: float) -> list[dict[str, Any]]:
+    own = {
+        "run": 0,
+        "ordinal": 1,
+        "group": "luns",
+        "metric": "await",
+        "component": component,
+        "level": "component",
+        "since": since,
+        "score": 2.0,
+        "severity": severity,
+        "worst_severity": severity,
+        "observed": 1.0,
+        "reference": 1.0,
+        "causes": [],
+    }
+    return [
+        {**own, "transition": kind, "at": at, "start": at - 60, "end": at}
+        for kind, at in (("raised", since + 60), ("cleared", until))
+    ]
+
+
+def write_alarms(archive: Path, rows: Sequence[dict[str, Any]]) -> None:
+    by_day: dict[float, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_day.setdefault(row["at"] // DAY * DAY, []).append(row)
+    for day, some in by_day.items():
+        date = layout.stamp(int(day * 1e9))
+        where = layout.folder(archive, "alarms", layout.OWN, f"{date[:4]}-{date[4:6]}-{date[6:8]}", "s")
+        number = layout.next_part(where)
+        table = pa.Table.from_pylist(some, schema=ALARMS)
+        stamp = layout.stamp(int(day * 1e9) + layout.DAY_OPENS_NS)
+        layout.write_part(where, stamp, (number, number), ALARMS, [table])
+
+
+def archive_of(
+    folder: Path, seconds: Sequence[float], volumes: Sequence[float] = (), mdops: Sequence[float] = ()
+) -> list[dict[str, Any]]:
+    """Runs whose writing took so many seconds, for 100 GiB and no metadata operations by default."""
+    jobs = jobs_of(len(seconds))
+    volumes = volumes or [100 * GIB] * len(jobs)
+    mdops = mdops or [1.0] * len(jobs)
+    for job, took, volume, rate in zip(jobs, seconds, volumes, mdops, strict=True):
+        day = job["end"] // DAY * DAY
+        write_rows(folder, "job_nodes", node_rows(job, ["cn-1"]), day)
+        write_rows(folder, "jobs", [job], day)
+        write_rows(folder, "job_series", [series_row(job, took, volume)], day)
+        half = [
+            component_row(job, f"scratch-OST00{n:02d}-osc-ffff8801", "client") | {"bytes": volume / 8}
+            for n in (40, 41, 42, 43, 44, 45, 46, 47)
+        ]
+        write_rows(folder, "job_components", half, day)
+        summary = summary_row(
+            job, read_bytes=0.0, written_bytes=volume, mdops=rate, coverage=1.0, shared=False
+        )
+        write_rows(folder, "job_summaries", [summary], day)
+    return jobs
+
+
+def verdict_on(folder: Path, job: dict[str, Any], principal: Principal = ADMIN) -> RunReport:
+    index = JobIndex(folder)
+    index.refresh()
+    queries = JobQueries(index)
+    try:
+        row = queries.job(ADMIN, job["job_key"])
+        assert row is not None
+        return JobJudge(folder, queries).verdict(principal, row)
+    finally:
+        queries.close()
+
+
+def usual(rng: np.random.Generator) -> list[float]:
+    return [float(each) for each in np.round(300 * np.exp(rng.normal(0, 0.08, RUNS - 1)), -1)]
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def test_a_usual_run_is_as_usual(tmp_path: Path, rng: np.random.Generator) -> None:
+    jobs = archive_of(tmp_path, [*usual(rng), 310.0])
+    found = verdict_on(tmp_path, jobs[-1])
+    assert (found.verdict, found.sentence) == ("as usual", "As usual, by 12 earlier runs")
+    assert [each.direction for each in found.phases] == ["write"]
+    assert found.phases[0].amount == pytest.approx(100 * GIB)
+    assert found.phases[0].end - found.phases[0].start == pytest.approx(310.0)
+
+
+def test_twice_the_data_in_twice_the_time_is_no_slowness(tmp_path: Path, rng: np.random.Generator) -> None:
+    jobs = archive_of(tmp_path, [*usual(rng), 600.0], [100 * GIB] * 12 + [200 * GIB])
+    assert verdict_on(tmp_path, jobs[-1]).verdict == "as usual"
+
+
+def test_a_straggler_on_the_path_is_named_with_its_share(tmp_path: Path, rng: np.random.Generator) -> None:
+    jobs = archive_of(tmp_path, [*usual(rng), 930.0])
+    start = jobs[-1]["start"]
+    beside = alarm_rows("scratch-OST0007", start, start + 3600, 9.0)
+    write_alarms(tmp_path, [*alarm_rows(f"oss-8/{OST}", start + 300, start + 2400, 3.2), *beside])
+    found = verdict_on(tmp_path, jobs[-1])
+    assert found.verdict == "slow"
+    assert found.factor == pytest.approx(3.1, rel=0.1)
+    usually = "the median of 12 earlier runs"
+    assert found.sentence.startswith(f"Writing took 3.2 times {usually}, its I/O 3.1 times")
+    assert f"oss-8/{OST} was a straggler (3.2 times slower) since " in found.sentence
+    assert found.sentence.endswith("carried 12 % of its bytes")
+    assert [(each.kind, each.cause) for each in found.findings] == [("straggler", f"oss-8/{OST}")]
+
+
+def test_without_anything_on_its_path_the_cause_is_unknown(tmp_path: Path, rng: np.random.Generator) -> None:
+    jobs = archive_of(tmp_path, [*usual(rng), 930.0])
+    start = jobs[-1]["start"]
+    write_alarms(tmp_path, alarm_rows("scratch-OST0007", start, start + 3600, 9.0))
+    found = verdict_on(tmp_path, jobs[-1])
+    assert found.verdict == "slow"
+    assert found.sentence.endswith("; no cause is known")
+    assert found.findings == []
+
+
+def test_its_own_change_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
+    jobs = archive_of(tmp_path, [*usual(rng), 930.0], mdops=[*rng.uniform(9, 11, 12).tolist(), 900.0])
+    found = verdict_on(tmp_path, jobs[-1])
+    assert found.verdict == "slow"
+    assert "its metadata operations a second were 89.5 times the usual" in found.sentence
+    assert [each.kind for each in found.findings] == ["own change", "metadata rate"]
+
+
+def test_four_runs_are_too_few(tmp_path: Path) -> None:
+    jobs = archive_of(tmp_path, [300.0] * 4 + [900.0])
+    found = verdict_on(tmp_path, jobs[-1])
+    assert found.verdict == "too few runs"
+    assert found.sentence.startswith("Too few runs: 4 earlier ones")
+
+
+def test_a_running_job_and_one_without_counters_are_not_judged(tmp_path: Path) -> None:
+    running, bare = job_row(1, end=None, state="RUNNING"), job_row(2)
+    write_rows(tmp_path, "jobs", [running, bare])
+    assert verdict_on(tmp_path, running).sentence == "Not judged: it has not ended"
+    assert verdict_on(tmp_path, bare).sentence == "Not judged: the archive has no I/O of it"
+
+
+def test_runs_that_may_not_be_seen_are_no_history(tmp_path: Path, rng: np.random.Generator) -> None:
+    jobs = archive_of(tmp_path, [*usual(rng), 930.0])
+    assert verdict_on(tmp_path, jobs[-1], NOBODY).verdict == "not judged"
+    own = Principal("alice", Role.USER)
+    assert verdict_on(tmp_path, jobs[-1], own).verdict == "slow"
