@@ -125,13 +125,13 @@ def _charts(row: Row) -> list[tuple[str, Markup]]:
     found = []
     for name, label in _SERIES:
         values = row.get(name)
-        if values is None or len(values) < 2 or not np.isfinite(values).any():
+        if values is None or len(values) < 2 or not (values > 0).any():
             continue
         times = row["start"] + row["resolution_seconds"] * np.arange(len(values))
-        title = f"{label}, {row['layer']}"
         rate = values / row["resolution_seconds"]
-        scale, unit = (1.0, "/s") if name == "metadata_operations" else _scale(float(np.nanmax(rate)))
-        found.append((title, series_chart(times, rate / scale, unit, title)))
+        scale, unit = (1.0, "1/s") if name == "metadata_operations" else _scale(float(np.nanmax(rate)))
+        title = f"{label}, {row['layer']}, {unit}"
+        found.append((title, series_chart(times, rate / scale, "", title)))
     return found
 
 
