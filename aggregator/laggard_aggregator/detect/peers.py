@@ -41,16 +41,19 @@ def trimmed_mean(logs: FloatArray, weights: FloatArray | None = None) -> FloatAr
     (R, T), 0 or more, 1 by default; entries that are not finite have none. NaN for a row without any.
     """
     known = np.isfinite(logs)
-    if weights is not None:
+    if weights is None:  # the same as with weights of 1, in half the time
+        ratios = np.exp(np.sort(np.where(known, logs, np.inf), axis=1))  # those that are not known last
+        counted = (1.0 - SPIKE_SHARE) * known.sum(axis=1)
+        kept = np.clip(counted[:, None] - np.arange(logs.shape[1]), 0.0, 1.0)
+    else:
         known &= weights > 0
-    order = np.argsort(np.where(known, logs, np.inf), axis=1)
-    of_each = known.astype(np.float64) if weights is None else np.where(known, weights, 0.0)
-    weight = np.take_along_axis(of_each, order, 1)
-    upper = np.cumsum(weight, axis=1)
-    kept = np.minimum(upper, (1.0 - SPIKE_SHARE) * upper[:, -1:]) - (upper - weight)
-    kept = np.maximum(kept, 0.0)
-    sums = (kept * np.take_along_axis(np.exp(np.where(known, logs, 0.0)), order, 1)).sum(axis=1)
-    counted = kept.sum(axis=1)
+        order = np.argsort(np.where(known, logs, np.inf), axis=1)
+        ratios = np.exp(np.take_along_axis(np.where(known, logs, np.inf), order, 1))
+        weight = np.take_along_axis(np.where(known, weights, 0.0), order, 1)
+        upper = np.cumsum(weight, axis=1)
+        kept = np.maximum(np.minimum(upper, (1.0 - SPIKE_SHARE) * upper[:, -1:]) - (upper - weight), 0.0)
+        counted = kept.sum(axis=1)
+    sums = (kept * np.where(kept > 0.0, ratios, 0.0)).sum(axis=1)
     mean = np.divide(sums, counted, out=np.full(len(logs), np.nan), where=counted > 0)
     found: FloatArray = np.log(mean)
     return found
