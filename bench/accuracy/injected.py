@@ -210,6 +210,11 @@ def untouched(grid: Grid, settings: DetectSettings) -> BoolArray:
     return _UNTOUCHED[key]
 
 
+def forget_untouched() -> None:
+    """For a detector that has changed."""
+    _UNTOUCHED.clear()
+
+
 def run(case: Case, grids: Sequence[Grid], detector: str, rng: np.random.Generator) -> Trials:
     """The trials of a case, each on another drive."""
     usable = [grid for grid in grids if grid.group.startswith(case.cluster)]

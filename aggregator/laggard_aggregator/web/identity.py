@@ -112,7 +112,7 @@ class Identity:
             given = [value for name, value in scope["headers"] if name == self._header]
             if len(given) == 1 and given[0]:
                 return self._principal(_text(given[0]))
-            if given and len(given) > 1:
+            if given or self._settings.proxy_credential:  # nobody is signed in; the proxy is no user itself
                 return NOBODY
         if credential:
             return self._of_credential(credential)

@@ -186,6 +186,19 @@ def test_a_proxy_may_need_its_credential() -> None:
     assert Identity(settings).of_request(asked) == NOBODY
 
 
+@pytest.mark.parametrize("users", [(), ("",), ("alice", "bob"), ("\x1b",)])
+def test_a_proxy_without_a_user_is_nobody_though_its_credential_is_an_operators(
+    users: tuple[str, ...],
+) -> None:
+    settings = IdentityTable(user_header="X-Remote-User", trusted_proxies=("10.0.0.1",), proxy_credential="p")
+    assert Identity(settings, operators=["p"]).of_request(scope("10.0.0.1", *users), "p") == NOBODY
+
+
+def test_a_proxys_empty_header_is_nobody_whatever_credential_came_along() -> None:
+    assert Identity(PROXY, operators=["ops"]).of_request(scope("10.0.0.1", ""), "ops") == NOBODY
+    assert Identity(PROXY, operators=["ops"]).of_request(scope("10.0.0.1"), "ops").role is Role.ADMIN
+
+
 def test_roles_are_those_of_the_settings() -> None:
     tables = (
         PrincipalTable("mona", "manager", ("physics",)),

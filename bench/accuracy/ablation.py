@@ -1,0 +1,103 @@
+"""What each part of the detector is worth: `python -m bench.accuracy.ablation [DIR]`, a table in Markdown.
+
+One part at a time is left out, over the labelled drives of `bench.accuracy.perseus` and some cases of
+`bench.accuracy.injected` (`--seed`, with `--trials` drives each).
+"""
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.accuracy import injected
+from bench.accuracy.constant_sensitivity import f1
+from bench.accuracy.perseus import COLUMNS, SETTINGS, Drive, judgements, result_of, truth_of
+from bench.machine import machine
+from laggard_aggregator.detect import peers
+from laggard_aggregator.detect.laggard import detector, evidence, load
+from laggard_aggregator.detect.registry import make_detector
+from laggard_aggregator.offline.run import read_grids
+from laggard_aggregator.offline.sample_grid import Grid
+
+LEFT_OUT: Sequence[tuple[str, Sequence[tuple[Any, str, float]]]] = (
+    ("nothing", ()),
+    ("spikes count in the mean", ((peers, "SPIKE_SHARE", 0.0),)),
+    ("half of the samples left out, as in a median", ((peers, "SPIKE_SHARE", 0.5),)),
+    ("young groups like others", ((evidence, "MAX_YOUNG", 1.0),)),
+    ("slow again and again is slow at times", ((evidence, "MIN_ONSETS", math.inf),)),
+    ("clear faults wait for the third window", ((detector.LaggardDetector, "clear_score", math.inf),)),
+    ("no harmless difference", ((detector, "HARMLESS_LOG_RATIO", 0.0),)),
+    ("no margin for a component's own noise", ((detector, "NOISE_STD_ERRORS", 0.0),)),
+    ("load explains nothing", ((load, "RIDGE_TICKS", 1e12), (load, "BUSY_SLOPE", 0.0))),
+    ("one window may count without bound", ((detector, "MAX_WINDOW_SPREADS", 1e6),)),
+    ("suspects stay references", ((detector, "SUSPECT_SCORE", 1e6), (detector, "OUTLIER_SPREADS", 1e6))),
+    ("stragglers count in the spread", ((evidence, "MAX_MEAN_SQUARE_RATIO", 1e6),)),
+    ("thresholds do not grow with length", ((evidence, "LENGTH_EXPONENT", 0.0),)),
+    ("spread known from the first window", ((evidence, "RATIO_PRIOR_VALUES", 1e6),)),
+    ("no recovery before averages fall", ((detector, "RECOVERY_SCORE", -math.inf),)),
+)
+CASES = (
+    "1.5 times from the middle on, open",
+    "3 times, every third",
+    "3 times for 5 of",
+    "group of 5, 2 slow",
+)
+
+
+@contextmanager
+def changed(parts: Sequence[tuple[Any, str, float]]) -> Iterator[None]:
+    """The constants at other values while the block lasts."""
+    before = [(where, name, getattr(where, name)) for where, name, _ in parts]
+    try:
+        for where, name, value in parts:
+            setattr(where, name, value)
+        yield
+    finally:
+        for where, name, value in before:
+            setattr(where, name, value)
+
+
+def row(name: str, grids: Sequence[Grid], truth: set[Drive], seed: int, trials: int) -> str:
+    """A line of the table."""
+    found = result_of(grids, judgements(grids, {}, make_detector), truth)
+    low, middle, most = np.quantile(found.delays, (0.5, 0.9, 1.0), method="lower")
+    cells = [name, f1(found.days), f1(found.windows), f"{low:.0f} / {middle:.0f} / {most:.0f}"]
+    cells.append(str(len(found.alarmed)))
+    healthy = [injected.healthy_part(grid, truth) for grid in grids]
+    for number, case in enumerate(injected.CASES):
+        if case.name.startswith(CASES):
+            rng = np.random.default_rng((seed, number))
+            injected.forget_untouched()
+            done = injected.run(replace(case, trials=trials), healthy, "laggard", rng)
+            named = [one for of in done.found.values() for one in of]
+            cells.append(f"{sum(named)} of {len(named)}, {done.blamed}")
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.accuracy.ablation", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("directory", type=Path, nargs="?", default=Path("../shared/data/perseus_failslow"))
+    parser.add_argument("--seed", type=int, default=2, help="draws drives and hosts")
+    parser.add_argument("--trials", type=int, default=12, help="drives a case (default %(default)s)")
+    asked = parser.parse_args()
+    truth = truth_of(asked.directory)
+    grids = read_grids(sorted(asked.directory.glob("*__*.csv*")), COLUMNS, SETTINGS)
+    heads = ("left out", "days F1", "windows F1", "delay, min: median / p90 / max", "healthy alarmed")
+    print(f"| {' | '.join((*heads, *(f'{case} ...: named, others blamed' for case in CASES)))} |")
+    print("|---" * (len(heads) + len(CASES)) + "|")
+    for name, parts in LEFT_OUT:
+        with changed(parts):
+            print(row(name, grids, truth, asked.seed, asked.trials), flush=True)
+    print(f"\n{machine('numpy', 'scipy')}")
+
+
+if __name__ == "__main__":
+    main()
