@@ -82,7 +82,7 @@ def at_the_edges(broker: SimulatedBroker, record: Record, pace: float) -> Iterat
         "laggard_agent.spool.segment_queue": {"_LEAST_SEGMENT_BYTES": SEGMENT_BYTES},
         aggregator: {
             "make_app": lambda *_: None,
-            "authenticated": lambda app, _: app,
+            "authenticated": lambda app, *_: app,
             "HttpServer": _NoServer,
             "Control": _no_control,
             "Results": partial(RecordedResults, record),

@@ -20,6 +20,7 @@ from laggard_aggregator.web.pages.site import Pages
 from tests.aggregator.web import test_past
 from tests.aggregator.web.test_alarm_log import raised
 from tests.aggregator.web.test_pages import PAGES
+from tests.e2e import test_job_pages
 from tests.e2e.test_page import CHROMIUM, chromium, playwright_api, watched
 from tests.support import pages
 from tests.support.builders import history, live_status
@@ -112,6 +113,7 @@ def decided_by_kim(view: Waiting) -> ASGIApp:
 def test_no_page_has_a_serious_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     axe()
     history.written(tmp_path)
+    jobs = test_job_pages.archive(tmp_path / "jobs")
     view, empty, stale, past, unknown = (
         site(),
         Waiting(),
@@ -129,6 +131,11 @@ def test_no_page_has_a_serious_finding(tmp_path: Path, monkeypatch: pytest.Monke
         "operator": (view, decided_by_kim(view), (f"{COMPONENT}?act=silence", "/alarms")),
         "past": (past, make_app(past, tmp_path), (of_range, f"/node/oss-3?{test_past.ASKED}")),
         "unknown": (unknown, make_app(unknown, tmp_path), (of_range,)),
+        "jobs": (
+            view,
+            test_job_pages.as_admin(make_app(view, jobs)),
+            ("/jobs", "/jobs/7", "/jobs?user=nobody"),
+        ),
     }
     rendered, render = set[str](), Pages._render
 

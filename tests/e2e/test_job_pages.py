@@ -4,6 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any, Literal
 
+from starlette.types import ASGIApp
+
 from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.principals import Principal, Role
 from laggard_aggregator.web.app import make_app
@@ -32,6 +34,11 @@ def archive(folder: Path) -> Path:
     write_rows(folder, "job_series", [series])
     JobIndex(folder).refresh()
     return folder
+
+
+def as_admin(app: ASGIApp) -> ASGIApp:
+    """The pages as an administrator gets them."""
+    return acting(app, Principal("root", Role.ADMIN))
 
 
 async def reads(url: str) -> None:
@@ -72,7 +79,7 @@ async def reads(url: str) -> None:
 def test_jobs_in_a_real_browser(tmp_path: Path) -> None:
     async def story() -> None:
         app = make_app(live_status.site(), archive(tmp_path))
-        server, stop = HttpServer(acting(app, Principal("root", Role.ADMIN)), "127.0.0.1:0"), asyncio.Event()
+        server, stop = HttpServer(as_admin(app), "127.0.0.1:0"), asyncio.Event()
         server.bind()
         serving = asyncio.create_task(server.run(stop))
         try:
