@@ -69,9 +69,9 @@ def lives(work: Path) -> list[Life]:
     """The runs of all jobs: records of one job and node that overlap, or follow within 5 s, are one run."""
     spans: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
     for file in work.glob("*.task"):
-        job, node, *_ = file.name.split(".")
+        number, node, *_ = file.name.split(".")
         times = [float(line) for line in file.read_text().splitlines() if re.fullmatch(r"\d+\.\d{9}", line)]
-        spans[node, int(job)].append((times[0], times[-1]))
+        spans[node, int(number)].append((times[0], times[-1]))
     found = []
     for (node, job), several in spans.items():
         first, last = min(several)

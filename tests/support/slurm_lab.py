@@ -132,7 +132,7 @@ class SlurmLab:
                 started(["unshare", *kinds, "sh", "-c", f"exec {init}"], stdout=log, stderr=log)
             )
             wait_until(lambda: (self.folder / "up").exists() or process.poll() is not None, "namespaces")
-            first = wait_until(lambda: _first_child(process.pid), "first process")
+            first = int(wait_until(lambda: _first_child(process.pid), "first process") or 0)
             self._inside = ["nsenter", "--target", str(first), "--mount", "--pid", "--net", "--uts"]
             try:
                 self._start_all(stack)

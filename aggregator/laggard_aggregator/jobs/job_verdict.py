@@ -4,7 +4,7 @@ Computed from the archive when somebody asks, as few jobs are ever looked at. Th
 change with its revision alone, so those of earlier runs are kept.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,6 @@ from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.jobs.analysis.advice import Footprint, advice
 from laggard_aggregator.jobs.analysis.causes import (
     Cause,
-    OwnNumber,
     PathStraggler,
     SlowPhase,
     ranked_causes,
@@ -27,9 +26,11 @@ from laggard_aggregator.jobs.analysis.rate_series import rate_series
 from laggard_aggregator.jobs.analysis.run_history import LEAST_RUNS, PhaseKey, RunPhases, RunVerdict, judge
 from laggard_aggregator.jobs.job_results import JobResults
 from laggard_aggregator.jobs.neighbour_load import NeighbourEvidence, NeighbourLoads, described
+from laggard_aggregator.jobs.own_numbers import MEANS, Requests, own_numbers, requests
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.queries import JobQueries, Row
 from laggard_aggregator.jobs.targets import targets
+from laggard_aggregator.status.formatting import size
 from laggard_common.errors import ArchiveError, InputError
 
 MOST_EARLIER: Final = 20
@@ -40,10 +41,6 @@ _DIRECTIONS: Final = {"read_bytes": "read", "written_bytes": "write", "metadata_
 _DOING: Final = {"read": "Reading", "write": "Writing", "metadata": "Metadata work"}
 _USUAL_DAYS: Final = 7
 _DAY: Final = 86_400.0
-_OWN_NUMBERS: Final = {
-    "s_mdops": "metadata operations a second",
-    "s_amplification": "bytes moved for each that was asked for",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,8 @@ class JobJudge:
         if job["end"] is None:
             return RunReport("not judged", "Not judged: it has not ended")
         phases = self._phases_of(principal, job)
-        found = [JobFinding(**asdict(each), cause="") for each in advice(_footprint(job))]
+        footprint = _footprint(job, self._requests_of(principal, job))
+        found = [JobFinding(**asdict(each), cause="") for each in advice(footprint)]
         if not phases:
             return RunReport("not judged", "Not judged: the archive has no I/O of it", findings=found)
         earlier = self._queries.earlier(principal, job["job_key"], MOST_EARLIER)
@@ -127,11 +125,8 @@ class JobJudge:
     ) -> list[JobFinding]:
         start, end = min(each.start for each in phases), max(each.end for each in phases)
         stragglers = self._stragglers(principal, job, start, end)
-        own = [
-            OwnNumber(text, job[name], np.array([each[name] for each in earlier if each[name] is not None]))
-            for name, text in _OWN_NUMBERS.items()
-            if job[name] is not None
-        ]
+        own = list(own_numbers(job, earlier, lambda each: self._requests_of(principal, each)))
+        now = {each.name: each.now for each in own}
         runs = [(each, spans) for each in earlier if (spans := _spans(self._phases_of(principal, each)))]
         beside = self._neighbours.evidence(principal, job, _spans(phases), factor, runs)
         carried = {each.component: each for each in stragglers}
@@ -141,29 +136,26 @@ class JobJudge:
         for cause in ranked_causes(phase, stragglers, [each.evidence for each in beside], own):
             neighbour = loads.get((cause.kind, cause.name, cause.component))
             if neighbour is None:
-                finding = _finding(cause, carried.get(cause.component))
+                finding = _finding(cause, carried.get(cause.component), now.get(cause.name, 0.0))
                 found.setdefault((cause.kind, cause.name), finding)
             else:
                 found.setdefault(("neighbour", cause.name), _of_neighbour(cause, neighbour, principal))
         return list(found.values())
 
+    def _requests_of(self, principal: Principal, job: Row) -> Mapping[str, Requests]:
+        return requests(self._results.components(principal, job["job_key"]))
+
     def _stragglers(self, principal: Principal, job: Row, start: float, end: float) -> list[PathStraggler]:
         """Alarms that stood while the job did I/O, of components that carried some of it."""
-        carried: dict[str, float] = {}
-        for each in self._results.components(principal, job["job_key"]):
-            for name in _names(each["component"], each["node"]):
-                carried[name] = carried.get(name, 0.0) + (each["bytes"] or 0.0)
-        total = max((job["s_read_bytes"] or 0.0) + (job["s_written_bytes"] or 0.0), 1.0)
+        carried = _shares(self._results.components(principal, job["job_key"]))
         found = []
         for component, spans in self._alarms(start - _USUAL_DAYS * _DAY, end).items():
-            mine = sum(carried.get(name, 0.0) for name in _names(component, ""))
+            mine = max(carried.get(name, 0.0) for name in _names(component, ""))
             if not mine:
                 continue
             before = sum(max(min(until, start) - since, 0.0) for since, until, _ in spans)
             found += [
-                PathStraggler(
-                    component, since, until, severity, before / (_USUAL_DAYS * _DAY), min(mine / total, 1.0)
-                )
+                PathStraggler(component, since, until, severity, before / (_USUAL_DAYS * _DAY), mine)
                 for since, until, severity in spans
                 if since < end and until > start
             ]
@@ -190,6 +182,21 @@ class JobJudge:
             if since < end and until > start:
                 found.setdefault(component, []).append((since, until, worst))
         return found
+
+
+def _shares(components: Iterable[Row]) -> dict[str, float]:
+    """Share of the bytes of its layer by each name of a component of a job."""
+    moved: dict[tuple[str, str], float] = {}
+    of_layer: dict[str, float] = {}
+    for row in components:
+        volume = row["bytes"] or 0.0
+        of_layer[row["layer"]] = of_layer.get(row["layer"], 0.0) + volume
+        for name in _names(row["component"], row["node"]):
+            moved[row["layer"], name] = moved.get((row["layer"], name), 0.0) + volume
+    found: dict[str, float] = {}
+    for (layer, name), volume in moved.items():
+        found[name] = max(found.get(name, 0.0), volume / max(of_layer[layer], 1.0))
+    return found
 
 
 def _names(component: str, node: str) -> set[str]:
@@ -234,13 +241,15 @@ def _run(job: Row, phases: Sequence[Phase]) -> RunPhases:
     return RunPhases(job["job_key"], job["application"], job["node_count"] or 1, filled)
 
 
-def _footprint(job: Row) -> Footprint:
-    """What the counters tell; modes, files and requests are unknown without traces."""
+def _footprint(job: Row, asked_by: Mapping[str, Requests]) -> Footprint:
+    """The job's totals by its counters; modes and files are unknown without traces."""
     asked = job["s_client_read_bytes"]
     return Footprint(
         nodes=job["node_count"] or 1,
         read_bytes=job["s_read_bytes"] or 0.0,
         written_bytes=job["s_written_bytes"] or 0.0,
+        reads=asked_by["read"].count if "read" in asked_by else None,
+        writes=asked_by["write"].count if "write" in asked_by else None,
         metadata_rate=job["s_mdops"],
         forwarder_bytes=job["s_forwarder_read_bytes"] if asked else None,
     )
@@ -282,9 +291,13 @@ def _of_neighbour(cause: Cause, found: NeighbourEvidence, principal: Principal) 
     )
 
 
-def _finding(cause: Cause, straggler: PathStraggler | None) -> JobFinding:
+def _finding(cause: Cause, straggler: PathStraggler | None, now: float) -> JobFinding:
     if straggler is None:
-        text = f"its {cause.name} were {cause.factor:.1f} times the usual"
+        text = (
+            f"its {cause.name} of {size(now)} was {cause.factor:.1f} times smaller than the usual"
+            if cause.name in MEANS
+            else f"its {cause.name} were {cause.factor:.1f} times the usual"
+        )
         return JobFinding(
             cause.kind, cause.name, cause.factor, None, text, "Compare input and options with earlier runs"
         )

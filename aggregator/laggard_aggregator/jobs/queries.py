@@ -222,6 +222,7 @@ class JobQueries:
             sql = f"{_SHARING} order by s.{order} desc nulls last, j.id limit :most"
             found |= {row["id"]: row for row in self._rows(sql, values | {"most": MAX_NEIGHBOURS})}
         return list(found.values())
+
     def sees_site(self, principal: Principal) -> bool:
         """Whether the load of all jobs together may be seen."""
         return principal.sees_site
