@@ -7,6 +7,7 @@ without a known increment is a gap, never zero.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -165,14 +166,17 @@ def _minutes(
                 known = file.metadata.row_group(group).column(names.index("minute")).statistics
                 if known is not None and (known.min_raw >= end_ns or known.max_raw < start_ns):
                     continue
-                table = file.read_row_group(group, columns=columns, use_threads=False)
-                minute = table["minute"].cast(pa.int64()).to_numpy()
-                node = table["node"].unify_dictionaries().combine_chunks()
+                read = partial(file.read_row_group, group, use_threads=False)
+                node = read(columns=["node"])["node"].unify_dictionaries().combine_chunks()
                 of = np.array([name in cells for name in node.dictionary.to_pylist()], dtype=np.bool_)
-                chosen = (minute >= start_ns) & (minute < end_ns) & of[node.indices.to_numpy()]
-                chosen &= table["seconds"].to_numpy() > 0
+                chosen = of[node.indices.to_numpy()]
+                if not chosen.any():
+                    continue
+                times = read(columns=["minute", "seconds"])
+                minute = times["minute"].cast(pa.int64()).to_numpy()
+                chosen &= (minute >= start_ns) & (minute < end_ns) & (times["seconds"].to_numpy() > 0)
                 if chosen.any():
-                    yield table.filter(pa.array(chosen))
+                    yield read(columns=columns).filter(pa.array(chosen))
     except FileNotFoundError:
         return
     except layout.DamagedPartError as exc:

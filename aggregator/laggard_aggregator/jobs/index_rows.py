@@ -91,7 +91,7 @@ def add_nodes(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
     db.execute(f"delete from members where id in ({stale})", (top,))  # noqa: S608 - a constant
     db.execute(
         "insert into boxes select id, max(-?1, cast(start as integer) - ?1),"
-        " min(?2, coalesce(cast(end as integer) + 1 - ?1, ?2)), low, high from members where id > ?3",
+        " min(?2, coalesce(cast(end as integer) + 1 - ?1, ?2)), low, high, job from members where id > ?3",
         (TIME_ORIGIN, _FOREVER, top),
     )
 
@@ -121,7 +121,8 @@ def add_components(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
         zip(known.tolist(), newest.tolist(), strict=True),
     )
     db.executemany(
-        "insert into uses (job, component, revision_at) select ?1, ?2, ?3"
+        "insert into uses (job, component, revision_at, at, until)"
+        " select ?1, ?2, ?3, (select at from jobs where id = ?1), (select end from jobs where id = ?1)"
         " where not exists (select 1 from uses where job = ?1 and revision_at > ?3) on conflict do nothing",
         zip(known[rows[0]].tolist(), rows[1].tolist(), newest[rows[0]].tolist(), strict=True),
     )
@@ -136,8 +137,10 @@ def add_summaries(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
         None if read is None and written is None else (read or 0.0) + (written or 0.0)
         for read, written in zip(*means, strict=True)
     ]
-    names = ("id", "revision_at", "rate", *SUMMARY_COLUMNS)
-    db.executemany(_upsert("summaries", names), zip(ids, revisions, rates, *columns, strict=True))
+    find = "select at from jobs where id = ?"
+    at = [found[0] if (found := db.execute(find, (each,)).fetchone()) else None for each in ids]
+    names = ("id", "revision_at", "at", "rate", *SUMMARY_COLUMNS)
+    db.executemany(_upsert("summaries", names), zip(ids, revisions, at, rates, *columns, strict=True))
     db.executemany(
         "insert or ignore into touched select user, account, application, node_count"
         " from jobs where id = ? and node_count is not null",

@@ -3,7 +3,7 @@
 import hashlib
 from typing import Final
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Incremented when the tables change; an index of another version is rebuilt."""
 
 TIME_ORIGIN: Final = 1 << 31
@@ -20,6 +20,11 @@ client_read_bytes client_written_bytes forwarder_read_bytes forwarder_written_by
 server_read_bytes server_written_bytes amplification unaccounted_ratio coverage
 nodes_with_io shared mode_n_n mode_n_m mode_n_1 mode_1_1 mode_unknown
 """
+
+
+def tick(at: float) -> int:
+    """A time in the coordinates of the R*Tree."""
+    return min(max(int(at) - TIME_ORIGIN, -TIME_ORIGIN), TIME_ORIGIN - 1)
 
 
 def key_digest(job_key: str) -> int:
@@ -42,13 +47,14 @@ create table members (
     id integer primary key, job integer not null, revision_at integer not null, observed integer not null,
     low integer not null, high integer not null, start real not null, end real,
     unique (job, revision_at, observed, low, high, start));
-create virtual table boxes using rtree_i32(id, start, end, low, high);
+create virtual table boxes using rtree_i32(id, start, end, low, high, +job integer);
 create table components (id integer primary key, layer text, name text, unique (name, layer));
 create table uses (
-    job integer, component integer, revision_at integer not null, primary key (job, component))
+    job integer, component integer, revision_at integer not null, at real, until real,
+    primary key (job, component))
     without rowid;
 create table summaries (
-    id integer primary key, revision_at integer not null, rate real, ratio real,
+    id integer primary key, revision_at integer not null, at real, rate real, ratio real,
     {", ".join(f'"{name}"' for name in SUMMARY_COLUMNS)});
 create table history (
     user text, account text, application text, node_count integer,
@@ -57,17 +63,35 @@ create table history (
 create table touched (
     user text, account text, application text, node_count integer,
     primary key (user, account, application, node_count)) without rowid;
+create table longest (seconds real not null);
+insert into longest values (0);
+create trigger job_added after insert on jobs begin
+    update longest set seconds = max(seconds, coalesce(new.end - new.at, 0));
+    update uses set at = new.at, until = new.end where job = new.id;
+    update summaries set at = new.at where id = new.id;
+end;
+create trigger job_changed after update of at, end on jobs begin
+    update longest set seconds = max(seconds, coalesce(new.end - new.at, 0));
+    update uses set at = new.at, until = new.end where job = new.id;
+    update summaries set at = new.at where id = new.id and at is not new.at;
+end;
 pragma user_version = {VERSION};
-"""
+"""  # noqa: S608 - names of this module
 
 # One job is searched together with whom it belongs to: one of others costs the same as one that never was.
 # The columns after `id` are for the lists of one who sees but some jobs: filtered without reading each job.
 INDEXES: Final = """
-create index if not exists jobs_at on jobs (at, id);
+create index if not exists jobs_at on jobs (at, id, end, node_count, state, application);
 create index if not exists jobs_user on jobs (
-    user, at, id, account, application, state, node_count);
+    user, at, id, end, account, application, state, node_count);
 create index if not exists jobs_account on jobs (
-    account, at, id, user, application, state, node_count);
+    account, at, id, end, user, application, state, node_count);
+create index if not exists jobs_user_account on jobs (user, account, at, id);
+create index if not exists jobs_user_application on jobs (user, application, at, id);
+create index if not exists jobs_account_application on jobs (account, application, at, id);
+create index if not exists jobs_open on jobs (at, id) where end is null;
+create index if not exists jobs_open_user on jobs (user, at, id) where end is null;
+create index if not exists jobs_open_account on jobs (account, at, id) where end is null;
 create index if not exists jobs_application on jobs (application, at, id);
 create index if not exists jobs_state on jobs (state, at, id);
 create index if not exists jobs_key_user on jobs (key_digest, user);
@@ -78,7 +102,9 @@ create index if not exists jobs_shown_user on jobs (job, user, at);
 create index if not exists jobs_shown_account on jobs (job, account, at);
 create index if not exists jobs_day on jobs (day);
 create index if not exists jobs_group on jobs (user, account, application, node_count);
-create index if not exists uses_component on uses (component, job);
+create index if not exists uses_component on uses (component, at, job, until);
 create index if not exists summaries_amplification on summaries (amplification);
-create index if not exists summaries_ratio on summaries (ratio);
+create index if not exists summaries_amplified on summaries (at, id) where amplification > 1.5;
+create index if not exists summaries_ratio on summaries (ratio, at, id);
+create index if not exists summaries_at on summaries (at, id, ratio);
 """

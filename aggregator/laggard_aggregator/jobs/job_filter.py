@@ -68,12 +68,12 @@ class JobSelection:
         return found, values
 
 
-_ON_NODE: Final = """j.id in (
-    select m.job from nodes n join boxes b on b.low <= n.number and b.high >= n.number
-    join members m on m.id = b.id join jobs o on o.id = m.job
-    where n.name = :node and (m.observed or m.revision_at = o.revision_at))"""
-_ON_COMPONENT: Final = """j.id in (
-    select u.job from components c join uses u on u.component = c.id where c.name = :component)"""
+_ON_NODE: Final = """exists (
+    select 1 from nodes n join members m on m.job = j.id and m.low <= n.number and m.high >= n.number
+    where n.name = :node and (m.observed or m.revision_at = j.revision_at))"""
+_ON_COMPONENT: Final = """exists (
+    select 1 from components c join uses u on u.job = j.id and u.component = c.id
+    where c.name = :component)"""
 
 
 class CursorError(ConfigError):

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.index_schema import JOB_COLUMNS, SUMMARY_COLUMNS, TIME_ORIGIN, key_digest
+from laggard_aggregator.jobs.index_schema import JOB_COLUMNS, SUMMARY_COLUMNS, key_digest, tick
+from laggard_aggregator.jobs.job_candidates import Candidates, candidates
 from laggard_aggregator.jobs.job_filter import MAX_PAGE, CursorError, JobSelection, cursor, position
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.statistics import GroupBy
@@ -25,7 +26,17 @@ AMPLIFIED: Final = 1.5
 MAX_NEIGHBOURS: Final = 20
 _MAX_MATCHES: Final = 50
 _COUNT_LIMIT: Final = 1_000_000
-_EQUAL: Final = ("j.user =", "j.account =", "j.application =", "j.state =")
+_EQUAL: Final = {name: f"j.{name} =" for name in ("user", "account", "application", "state")}
+_ORDERED: Final = (
+    ("user", "account"),
+    ("user", "application"),
+    ("user",),
+    ("account", "application"),
+    ("account",),
+    ("application",),
+    ("state",),
+)
+"""Columns before the time in the indexes of jobs, the best first."""
 
 _COLUMNS: Final = ", ".join(
     ["k.job_key", "j.id", "j.at", "j.revision_at", "j.day", "s.rate", "s.ratio"]
@@ -84,15 +95,14 @@ class JobQueries:
         """A page of at most `limit` jobs, newest first. Raises CursorError and ConfigError."""
         if not 1 <= limit <= MAX_PAGE:
             raise ConfigError("", [f"limit: expected 1-{MAX_PAGE}, got {limit}"])
-        conditions, values = selection.sql()
+        more: dict[str, Any] = {}
         if after:
-            values["at"], key = position(principal, selection, after)
+            at, key = position(principal, selection, after)
             last = self.job(principal, key)
             if last is None:
                 raise CursorError
-            values["id"] = last["id"]
-            conditions.append("(j.at, j.id) < (:at, :id)")
-        rows = self._newest(principal, conditions, values, limit + 1)
+            more = {"at": at, "id": last["id"]}
+        rows = self._newest(principal, selection, more, limit + 1)
         if len(rows) <= limit:
             return JobPage(rows, "")
         kept = rows[:limit]
@@ -153,7 +163,7 @@ class JobQueries:
             " where n.name = :node and b.start <= :tick and b.end >= :tick and m.start <= :at"
             " and (m.end is null or m.end > :at) and (m.observed or m.revision_at = o.revision_at))"
             " order by j.at desc limit :most",
-            {"node": node, "at": at, "tick": _tick(at)},
+            {"node": node, "at": at, "tick": tick(at)},
         )
 
     def components(self, principal: Principal, job_key: str) -> list[Row]:
@@ -201,7 +211,8 @@ class JobQueries:
             return []
         end = 9e15 if job["end"] is None else job["end"]
         values = {"id": job["id"], "start": job["start"], "end": end, "revision_at": job["revision_at"]}
-        values |= {"from": _tick(job["start"]), "to": _tick(end), "most": MAX_NEIGHBOURS}
+        values |= {"from": tick(job["start"]), "to": tick(end), "most": MAX_NEIGHBOURS}
+        values["oldest"] = job["start"] - self._longest()
         found = self._rows(_NEIGHBOURS, values)
         return [
             JobNeighbour(_anonymous(row), row if principal.may_see(row["user"], row["account"]) else None)
@@ -216,7 +227,7 @@ class JobQueries:
         job = self.job(principal, job_key)
         if job is None:
             return []
-        values = {"id": job["id"], "start": start, "end": end, "from": _tick(start), "to": _tick(end)}
+        values = {"id": job["id"], "start": start, "end": end, "oldest": start - self._longest()}
         found: dict[int, Row] = {}
         for order in ("mdops", "rate"):
             sql = f"{_SHARING} order by s.{order} desc nulls last, j.id limit :most"
@@ -254,21 +265,60 @@ class JobQueries:
         )
 
     def _newest(
-        self, principal: Principal, conditions: list[str], values: dict[str, Any], limit: int
+        self, principal: Principal, selection: JobSelection, more: dict[str, Any], limit: int
     ) -> list[Row]:
-        """The newest jobs, merged from one ordered search for each user and account that may be seen."""
+        """The newest jobs of a list, those before the job `at`, `id` of `more` where it has them."""
+        conditions, values = selection.sql()
+        values |= more
+        if more:
+            conditions.append("(j.at, j.id) < (:at, :id)")
+        if principal.sees_all and not values.keys() & {"user", "project", "application"}:
+            blocks = candidates(self._connection(), values, selection.finding)
+            if blocks is not None:
+                return self._of_candidates(blocks, conditions, values, limit)
+        spans = self._spans(values)
         lists = []
-        if not principal.sees_all:  # searches the asker's own jobs: others' take no time
-            conditions = [f"+{each}" if each.startswith(_EQUAL) else each for each in conditions]
-        for access, more in _grants(principal):
-            if _excludes(more, values):
+        for access, granted in _grants(principal):
+            if _excludes(granted, values):
                 continue
-            where = " and ".join([*conditions, access])
-            sql = f"select {_COLUMNS} from {_FROM} where {where} order by j.at desc, j.id desc limit :most"  # noqa: S608
-            lists.append(self._rows(sql, values | more | {"most": limit}))
+            own = _in_order(conditions, {each.rstrip("0123456789") for each in granted})
+            for span in spans:
+                where = " and ".join([*own, *span, access])
+                sql = (
+                    f"select {_COLUMNS} from {_FROM} where {where} order by j.at desc, j.id desc limit :most"  # noqa: S608
+                )
+                lists.append(self._rows(sql, values | granted | {"most": limit}))
         merged = heapq.merge(*lists, key=lambda row: (row["at"], row["id"]), reverse=True)
         distinct = (next(group) for _, group in itertools.groupby(merged, key=lambda row: row["id"]))
         return list(itertools.islice(distinct, limit))
+
+    def _spans(self, values: dict[str, Any]) -> list[list[str]]:
+        """Conditions on the times of jobs, one after the other: of those that are over, and of others."""
+        if "after" not in values:
+            return [[]]
+        values["oldest"] = values["after"] - self._longest()
+        return [["j.end is not null", "j.at >= :oldest"], ["j.end is null"]]
+
+    def _longest(self) -> float:
+        """Seconds of the longest job that is over."""
+        return float(self._rows("select seconds from longest", {})[0]["seconds"])
+
+    def _of_candidates(
+        self, blocks: Iterator[Candidates], conditions: list[str], values: dict[str, Any], limit: int
+    ) -> list[Row]:
+        where = " and ".join([*conditions, "j.at > :block_after and j.at <= :block_until"])
+        sql = (
+            f"select {_COLUMNS} from json_each(:block) i cross join jobs j on j.id = i.value"  # noqa: S608
+            " join keys k on k.id = j.id left join summaries s on s.id = j.id"
+            f" where {where} order by j.at desc, j.id desc limit :most"
+        )
+        found: list[Row] = []
+        for block in blocks:
+            own = {"block": block.ids, "block_after": block.after, "block_until": block.until}
+            found += self._rows(sql, values | own | {"most": limit - len(found)})
+            if len(found) >= limit:
+                break
+        return found
 
     def _granted(self, principal: Principal, condition: str, values: dict[str, Any]) -> list[Row]:
         """The jobs of a condition, newest first, from one search for each user and account that may be seen.
@@ -316,34 +366,41 @@ _GROUPS: Final = {
     GroupBy.APPLICATION: "application",
 }
 _NEIGHBOURS: Final = f"""
-with near (id) as materialized (
-    select distinct m.job from boxes b join members m on m.id = b.id join jobs o on o.id = m.job
-    where b.start <= :to and b.end >= :from and m.job <> :id and m.start < :end
-    and coalesce(m.end, 9e15) > :start and (m.observed or m.revision_at = o.revision_at)),
-beside (id) as (
-    select n.id from near n where exists (
-        select 1 from uses u join uses v on v.job = n.id and v.component = u.component where u.job = :id)
-    or exists (
-        select 1 from members a join members c on c.job = n.id and c.low <= a.high and c.high >= a.low
-        join jobs o on o.id = c.job
-        where a.job = :id and (a.observed or a.revision_at = :revision_at)
-        and (c.observed or c.revision_at = o.revision_at)
-        and a.start < coalesce(c.end, 9e15) and c.start < coalesce(a.end, 9e15)))
+with beside (id) as materialized (
+    select v.job from uses u join uses v on v.component = u.component
+    where u.job = :id and v.job <> :id and v.at >= :oldest and v.at < :end and v.until > :start
+    union
+    select c.job from members a join boxes b on b.low <= a.high and b.high >= a.low
+    and b.start <= :to and b.end >= :from join members c on c.id = b.id join jobs o on o.id = c.job
+    where a.job = :id and (a.observed or a.revision_at = :revision_at) and c.job <> :id
+    and (c.observed or c.revision_at = o.revision_at)
+    and a.start < coalesce(c.end, 9e15) and c.start < coalesce(a.end, 9e15))
 select {_COLUMNS} from beside d join jobs j on j.id = d.id join keys k on k.id = j.id
 left join summaries s on s.id = j.id
+where j.start < :end and coalesce(j.end, 9e15) > :start
 order by s.mdops desc nulls last, s.rate desc nulls last, j.id limit :most
 """  # noqa: S608 - texts of this module
 
 _SHARING: Final = f"""
-with near (id) as materialized (
-    select distinct m.job from boxes b join members m on m.id = b.id
-    where b.start <= :to and b.end >= :from and m.job <> :id and m.start < :end
-    and coalesce(m.end, 9e15) > :start)
-select {_COLUMNS} from near n join jobs j on j.id = n.id join keys k on k.id = j.id
+with beside (id) as materialized (
+    select distinct v.job from uses u join uses v on v.component = u.component
+    where u.job = :id and v.job <> :id and v.at >= :oldest and v.at < :end
+    and v.until > :start)
+select {_COLUMNS} from beside d join jobs j on j.id = d.id join keys k on k.id = j.id
 left join summaries s on s.id = j.id
-where j.start < :end and j.end > :start and exists (
-    select 1 from uses u join uses v on v.job = n.id and v.component = u.component where u.job = :id)
+where j.start < :end and j.end > :start
 """  # noqa: S608 - texts of this module
+
+
+def _in_order(conditions: list[str], granted: set[str]) -> list[str]:
+    """The conditions, so that an index with the order of time answers them, and none of others' jobs.
+
+    A unary plus keeps a condition from the choice of an index. `granted`: `user` or `account`.
+    """
+    equal = granted | {name for name, text in _EQUAL.items() if any(c.startswith(text) for c in conditions)}
+    chosen = next((names for names in _ORDERED if set(names) <= equal), ())
+    plus = tuple(text for name, text in _EQUAL.items() if name not in chosen)
+    return [f"+{each}" if each.startswith(plus) else each for each in conditions]
 
 
 def _access(principal: Principal) -> tuple[str, dict[str, Any]]:
@@ -371,10 +428,6 @@ def _excludes(granted: dict[str, Any], values: dict[str, Any]) -> bool:
         if wanted != value:
             return True
     return False
-
-
-def _tick(at: float) -> int:
-    return min(max(int(at) - TIME_ORIGIN, -TIME_ORIGIN), TIME_ORIGIN - 1)
 
 
 def _anonymous(row: Row) -> str:
