@@ -33,8 +33,9 @@ HOSTILE = "' or 1=1 --"
 @st.composite
 def _jobs(draw: st.DrawFn) -> list[dict[str, Any]]:
     rows = []
+    stretch = draw(st.sampled_from([1, 400_000]))  # minutes, or most of a year
     for raw_id in range(1, draw(st.integers(0, 12)) + 1):
-        submit = int(EPOCH) + draw(st.integers(0, 50))
+        submit = int(EPOCH) + draw(st.integers(0, 50)) * stretch
         start = draw(st.none() | st.integers(submit, submit + 50).map(float))
         lasted = draw(st.none() | st.integers(1, 60))
         end = None if start is None or lasted is None else start + lasted
@@ -223,3 +224,44 @@ def test_sql_in_a_filter_is_text(tmp_path: Path, field: str) -> None:
         assert queries.list_jobs(ADMIN, JobSelection(**{field: hostile})).jobs == []  # type: ignore[arg-type]
     assert queries.find(ADMIN, hostile) == []
     queries.close()
+
+
+@pytest.mark.parametrize("few", [1, 20_000])
+def test_jobs_below_a_share_of_their_history_come_in_order_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr("laggard_aggregator.jobs.job_candidates._FEW", few)
+    rows = [job_row(at, submit=int(EPOCH) + 86_400 * at) for at in range(1, 61)]
+    write_rows(tmp_path, "jobs", rows)
+    rates = {row["job_key"]: float(10 + 7 * at % 60) for at, row in enumerate(rows)}
+    found = [summary_row(row, mean_read_mib_per_second=rates[row["job_key"]]) for row in rows]
+    write_rows(tmp_path, "job_summaries", found)
+    index = JobIndex(tmp_path)
+    index.refresh()
+    queries, wanted = JobQueries(index), JobSelection(below_history=0.7)
+    median = sorted(rates.values())[29:31]
+    expected = [row["job_key"] for row in rows if rates[row["job_key"]] < 0.7 * sum(median) / 2][::-1]
+    assert len(expected) > 10
+    assert [row["job_key"] for row in queries.every(ADMIN, wanted)] == expected
+    paged, after = [], ""
+    while True:
+        page = queries.list_jobs(ADMIN, wanted, 4, after)
+        paged += [row["job_key"] for row in page.jobs]
+        after = page.next_cursor
+        if not after:
+            break
+    assert paged == expected
+
+
+def test_a_new_revision_changes_the_order_by_component(tmp_path: Path) -> None:
+    rows = [job_row(at) for at in range(1, 4)]
+    queries = _filled(
+        tmp_path, [row | {"nodes": [], "components": ["OST0"], "amplification": 2.0} for row in rows]
+    )
+    for wanted in (JobSelection(component="OST0"), JobSelection(finding="amplification")):
+        assert [row["raw_id"] for row in queries.list_jobs(ADMIN, wanted).jobs] == [3, 2, 1]
+    later = rows[0] | {"revision_at": 2, "start": rows[2]["start"] + 50.0, "end": rows[2]["end"] + 60.0}
+    write_rows(tmp_path, "jobs", [later])
+    JobIndex(tmp_path).refresh()
+    for wanted in (JobSelection(component="OST0"), JobSelection(finding="amplification")):
+        assert [row["raw_id"] for row in queries.list_jobs(ADMIN, wanted).jobs] == [1, 3, 2]
