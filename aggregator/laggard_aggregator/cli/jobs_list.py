@@ -50,7 +50,7 @@ def _one(args: argparse.Namespace) -> int:
     """Prints a job; returns 0. Raises LaggardError, also where there is none."""
     asker: Asker = AskServer(args) if args.url else AskArchive(args)
     with closing(asker):
-        found = asker.runs(args.job)
+        found = asker.runs(args.job, args.slow_components)
         if not found:
             raise InputError(asker.name, f"has no job {visible(args.job)}")
         if len(found) > 1 and not args.json:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from laggard_aggregator.cli import client
+from laggard_aggregator.jobs.methods import METHODS
 
 _VERBS = """\
 examples:
@@ -73,6 +74,14 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="ID", help="as the scheduler shows it (42, 17_3, 20+1), or a key")
     _add_archive(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object a run")
+    parser.add_argument(
+        "--slow-components",
+        metavar="METHOD",
+        choices=METHODS,
+        default="",
+        help="show OSTs and forwarders slower than the job's others, whatever its verdict: laggard (the "
+        "daemon's detector, the default for slow jobs), below_peak or below_peers (the rules of Beacon)",
+    )
 
 
 def _add_archive(parser: argparse.ArgumentParser) -> None:

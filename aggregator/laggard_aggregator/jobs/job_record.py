@@ -51,13 +51,18 @@ def job_record(job: Row) -> dict[str, Any]:
     }
 
 
-def full_record(queries: JobQueries, judge: JobJudge, principal: Principal, job: Row) -> dict[str, Any]:
-    """A job with verdict, nodes, volumes by layer, history and neighbours as `principal` may see them."""
+def full_record(
+    queries: JobQueries, judge: JobJudge, principal: Principal, job: Row, method: str = ""
+) -> dict[str, Any]:
+    """A job with verdict, nodes, volumes by layer, history and neighbours as `principal` may see them.
+
+    `method`: as in `JobJudge.verdict`.
+    """
     key = job["job_key"]
     history = queries.history(principal, key)
     return {
         **job_record(job),
-        **judge.verdict(principal, job).record(),
+        **judge.verdict(principal, job, method).record(),
         "nodes": list(dict.fromkeys(each["name"] for each in queries.nodes(principal, key))),
         "volumes": {name: job[f"s_{name}"] for name in _VOLUMES},
         "mib_per_second": job["rate"],
