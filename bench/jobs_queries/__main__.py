@@ -75,8 +75,7 @@ def prepare(folder: Path, size: SiteSize, heat_nodes: int, seconds: int, seed: i
         f" {kept:,.0f} MB",
         flush=True,
     )
-    last = int((site.end[-1] - site.end[0]) // 86_400) * 86_400 + site.end[0] - 43_200
-    detailed = site.keys[int(np.searchsorted(site.end, last)) :][-2000:]
+    detailed = site.keys[int(np.searchsorted(site.end, site.detailed_from)) :][-2000:]
     return Asker(folder, size, detailed, random.Random(seed), seconds)
 
 

@@ -80,6 +80,12 @@ class GeneratedSite:
         """Pairs of a job and a node."""
         return int(self.width.sum())
 
+    @property
+    def detailed_from(self) -> float:
+        """The begin of the last `detail_days`: jobs that ended since then have series."""
+        last = int((self.end[-1] - FIRST) // DAY)
+        return FIRST + (last - self.size.detail_days + 1) * DAY
+
     def nodes_of(self, job: int) -> list[str]:
         """Names of the nodes of a job."""
         at = int(self.first[job])
@@ -145,12 +151,11 @@ def write(site: GeneratedSite, archive: Path, rng: np.random.Generator) -> None:
     """Writes the site, a file of each kind and day."""
     days = ((site.end - FIRST) // DAY).astype(np.int64)
     bounds = np.searchsorted(days, np.arange(days[-1] + 2))
-    last = int(days[-1])
-    for day in range(last + 1):
+    for day in range(int(days[-1]) + 1):
         rows = np.arange(bounds[day], bounds[day + 1])
         if not rows.size:
             continue
-        detailed = day > last - site.size.detail_days
+        detailed = FIRST + day * DAY >= site.detailed_from
         parts = [
             ("job_nodes", [_nodes(site, rows)]),
             ("jobs", [_jobs(site, rows)]),

@@ -54,6 +54,8 @@ def test_page_top_metrics_and_terminal_name_the_same_lun(tmp_path: Path) -> None
         listed = get_json(f"{url}/api/v1/stragglers")["stragglers"]
         top = run_command([*DEMO[:-1], "top", "--once", "--url", url]).stdout
         metrics, page = get_text(address), get_text(url)
+        (job,) = get_json(f"{url}/api/v1/jobs/1")["jobs"]
+        jobs, job_page = get_text(f"{url}/jobs"), get_text(f"{url}/jobs/1")
         demo.send_signal(signal.SIGTERM)
         assert demo.wait(LIMIT_SECONDS) == 0
     terminal = re.findall(r"laggard: alarm on (\S+):", log.read_text())
@@ -64,6 +66,10 @@ def test_page_top_metrics_and_terminal_name_the_same_lun(tmp_path: Path) -> None
     (headline,) = re.findall(r"<h1[^>]*>(.*?)</h1>", page, re.DOTALL)
     assert headline.split()[0] == "oss-08/loop27"
     assert "more straggler" not in headline
+    assert '<a href="./jobs"' in page
+    assert "recording%2F1%2F" in jobs
+    assert "recorded on 2026-11-21" in job_page
+    assert (job["verdict"], job["coverage"]) == ("too few runs", 1.0)
 
 
 def test_the_folder_is_kept_on_request(tmp_path: Path) -> None:

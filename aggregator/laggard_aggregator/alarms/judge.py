@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmBook, AlarmEvent, Persistence
 from laggard_aggregator.detect import registry
-from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, escalate
+from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, escalate, joined
 from laggard_aggregator.detect.interface import (
     MAX_CAUSES,
     BoolArray,
     FunctionWindow,
+    GroupWindow,
     Verdicts,
     Window,
 )
+from laggard_aggregator.detect.own_history import LEVEL, GroupHistory
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups.topology import Topology
 
@@ -29,7 +31,8 @@ class Judgement:
     """The result of one group and metric in one window; arrays have one entry per component.
 
     The group's components come first, then the parents (servers, controllers, couplets) that were ever blamed
-    in their place; `levels` names the kind of each. `persistence`: accumulators; `straggler`: k of 2k - 1
+    in their place, then the group by its own name once it was slower than in its own past; `levels` names the
+    kind of each. `persistence`: accumulators; `straggler`: k of 2k - 1
     confirmed; `since`: start of the episode. `shadow`: the judgement of the group's shadow detector on the
     same window, without transitions, as it raises no alarm; None without one.
     """
@@ -50,12 +53,16 @@ class Judgement:
 
 @dataclass(slots=True)
 class _Series:
-    """State of one group and metric. `suspects`: parents ever blamed, and their levels."""
+    """State of one group and metric.
+
+    `suspects`: parents ever blamed, and their levels. `history`: judges the group as a whole.
+    """
 
     detector: registry.AnyDetector
     persistence: Persistence
     suspects: dict[str, str] = field(default_factory=dict)
     shadow: "_Series | None" = None
+    history: GroupHistory | None = None
 
     def forget(self, components: Collection[str], parents: Collection[str]) -> set[str]:
         """Drops `components`, and suspects that are not among `parents`; returns both."""
@@ -66,21 +73,25 @@ class _Series:
         return gone
 
     def state(self) -> dict[str, Any]:
-        """State as plain data; that of the shadow only where there is one."""
+        """State as plain data; those of the shadow and of the history only where there is one."""
         own = {
             "detector": self.detector.state(),
             "persistence": self.persistence.state(),
             "suspects": dict(self.suspects),
         }
+        if self.history is not None:
+            own["history"] = self.history.state()
         return own if self.shadow is None else {**own, "shadow": self.shadow.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores `state()`; a shadow without a saved state starts without one."""
+        """Restores `state()`; a shadow or a history without a saved state starts without one."""
         self.detector.restore(state["detector"])
         self.persistence.restore(state["persistence"])
         self.suspects = dict(state["suspects"])
         if self.shadow is not None and "shadow" in state:
             self.shadow.restore(state["shadow"])
+        if self.history is not None and "history" in state:
+            self.history.restore(state["history"])
 
 
 class Judge:
@@ -125,7 +136,7 @@ class Judge:
         `left`: the group's other components. A parent is dropped when too few children are left to blame it.
         """
         nodes = registry.find(self._settings[group].detector).compares == "functions"
-        parents: set[str] = set()
+        parents = {group}
         for level in self._levels_of(group, tuple(left), nodes=nodes):
             children = np.bincount(level.of[level.of >= 0], minlength=len(level.parents))
             parents.update(level.parents[at] for at in np.flatnonzero(children >= MIN_CHILDREN))
@@ -165,6 +176,11 @@ class Judge:
         levels = self._levels_of(window.group, window.components, nodes=nodes)
         verdicts, parents = escalate(verdicts, levels, series.suspects)
         verdicts = _with_causes(verdicts, window.components, levels, parents)
+        whole = series.history.observe(window) if series.history and isinstance(window, GroupWindow) else None
+        if whole is not None and whole.anomalous.any():
+            series.suspects[window.group] = LEVEL
+        if whole is not None and window.group in series.suspects:
+            verdicts, parents = joined(verdicts, [whole]), {**parents, window.group: LEVEL}
         components = (*window.components, *parents)
         rows = series.persistence.update(components, window.start, verdicts)
         return Judgement(
@@ -205,6 +221,9 @@ class Judge:
         if series is None:
             settings = self._settings[group]
             series = self._series[group, metric] = self._new_series(settings, metric)
+            detector = registry.find(settings.detector)
+            if detector.compares == "metrics" and not detector.by_itself:
+                series.history = GroupHistory(metric, settings.interval_seconds)
             if settings.shadow is not None:
                 series.shadow = self._new_series(settings.shadow, metric)
         return series

@@ -96,7 +96,7 @@ class Replay:
 
 def repeated(samples: tuple[Sample, ...]) -> Iterator[Sample]:
     """Yields endless samples that continue from the last of `samples` (two or more) at the same rates."""
-    first, *others = [_counters(sample) for sample in samples]
+    first, *others = [lun_counters(sample) for sample in samples]
     names = {lun: row.split()[:_LEADING] for lun, row in samples[0].rows.items()}
     rises = {lun: np.subtract(others[-1][lun], first[lun]) for lun in names}
     for rise in rises.values():
@@ -108,8 +108,8 @@ def repeated(samples: tuple[Sample, ...]) -> Iterator[Sample]:
             yield Sample(sample.time + turn * span, rows)
 
 
-def _counters(sample: Sample) -> dict[str, NDArray[np.object_]]:
-    """A row's columns after the name, of any size."""
+def lun_counters(sample: Sample) -> dict[str, NDArray[np.object_]]:
+    """Of each LUN, the columns after the name, of any size."""
     return {lun: np.array([*map(int, row.split()[_LEADING:])], object) for lun, row in sample.rows.items()}
 
 

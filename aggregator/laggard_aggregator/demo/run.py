@@ -10,6 +10,7 @@ from rich.console import Console
 from laggard_aggregator.app import App
 from laggard_aggregator.demo.children import Children
 from laggard_aggregator.demo.episodes import Episode, episodes, shortcomings
+from laggard_aggregator.demo.recorded_job import write_recorded_job
 from laggard_aggregator.demo.recording import Recording
 from laggard_aggregator.demo.replay import Replay
 from laggard_aggregator.demo.screen import Screen, State
@@ -62,7 +63,8 @@ class Demo:
         try:
             async with self._agents:
                 await self._until("broker and aggregator", listening.is_set, stop)
-                await self._start(app.view, stop)
+                writing = asyncio.to_thread(write_recorded_job, self._recording, self._site)
+                await asyncio.gather(writing, self._start(app.view, stop))
                 await self._watch(app.view, stop, once)
         finally:
             end.set()
@@ -79,6 +81,7 @@ class Demo:
         self._say("recording its last part, without the fault, is repeated.")
         self._say(f"Configuration, logs, archive: {self._folder}")
         self._say(self._where())
+        self._say(f"The load as a job, with its times and volumes as recorded: {self._url}/jobs")
 
     async def _start(self, view: Status, stop: asyncio.Event) -> None:
         """Starts one agent per LUN and one for this machine, once the aggregator is ready."""
@@ -136,8 +139,12 @@ class Demo:
         return episodes(view.history.transitions, view.alarms(), LUNS, self._replay.recorded_at)
 
     def _where(self) -> str:
-        url = f"http://127.0.0.1:{self._site.http_port}"
+        url = self._url
         return f"page: {url}/   metrics: {url}/metrics   or: laggard top --url {url}"
+
+    @property
+    def _url(self) -> str:
+        return f"http://127.0.0.1:{self._site.http_port}"
 
     def _this_machine(self, view: Status) -> str:
         """Summary of the agent on this machine's own /proc."""

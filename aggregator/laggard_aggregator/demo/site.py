@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+SITE = "demo"
 LUNS = "luns"
 OWN = "this-machine"
 
@@ -14,6 +15,9 @@ SHIFT_SAMPLES = 30
 CONFIRM = 3
 BATCH_SAMPLES = 5
 OWN_WINDOW_SAMPLES = 10
+
+RESULT_DAYS = 36_500
+"""The recorded job is as old as the recording."""
 
 HTTP_PORT = 9464  # where `laggard top` looks, if nobody else is there
 
@@ -32,6 +36,11 @@ class Site:
     def aggregator_toml(self) -> Path:
         """The aggregator's configuration."""
         return self.folder / "aggregator.toml"
+
+    @property
+    def archive(self) -> Path:
+        """The archive's folder."""
+        return self.folder / "archive"
 
     def agent_toml(self, node: str) -> Path:
         """The configuration of a node's agent."""
@@ -83,7 +92,7 @@ def free_port(wanted: int = 0) -> int:
 def _agent_toml(site: Site, node: str) -> str:
     own = node == OWN
     return f"""\
-site = "demo"
+site = "{SITE}"
 node = {json.dumps(node)}
 role = "storage"
 interval_seconds = {1.0 if own else site.tick_seconds!r}
@@ -104,12 +113,12 @@ directory = {json.dumps(str(site.folder / node / "spool"))}
 
 def _aggregator_toml(site: Site) -> str:
     return f"""\
-site = "demo"
+site = "{SITE}"
 
 [mqtt]
 host = "127.0.0.1"
 port = {site.mqtt_port}
-topics = ["laggard/1/demo/#"]
+topics = ["laggard/1/{SITE}/#"]
 embedded = true
 
 [http]
@@ -139,5 +148,12 @@ window_samples = {OWN_WINDOW_SAMPLES}
 shift_samples = {OWN_WINDOW_SAMPLES // 2}
 
 [archive]
-directory = {json.dumps(str(site.folder / "archive"))}
+directory = {json.dumps(str(site.archive))}
+rollup_days = {RESULT_DAYS}
+
+[jobs]
+enabled = false
+
+[identity]
+anyone_reads = true
 """

@@ -59,7 +59,7 @@ def escalate(
             children = flagged & (level.of == row)
             middle = _median(verdicts.severity[children])
             explained |= children & ~(verdicts.severity > OUTSTANDING_SEVERITY_RATIO * middle)
-    return _joined(replace(verdicts, anomalous=flagged & ~explained), found), parents
+    return joined(replace(verdicts, anomalous=flagged & ~explained), found), parents
 
 
 def _blamed(judged: BoolArray, flagged: BoolArray, level: Level) -> BoolArray:
@@ -86,8 +86,8 @@ def _settle(
             narrow_guilty[named] = False
 
 
-def _joined(verdicts: Verdicts, parents: Sequence[Verdicts]) -> Verdicts:
-    """`verdicts` with one entry more for each parent."""
+def joined(verdicts: Verdicts, parents: Sequence[Verdicts]) -> Verdicts:
+    """`verdicts` with one entry more for each of `parents`."""
     if not parents:
         return verdicts
     names = ("judged", "anomalous", "score", "severity", "observed", "reference")

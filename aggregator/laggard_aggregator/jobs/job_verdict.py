@@ -112,7 +112,8 @@ def _phases(series: Iterable[Row]) -> Iterator[Phase]:
         values = row[name] if row is not None else None
         if row is None or values is None or np.isfinite(values).sum() < 2:
             continue
-        times = row["start"] + row["resolution_seconds"] * np.arange(1, len(values) + 1)
+        middle = np.arange(len(values)) + 0.5  # phases end half a value around those of their values
+        times = row["start"] + row["resolution_seconds"] * middle
         found += find_phases(rate_series(times, values), direction)
     yield from sorted(found, key=lambda each: (each.start, each.direction))
 

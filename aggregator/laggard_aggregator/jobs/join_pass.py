@@ -28,8 +28,8 @@ from laggard_aggregator.jobs.jobid import JobIdFormat
 from laggard_aggregator.jobs.join import Join
 from laggard_aggregator.jobs.membership import Occupation, short_name
 from laggard_aggregator.jobs.readings import MOST_GAP_NS, sources
-from laggard_aggregator.jobs.summary import ResultRow, component_rows, coverage_of, series_rows, summary_row
-from laggard_aggregator.jobs.tables import JOB_COMPONENTS, JOB_SERIES, JOB_SUMMARIES
+from laggard_aggregator.jobs.result_parts import write_results
+from laggard_aggregator.jobs.summary import coverage_of
 from laggard_aggregator.jobs.volumes import SOURCES
 from laggard_common.errors import ArchiveError
 from laggard_common.segment_log import sync_path
@@ -38,10 +38,6 @@ PROGRESS = "jobs.json"
 MAX_JOBS = 512
 """Jobs of one scan."""
 _MARGIN_NS = MOST_GAP_NS + 60 * 10**9
-_RESULTS = (
-    ("job_series", JOB_SERIES, series_rows),
-    ("job_components", JOB_COMPONENTS, component_rows),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +139,7 @@ class JoinPass:
             if account.job.start_ns >= oldest or not self._knew_more(account, day):
                 by_day.setdefault(day, []).append(account)
         for day, found in sorted(by_day.items()):
-            for kind, schema, rows_of in _RESULTS:
-                rows = (row for each in found for row in rows_of(each, now_ns))
-                self._part(kind, day, schema, rows, now_ns)
-            summaries = (summary_row(each, now_ns) for each in found)
-            self._part("job_summaries", day, JOB_SUMMARIES, summaries, now_ns)
+            write_results(self.directory, self.site, day, found, now_ns)
 
     def _knew_more(self, account: JobAccount, day: str) -> bool:
         """Whether the archive has a summary from when more of the job's counters were there."""
@@ -157,23 +149,6 @@ class JoinPass:
                 if row["job_key"] == account.job.key:
                     best = max(best, row["coverage"] or 0.0)
         return best > coverage_of(account)
-
-    def _part(self, kind: str, day: str, schema: pa.Schema, rows: Iterable[ResultRow], now_ns: int) -> None:
-        found = list(rows)
-        if not found:
-            return
-        where = layout.folder(self.directory, kind, layout.OWN, day, self.site)
-        columns = {}
-        for each in schema:
-            values = [row[each.name] for row in found]
-            columns[each.name] = (
-                pa.array(values, pa.string()).dictionary_encode()
-                if pa.types.is_dictionary(each.type)
-                else pa.array(values, each.type)
-            )
-        number = layout.next_part(where)
-        table = pa.table(list(columns.values()), schema=schema)
-        layout.write_part(where, layout.stamp(now_ns), (number, number), schema, [table])
 
     def _note_metadata(self, waiting: _Waiting, now_ns: int, oldest_ns: int) -> None:
         """Notes the jobs of which there are new rows, and those that had a node or an id in common with them.

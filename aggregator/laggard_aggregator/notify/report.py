@@ -25,6 +25,7 @@ _PARENTS = {
     "node": "node: nearly all that belongs to it is slow together",
     "controller": "controller: nearly all behind it is slow together",
     "couplet": "couplet: nearly all behind it is slow together",
+    "group": "the whole group: its members are slow together, against their own past",
 }
 
 Kind = Literal["straggler", "digest", "resolved", "test"]
@@ -201,14 +202,14 @@ def _comparison(alarm: Alarm, group: GroupView | None) -> Comparison:
     source = group.source if group is not None else ""
     of = (plain(alarm.metric), plain(alarm.group), unit(source, alarm.metric))
     severities = (alarm.severity, alarm.worst_severity)
-    against = group.reference if group is not None else "peers"
+    against = group.reference(alarm.level) if group is not None else "peers"
     side = worse(source, alarm.metric)
     return Comparison(*of, alarm.observed, alarm.reference, *severities, alarm.since, side, against)
 
 
 def _peers(view: Status, alarm: Alarm) -> int:
     """Components of the same level in the latest window, the alarm's own excluded; 0 without peers."""
-    if any(group.name == alarm.group and group.reference != "peers" for group in view.groups()):
+    if any(each.name == alarm.group and each.reference(alarm.level) != "peers" for each in view.groups()):
         return 0
     for judged in view.judgements():
         if (judged.group, judged.metric) == (alarm.group, alarm.metric):

@@ -144,7 +144,7 @@ class Results:
                     name,
                     alarm.group,
                     alarm.metric,
-                    alarm.evidence(self.status.reference(alarm.group)),
+                    alarm.evidence(self.status.reference(alarm)),
                 )
             else:
                 _log.info("alarm cleared: component=%s group=%s", name, alarm.group)

@@ -3,6 +3,8 @@
 import math
 from datetime import UTC, datetime
 
+from laggard_aggregator.detect.own_history import REFERENCE
+
 DASH = "–"
 MAX_NAME_CHARS = 160
 ALIKE_RATIO = 1.05
@@ -136,6 +138,8 @@ def slower(severity: float, worse: int = 1, against: str = "peers") -> str:
     """
     if against != "peers":
         far = f"{factor(severity).rstrip('×')} times " if math.isfinite(severity) else ""
+        if against == REFERENCE:
+            return f"is {far}slower than in its {against}"
         return f"stays {far}below its {against}"
     said = claim(severity, worse)
     times = severity if severity > 1 else 1 / severity if severity > 0 else math.nan

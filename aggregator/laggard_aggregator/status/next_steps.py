@@ -27,7 +27,7 @@ def commands(source: str, level: str, name: str) -> tuple[Command, ...]:
 
     `name`: current name: `node/device`, a node, or something that belongs to no node.
     """
-    if level in ("controller", "couplet"):
+    if level in ("controller", "couplet", "group"):
         return ()
     chosen = _OF_NODES if level == "node" and not _compares_nodes(source) else next_steps(source)
     node, slash, device = name.partition("/")
@@ -55,6 +55,11 @@ def hint(source: str, level: str, name: str, slow_siblings: int, siblings: int) 
     node = name.partition("/")[0]
     if source in FUNCTIONS:
         return "Its functions take what its peers' do not: the largest differences say what it is busy with."
+    if level == "group":
+        return (
+            "All of the group is slower than in its own past under such a load: look at what they share "
+            "(switch, controllers, a change of software), and whether users do something new."
+        )
     if level != "component":
         kind = "server" if level == "node" else level
         return (

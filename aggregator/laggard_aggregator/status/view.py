@@ -13,7 +13,7 @@ from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision, commenting
 from laggard_aggregator.archive.write_queue import WriteQueue
-from laggard_aggregator.detect import registry
+from laggard_aggregator.detect import own_history, registry
 from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.recovery import Recovery
@@ -43,10 +43,9 @@ class GroupView(PeerGroup):
     silent: int
     window_seconds: float
 
-    @property
-    def reference(self) -> str:
-        """The name of the values that its components are held against: `peers`, or the detector's own."""
-        return registry.find(self.detect.detector).reference
+    def reference(self, level: str) -> str:
+        """The name of the values that its components of that level are held against, such as `peers`."""
+        return reference_of(self.detect.detector, level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +267,10 @@ class Status:
         """The standing alarms."""
         return self._alarms
 
-    def reference(self, group: str) -> str:
-        """The name of the values that the group's components are held against."""
-        known = self._machine.groups.get(group)
-        return "peers" if known is None else registry.find(known.detect.detector).reference
+    def reference(self, alarm: Alarm) -> str:
+        """The name of the values that the alarm's component is held against."""
+        known = self._machine.groups.get(alarm.group)
+        return "peers" if known is None else reference_of(known.detect.detector, alarm.level)
 
     def shown(self, component: str) -> str:
         """The current name (`node/sda`) of a component by its permanent ID."""
@@ -366,3 +365,8 @@ class Status:
             clock_difference_seconds=self._clock.difference_ns / 1e9,
             shadow_verdicts=dict(self._shadow_verdicts),
         )
+
+
+def reference_of(detector: str, level: str) -> str:
+    """The name of the values that a component of that level is held against by that detector."""
+    return own_history.REFERENCE if level == own_history.LEVEL else registry.find(detector).reference

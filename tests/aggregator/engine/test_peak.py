@@ -1,6 +1,7 @@
 """A `[[peak]]` in the machine: beside the groups of peers, through snapshot and archive."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,10 +109,11 @@ def test_is_said_to_be_below_its_known_peak() -> None:
     (row,) = (each for each in slow(StateReader(view).now()) if each.first.standing.group == "peak-1")
     assert row.claim == f"{row.severity:.1f}× below its known peak"
     assert ", known peak 40,000,000" in row.first.value
-    assert view.reference("peak-1") == "known peak"
-    assert view.reference("storage/diskstats") == view.reference("gone") == "peers"
     alarm = next(alarm for alarm in view.alarms().values() if alarm.group == "peak-1")
-    assert "its known peak 4e+07" in alarm.evidence(view.reference("peak-1"))
+    assert view.reference(alarm) == "known peak"
+    others = [replace(alarm, group=name) for name in ("storage/diskstats", "gone")]
+    assert [view.reference(other) for other in others] == ["peers", "peers"]
+    assert "its known peak 4e+07" in alarm.evidence(view.reference(alarm))
     said = Comparison(
         *("throughput", "peak-1", unit("diskstats", "throughput")),
         *(alarm.observed, alarm.reference, alarm.severity, alarm.severity, alarm.since),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.detect.own_history import LEVEL
 from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.next_steps import Command, commands, hint
@@ -110,6 +111,8 @@ class Slow:
     @property
     def claim(self) -> str:
         """The problem in a few words."""
+        if self.first.standing.level == LEVEL:
+            return f"{formatting.factor(self.severity)} slower than in its {self.first.against}"
         if self.first.against != "peers":
             return f"{formatting.factor(self.severity)} below its {self.first.against}"
         if self.is_slower:
@@ -142,7 +145,7 @@ def slow_by(now: Now, rows: Iterable[Standing]) -> Slow:
         group = now.groups.get(row.group)
         course = now.history.course(row.group, row.metric, row.component)
         known = unit(group.source, row.metric) if group else ""
-        against = group.reference if group else "peers"
+        against = group.reference(row.level) if group else "peers"
         found.append(Evidence(row, known, course, _worse(now, row), against))
     first = found[0].standing
     decisions = now.decided(first.component, first.name)

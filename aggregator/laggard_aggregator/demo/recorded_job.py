@@ -1,0 +1,89 @@
+"""The recorded run as a job of the demo's archive: the fio process that made the load, at its own times.
+
+Volumes are those of the LUNs' recorded counters. There is one run, so none that it could be judged by.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+
+from laggard_aggregator.demo.recording import Recording
+from laggard_aggregator.demo.replay import lun_counters
+from laggard_aggregator.demo.site import SITE, Site
+from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.jobs.accounts import SECOND_NS, JobAccount, JoinedJob
+from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.job_store import JobStore
+from laggard_aggregator.jobs.metadata.records import records, settled
+from laggard_aggregator.jobs.result_parts import write_results
+from laggard_aggregator.jobs.volumes import CLIENT, SERVER
+
+CLUSTER: Final = "recording"
+MACHINE: Final = "testbed"
+"""The virtual machine that ran fio and had the LUNs."""
+SECTOR_BYTES: Final = 512.0
+"""Unit of /proc/diskstats, whatever the device has."""
+_READS, _READ_SECTORS, _READ_MS, _WRITES, _WRITTEN_SECTORS, _WRITE_MS = 0, 2, 3, 4, 6, 7
+_OBSERVED = 7
+
+
+def write_recorded_job(recording: Recording, site: Site) -> None:
+    """Writes the job with its results, and the index. Raises ArchiveError."""
+    start, end = recording.start, recording.samples[-1].time
+    now_ns = round(end * SECOND_NS)
+    date = datetime.fromtimestamp(end, UTC).date().isoformat()
+    told = {
+        "cluster": CLUSTER,
+        "raw_id": 1,
+        "submit": int(start),
+        "job": "1",
+        "user": "root",
+        "application": "fio",
+        "name": f"fio on {len(recording.luns)} LUNs, recorded on {date}; the other pages replay it",
+        "state": "COMPLETED",
+        "start": start,
+        "end": end,
+        "node_count": 1,
+        "node_list": MACHINE,
+        "source": "jsonl",
+    }
+    job = settled(records([told]))
+    store = JobStore(site.archive, SITE)
+    store.add(job)
+    store.flush(now_ns)
+    key = job["job_key"][0].as_py()
+    account = recorded_account(recording, key, {lun: site.nodes[lun] for lun in recording.luns})
+    write_results(site.archive, SITE, date, [account], now_ns)
+    JobIndex(site.archive).refresh()
+
+
+def recorded_account(recording: Recording, key: str, nodes: Mapping[str, str]) -> JobAccount:
+    """The job's sums. `nodes`: of each LUN, the node that has it in the demo."""
+    at_ns = np.array([round(sample.time * SECOND_NS) for sample in recording.samples])
+    start_ns, end_ns = int(at_ns[0]), int(at_ns[-1])
+    account = JobAccount(JoinedJob(key, 1, start_ns, end_ns, ((MACHINE, start_ns, end_ns),)))
+    read = [lun_counters(sample) for sample in recording.samples]
+    for lun, node in nodes.items():
+        rises = np.diff(np.array([each[lun] for each in read]), axis=0).astype(np.float64)
+        moved = _moved(rises)
+        account.add(SERVER, at_ns[:-1], at_ns[1:], moved)
+        times = rises[:, [_READS, _WRITES, _READ_MS, _WRITE_MS]].sum(axis=0)
+        sums = account.components[SERVER, node, lun, False]
+        sums.sums[:_OBSERVED] = [*moved.sum(axis=1), *times]
+        sums.time_scale = 1e-3
+    # The machine has no counters of a client; those of its LUNs cover all of the job's time.
+    account.components[CLIENT, MACHINE, "", False].sums[_OBSERVED] = end_ns - start_ns
+    return account
+
+
+def _moved(rises: FloatArray) -> FloatArray:
+    """Bytes read, written and metadata operations (3, N) of rises (N, columns)."""
+    return np.stack(
+        [
+            rises[:, _READ_SECTORS] * SECTOR_BYTES,
+            rises[:, _WRITTEN_SECTORS] * SECTOR_BYTES,
+            np.zeros(len(rises)),
+        ]
+    )

@@ -1,0 +1,43 @@
+"""Writes the results of jobs into the archive: series and components before summaries."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from laggard_aggregator.archive import layout
+from laggard_aggregator.jobs.accounts import JobAccount
+from laggard_aggregator.jobs.summary import ResultRow, component_rows, series_rows, summary_row
+from laggard_aggregator.jobs.tables import JOB_COMPONENTS, JOB_SERIES, JOB_SUMMARIES
+
+_RESULTS = (
+    ("job_series", JOB_SERIES, series_rows),
+    ("job_components", JOB_COMPONENTS, component_rows),
+)
+
+
+def write_results(directory: Path, site: str, day: str, accounts: Sequence[JobAccount], now_ns: int) -> None:
+    """Appends the results of jobs that ended on `day` as a revision of `now_ns`. Raises ArchiveError."""
+    for kind, schema, rows_of in _RESULTS:
+        rows = (row for each in accounts for row in rows_of(each, now_ns))
+        _write_part(layout.folder(directory, kind, layout.OWN, day, site), schema, rows, now_ns)
+    summaries = (summary_row(each, now_ns) for each in accounts)
+    where = layout.folder(directory, "job_summaries", layout.OWN, day, site)
+    _write_part(where, JOB_SUMMARIES, summaries, now_ns)
+
+
+def _write_part(where: Path, schema: pa.Schema, rows: Iterable[ResultRow], now_ns: int) -> None:
+    found = list(rows)
+    if not found:
+        return
+    columns = []
+    for each in schema:
+        values = [row[each.name] for row in found]
+        columns.append(
+            pa.array(values, pa.string()).dictionary_encode()
+            if pa.types.is_dictionary(each.type)
+            else pa.array(values, each.type)
+        )
+    number = layout.next_part(where)
+    table = pa.table(columns, schema=schema)
+    layout.write_part(where, layout.stamp(now_ns), (number, number), schema, [table])
