@@ -156,8 +156,8 @@ def test_sums_over_nodes_are_those_of_the_readings(tmp_path: Path) -> None:
     start = START_NS / 1e9
     (series,) = component_series(tmp_path, JobPlaces({"CN1", "cn2"}, set(), set(), start, start + 1800))
     assert (series.layer, series.names, series.start) == ("OST", ("s-OST0001",), start)
-    found = np.nan_to_num(series.sums[[WRITES, WRITTEN_BYTES], 0])
-    assert found == pytest.approx(expected)
+    sums = np.nan_to_num(series.sums[[WRITES, WRITTEN_BYTES], 0])
+    assert sums == pytest.approx(expected)
 
 
 def test_servers_are_used_without_clients_and_forwarders_by_their_mounts(tmp_path: Path) -> None:
@@ -198,10 +198,12 @@ def test_the_rules_of_beacon_by_name() -> None:
     rates = np.full((5, 100), 100.0 * MIB)
     rates[3] = 25 * MIB
     (found,) = slow_parts(series(rates), BELOW_PEAK)
-    assert (found.component, found.factor, found.peers) == ("OST3", pytest.approx(4.0), 4)
+    assert (found.component, found.peers) == ("OST3", 4)
+    assert found.factor == pytest.approx(4.0)
     assert found.text == "it stayed below 30 % of the peak of the job's OSTs, 100 MiB/s, for an hour"
     (found,) = slow_parts(series(rates), BELOW_PEERS)
-    assert (found.component, found.factor) == ("OST3", pytest.approx(4.0))
+    assert found.component == "OST3"
+    assert found.factor == pytest.approx(4.0)
     assert found.text == "its peak in the last 1 h was 25% of the others' mean peak"
     assert list(slow_parts(series(rates[:, :59]), BELOW_PEAK)) == []
     for method in (BELOW_PEAK, BELOW_PEERS):
