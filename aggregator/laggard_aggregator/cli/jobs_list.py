@@ -25,6 +25,7 @@ _COLUMNS = (
     TableColumn("lasted", right=True),
     TableColumn("read", right=True, dispensable=2),
     TableColumn("written", right=True, dispensable=1),
+    TableColumn("verdict", dispensable=3),
 )
 
 
@@ -80,6 +81,7 @@ def _row(job: Record) -> tuple[str, ...]:
         _lasted(job),
         size(job["summary"]["read_bytes"]),
         size(job["summary"]["written_bytes"]),
+        str(job["verdict"]),
     )
 
 

@@ -55,7 +55,12 @@ def add_jobs_options(parser: argparse.ArgumentParser) -> None:
     add("--to", dest="before", metavar="TIME", default="", help="jobs that were submitted before it")
     add("--node", metavar="NAME", default="", help="jobs that had this node")
     add("--ost", metavar="NAME", default="", help="jobs with I/O on this OST or forwarder")
-    add("--finding", metavar="KIND", default="", help="jobs with this finding: amplification")
+    add(
+        "--finding",
+        metavar="KIND",
+        default="",
+        help="jobs that are slow, or with this finding, such as neighbour",
+    )
     add(
         "--below-history",
         metavar="SHARE",

@@ -54,12 +54,16 @@ class JobFinding:
 
 @dataclass(frozen=True, slots=True)
 class SlowJob:
-    """A job that `principal` may see, with its I/O phases and its duration as a multiple of the expected."""
+    """A job that `principal` may see, with its I/O phases.
+
+    `factor`: its duration as a multiple of the expected; `reader`: who reads of its neighbours.
+    """
 
     principal: Principal
     job: Row
     phases: Sequence[Phase]
     factor: float | None
+    reader: Principal
 
     @property
     def hull(self) -> tuple[float, float]:
@@ -110,7 +114,7 @@ class JobCauses:
         for cause in ranked_causes(phase, [*stragglers, *slow], [each.evidence for each in beside], own):
             neighbour = loads.get((cause.kind, cause.name, cause.component))
             if neighbour is not None:
-                found.setdefault(("neighbour", cause.name), _of_neighbour(cause, neighbour, asked.principal))
+                found.setdefault(("neighbour", cause.name), _of_neighbour(cause, neighbour, asked.reader))
             elif cause.component in parts:
                 found[cause.kind, cause.name] = _of_part(parts.pop(cause.component))
             else:

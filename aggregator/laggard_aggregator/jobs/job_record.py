@@ -33,6 +33,7 @@ CSV_COLUMNS: Final = (
     *("cluster", "job", "raw_id", "user", "account", "name", "application", "state"),
     *("submit", "start", "end", "node_count"),
     *_SUMMARY,
+    "verdict",
 )
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
@@ -46,8 +47,8 @@ def job_record(job: Row) -> dict[str, Any]:
         "shared": None if job["s_shared"] is None else bool(job["s_shared"]),
         "summary": {**{name: job[f"s_{name}"] for name in _SUMMARY}, "mode": modes},
         "coverage": job["s_coverage"],
-        "verdict": "not judged",
-        "findings": [],
+        "verdict": job["verdict"] or "not judged",
+        "findings": job.get("findings", []),
     }
 
 

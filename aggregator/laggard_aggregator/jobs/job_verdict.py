@@ -62,11 +62,13 @@ class JobJudge:
         self._phases: dict[tuple[str, int], list[Phase]] = {}
         self._lock = Lock()
 
-    def verdict(self, principal: Principal, job: Row, method: str = "") -> RunReport:
+    def verdict(
+        self, principal: Principal, job: Row, method: str = "", reader: Principal | None = None
+    ) -> RunReport:
         """The verdict on a job that `principal` may see. Raises ArchiveError.
 
         `method`: of METHODS, finds slow components whatever the verdict is; by default the detector does for
-        slow jobs.
+        slow jobs. `reader`: who reads the report, if another than who asks.
         """
         if job["end"] is None:
             return RunReport("not judged", "Not judged: it has not ended")
@@ -79,7 +81,7 @@ class JobJudge:
         history = [_run(each, then) for each, then in phased]
         run = _run(job, phases)
         judged = judge(run, history)
-        asked = SlowJob(principal, job, phases, judged.factor)
+        asked = SlowJob(principal, job, phases, judged.factor, reader or principal)
         if judged.verdict != "slow" or judged.factor is None:
             parts = self._causes.slow_components(asked, method) if method else []
             sentence = _sentence(judged, len(history))

@@ -6,6 +6,7 @@ searches as if they did not exist, and take no time of their own. The default is
 
 import heapq
 import itertools
+import json
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.index_schema import JOB_COLUMNS, SUMMARY_COLUMNS, TIME_ORIGIN
+from laggard_aggregator.jobs.index_schema import (
+    FINDING_COLUMNS,
+    JOB_COLUMNS,
+    SUMMARY_COLUMNS,
+    TIME_ORIGIN,
+)
 from laggard_aggregator.jobs.job_filter import MAX_PAGE, CursorError, JobSelection, cursor, position
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.statistics import GroupBy
@@ -28,11 +34,15 @@ _COUNT_LIMIT: Final = 1_000_000
 _EQUAL: Final = ("j.user =", "j.account =", "j.application =", "j.state =")
 
 _COLUMNS: Final = ", ".join(
-    ["k.job_key", "j.id", "j.at", "j.revision_at", "j.day", "s.rate", "s.ratio"]
+    ["k.job_key", "j.id", "j.at", "j.revision_at", "j.day", "s.rate", "s.ratio", "v.verdict", "v.slowdown"]
+    + ["v.sentence"]
     + [f'j."{name}"' for name in JOB_COLUMNS]
     + [f's."{name}" as "s_{name}"' for name in SUMMARY_COLUMNS]
 )
-_FROM: Final = "jobs j join keys k on k.id = j.id left join summaries s on s.id = j.id"
+_FROM: Final = (
+    "jobs j join keys k on k.id = j.id left join summaries s on s.id = j.id"
+    " left join verdicts v on v.id = j.id"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +103,37 @@ class JobQueries:
             values["id"] = last[0]["id"]
             conditions.append("(j.at, j.id) < (:at, :id)")
         rows = self._newest(principal, conditions, values, limit + 1)
+        self._add_findings(rows[:limit])
         if len(rows) <= limit:
             return JobPage(rows, "")
         kept = rows[:limit]
         return JobPage(kept, cursor(principal, selection, float(kept[-1]["at"]), kept[-1]["job_key"]))
+
+    def unjudged(self, since_ns: int, limit: int) -> list[Row]:
+        """Jobs that were joined since then and have no verdict on that join, the earliest join first.
+
+        For the daemon's verdicts: nobody's access is checked.
+        """
+        return self._rows(
+            f"select {_COLUMNS}, s.revision_at as joined_at from {_FROM} where s.revision_at >= :since"  # noqa: S608
+            " and (v.joined_at is null or v.joined_at < s.revision_at)"
+            " order by s.revision_at, j.id limit :most",
+            {"since": since_ns, "most": limit},
+        )
+
+    def _add_findings(self, rows: list[Row]) -> None:
+        """Adds `findings` of the daemon's verdict to rows that a principal may see."""
+        by_id = {row["id"]: row for row in rows}
+        for row in rows:
+            row["findings"] = []
+        names = ", ".join(FINDING_COLUMNS)
+        found = self._rows(
+            f"select job, {names} from findings"  # noqa: S608 - names of this module
+            " where job in (select value from json_each(:ids)) order by job, rank",
+            {"ids": json.dumps(list(by_id))},
+        )
+        for each in found:
+            by_id[each.pop("job")]["findings"].append(each)
 
     def every(self, principal: Principal, selection: JobSelection) -> Iterator[Row]:
         """Yields all jobs of a list, newest first, a page at a time: the same rows as its pages."""
@@ -313,6 +350,7 @@ beside (id) as (
         and a.start < coalesce(c.end, 9e15) and c.start < coalesce(a.end, 9e15)))
 select {_COLUMNS} from beside d join jobs j on j.id = d.id join keys k on k.id = j.id
 left join summaries s on s.id = j.id
+left join verdicts v on v.id = j.id
 order by s.mdops desc nulls last, s.rate desc nulls last, j.id limit :most
 """  # noqa: S608 - texts of this module
 
@@ -323,6 +361,7 @@ with near (id) as materialized (
     and coalesce(m.end, 9e15) > :start)
 select {_COLUMNS} from near n join jobs j on j.id = n.id join keys k on k.id = j.id
 left join summaries s on s.id = j.id
+left join verdicts v on v.id = j.id
 where j.start < :end and j.end > :start and exists (
     select 1 from uses u join uses v on v.job = n.id and v.component = u.component where u.job = :id)
 """  # noqa: S608 - texts of this module
