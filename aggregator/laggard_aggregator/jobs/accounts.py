@@ -115,6 +115,11 @@ class JobAccount:
             amount = moved[place][row]
             np.add.at(into[place], at, np.floor(amount * high) - np.floor(amount * low))
 
+    def read_until(self, layer: str, end_ns: int) -> None:
+        """Notes a reading of a server at `end_ns`."""
+        last = (end_ns - 1 - self.job.start_ns) // self.job.step_ns
+        self.last_bin[layer] = max(self.last_bin.get(layer, 0), min(max(last, 0), self.job.bins - 1))
+
     def expected_ns(self, components: dict[str, int]) -> FloatArray:
         """As `observed_ns` would be without a gap; `components` of each node, at least one."""
         total = np.zeros(self.job.bins)

@@ -4,7 +4,7 @@ They are stragglers on its path, components slow within it, neighbours, and its 
 evidence for `ranked_causes`; findings say it in words, as far as the asker may read them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,6 @@ import numpy as np
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.jobs.analysis.causes import (
     Cause,
-    OwnNumber,
     PathStraggler,
     SlowPhase,
     ranked_causes,
@@ -24,20 +23,18 @@ from laggard_aggregator.jobs.analysis.phases import Phase
 from laggard_aggregator.jobs.component_series import JobPlaces, component_series
 from laggard_aggregator.jobs.job_results import JobResults
 from laggard_aggregator.jobs.neighbour_load import NeighbourEvidence, NeighbourLoads, described
+from laggard_aggregator.jobs.own_numbers import MEANS, Requests, own_numbers, requests
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.queries import JobQueries, Row
 from laggard_aggregator.jobs.slow_parts import SlowPart, slow_parts
 from laggard_aggregator.jobs.targets import targets
 from laggard_aggregator.jobs.volumes import FORWARDER, SERVER
+from laggard_aggregator.status.formatting import size
 from laggard_common.errors import ArchiveError, InputError
 
 _USUAL_DAYS: Final = 7
 _DAY: Final = 86_400.0
 _OPERATORS: Final = "Nothing in the job: tell the operators"
-_OWN_NUMBERS: Final = {
-    "s_mdops": "metadata operations a second",
-    "s_amplification": "bytes moved for each that was asked for",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,12 @@ class JobCauses:
         beside = self._neighbours.evidence(
             asked.principal, asked.job, _spans(asked.phases), phase.factor, runs
         )
-        own = _own_numbers(asked.job, [each for each, _ in earlier])
+        own = list(
+            own_numbers(
+                asked.job, [each for each, _ in earlier], lambda each: self.requests_of(asked.principal, each)
+            )
+        )
+        now = {each.name: each.now for each in own}
         alarms = {each.component: each for each in stragglers}
         loads = {(each.unit, each.evidence.job, each.evidence.component): each for each in beside}
         found: dict[tuple[str, str], JobFinding] = {}
@@ -118,8 +120,15 @@ class JobCauses:
             elif cause.component in parts:
                 found[cause.kind, cause.name] = _of_part(parts.pop(cause.component))
             else:
-                found.setdefault((cause.kind, cause.name), _finding(cause, alarms.get(cause.component)))
+                found.setdefault(
+                    (cause.kind, cause.name),
+                    _finding(cause, alarms.get(cause.component), now.get(cause.name, 0.0)),
+                )
         return FoundCauses(list(found.values()), [_of_part(each) for each in parts.values()])
+
+    def requests_of(self, principal: Principal, job: Row) -> Mapping[str, Requests]:
+        """Requests of a job by direction, none of a job that `principal` may not see. Raises ArchiveError."""
+        return requests(self._results.components(principal, job["job_key"]))
 
     def slow_components(self, asked: SlowJob, method: str) -> list[JobFinding]:
         """Components slower than the job's others, by one of METHODS. Raises ArchiveError."""
@@ -142,22 +151,16 @@ class JobCauses:
 
     def _stragglers(self, asked: SlowJob) -> list[PathStraggler]:
         """Alarms that stood while the job did I/O, of components that carried some of it."""
-        carried: dict[str, float] = {}
-        for each in self._results.components(asked.principal, asked.job["job_key"]):
-            for name in _names(each["component"], each["node"]):
-                carried[name] = carried.get(name, 0.0) + (each["bytes"] or 0.0)
-        job, (start, end) = asked.job, asked.hull
-        total = max((job["s_read_bytes"] or 0.0) + (job["s_written_bytes"] or 0.0), 1.0)
+        carried = _shares(self._results.components(asked.principal, asked.job["job_key"]))
+        start, end = asked.hull
         found = []
         for component, spans in self._alarms(start - _USUAL_DAYS * _DAY, end).items():
-            mine = sum(carried.get(name, 0.0) for name in _names(component, ""))
+            mine = max(carried.get(name, 0.0) for name in _names(component, ""))
             if not mine:
                 continue
             before = sum(max(min(until, start) - since, 0.0) for since, until, _ in spans)
             found += [
-                PathStraggler(
-                    component, since, until, severity, before / (_USUAL_DAYS * _DAY), min(mine / total, 1.0)
-                )
+                PathStraggler(component, since, until, severity, before / (_USUAL_DAYS * _DAY), mine)
                 for since, until, severity in spans
                 if since < end and until > start
             ]
@@ -186,6 +189,21 @@ class JobCauses:
         return found
 
 
+def _shares(components: Iterable[Row]) -> dict[str, float]:
+    """Share of the bytes of its layer by each name of a component of a job."""
+    moved: dict[tuple[str, str], float] = {}
+    of_layer: dict[str, float] = {}
+    for row in components:
+        volume = row["bytes"] or 0.0
+        of_layer[row["layer"]] = of_layer.get(row["layer"], 0.0) + volume
+        for name in _names(row["component"], row["node"]):
+            moved[row["layer"], name] = moved.get((row["layer"], name), 0.0) + volume
+    found: dict[str, float] = {}
+    for (layer, name), volume in moved.items():
+        found[name] = max(found.get(name, 0.0), volume / max(of_layer[layer], 1.0))
+    return found
+
+
 def _names(component: str, node: str) -> set[str]:
     """Names by which a component of a job and one of an alarm are the same: its target, or both in full."""
     return targets(component) or {component, f"{node}/{component}"}
@@ -202,14 +220,6 @@ def _spans(phases: Sequence[Phase]) -> list[tuple[float, float]]:
     return found
 
 
-def _own_numbers(job: Row, earlier: Sequence[Row]) -> list[OwnNumber]:
-    return [
-        OwnNumber(text, job[name], np.array([each[name] for each in earlier if each[name] is not None]))
-        for name, text in _OWN_NUMBERS.items()
-        if job[name] is not None
-    ]
-
-
 def _of_part(part: SlowPart) -> JobFinding:
     share = f"and it carried {part.carried:.0%} of the bytes"
     text = f"{part.component} was slow in this job: {part.text}, {share}"
@@ -222,9 +232,13 @@ def _of_neighbour(cause: Cause, found: NeighbourEvidence, principal: Principal) 
     return JobFinding("neighbour", name, float(f"{cause.factor:.2g}"), None, text, _OPERATORS)
 
 
-def _finding(cause: Cause, straggler: PathStraggler | None) -> JobFinding:
+def _finding(cause: Cause, straggler: PathStraggler | None, now: float) -> JobFinding:
     if straggler is None:
-        text = f"its {cause.name} were {cause.factor:.1f} times the usual"
+        text = (
+            f"its {cause.name} of {size(now)} was {cause.factor:.1f} times smaller than the usual"
+            if cause.name in MEANS
+            else f"its {cause.name} were {cause.factor:.1f} times the usual"
+        )
         return JobFinding(
             cause.kind, cause.name, cause.factor, None, text, "Compare input and options with earlier runs"
         )

@@ -4,7 +4,7 @@ Computed from the archive when somebody asks, as few jobs are ever looked at. Th
 change with its revision alone, so those of earlier runs are kept.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -19,6 +19,7 @@ from laggard_aggregator.jobs.analysis.run_history import LEAST_RUNS, PhaseKey, R
 from laggard_aggregator.jobs.job_causes import JobCauses, JobFinding, SlowJob
 from laggard_aggregator.jobs.job_results import JobResults
 from laggard_aggregator.jobs.methods import LAGGARD
+from laggard_aggregator.jobs.own_numbers import Requests
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.queries import JobQueries, Row
 
@@ -73,7 +74,8 @@ class JobJudge:
         if job["end"] is None:
             return RunReport("not judged", "Not judged: it has not ended")
         phases = self._phases_of(principal, job)
-        found = [JobFinding(**asdict(each), cause="") for each in advice(_footprint(job))]
+        footprint = _footprint(job, self._causes.requests_of(principal, job))
+        found = [JobFinding(**asdict(each), cause="") for each in advice(footprint)]
         if not phases:
             return RunReport("not judged", "Not judged: the archive has no I/O of it", findings=found)
         earlier = self._queries.earlier(principal, job["job_key"], MOST_EARLIER)
@@ -131,13 +133,15 @@ def _run(job: Row, phases: Sequence[Phase]) -> RunPhases:
     return RunPhases(job["job_key"], job["application"], job["node_count"] or 1, filled)
 
 
-def _footprint(job: Row) -> Footprint:
-    """What the counters tell; modes, files and requests are unknown without traces."""
+def _footprint(job: Row, asked_by: Mapping[str, Requests]) -> Footprint:
+    """The job's totals by its counters; modes and files are unknown without traces."""
     asked = job["s_client_read_bytes"]
     return Footprint(
         nodes=job["node_count"] or 1,
         read_bytes=job["s_read_bytes"] or 0.0,
         written_bytes=job["s_written_bytes"] or 0.0,
+        reads=asked_by["read"].count if "read" in asked_by else None,
+        writes=asked_by["write"].count if "write" in asked_by else None,
         metadata_rate=job["s_mdops"],
         forwarder_bytes=job["s_forwarder_read_bytes"] if asked else None,
     )

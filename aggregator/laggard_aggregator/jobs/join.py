@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import FloatArray, IntArray
 from laggard_aggregator.jobs.accounts import SECOND_NS, JobAccount, JoinedJob
@@ -18,7 +19,8 @@ from laggard_aggregator.jobs.membership import FREE, Membership, NodeNames, Occu
 from laggard_aggregator.jobs.readings import MOST_GAP_NS, CounterSlices, sources
 from laggard_aggregator.jobs.series60 import PassStoppedError
 from laggard_aggregator.jobs.server_jobs import ServerJobs
-from laggard_aggregator.jobs.volumes import CLIENT, FORWARDER, SOURCES, VolumeFields, amounts
+from laggard_aggregator.jobs.volume_servers import VolumeServers
+from laggard_aggregator.jobs.volumes import CLIENT, FORWARDER, SERVER, SOURCES, VolumeFields, amounts
 
 STEP_NS = 10 * SECOND_NS
 """Slices are multiples of this; memory decides of how many."""
@@ -69,7 +71,9 @@ class Join:
         self._start_ns = min(job.start_ns for job in jobs)
         self._end_ns = max(job.end_ns for job in jobs)
         on_forwarders = behind(every, self._served_by)
-        self._membership = Membership([*every, *on_forwarders], self._start_ns - 2 * MOST_GAP_NS)
+        self._volumes = VolumeServers(directory, site, self._start_ns, self._end_ns)
+        on_volumes = self._volumes.behind(every)
+        self._membership = Membership([*every, *on_forwarders, *on_volumes], self._start_ns - 2 * MOST_GAP_NS)
         self._nodes = sorted({each.node for each in every} | {each.node for each in on_forwarders})
         self._names = NodeNames(self._nodes)
         self._format = format_
@@ -90,7 +94,7 @@ class Join:
         return self.accounts
 
     def _scan(self, slices: CounterSlices, fields: VolumeFields, go_on: Callable[[], bool]) -> None:
-        wanted = _Wanted(self._nodes)
+        wanted = None if fields.of_volume else _Wanted(self._nodes)
         increments = IncrementStream()
         after = self._start_ns - MOST_GAP_NS
         for until in slices.ends(after, self._end_ns + MOST_GAP_NS, STEP_NS):
@@ -102,15 +106,22 @@ class Join:
             after = until
 
     def _add(self, slices: CounterSlices, fields: VolumeFields, found: Increments) -> None:
-        named = [self._names.of(node) for node, _ in slices.components.keys]
+        keys = slices.components.keys
+        named = [
+            self._volumes.place_of(node, name) if fields.of_volume else self._names.of(node)
+            for node, name in keys
+        ]
         number = np.array([self._membership.number(node) for node in named], dtype=np.int64)
+        layers = np.array([self._layer_of(node, fields) for node, _ in keys])
         moved = amounts(fields, found)
         rows = np.flatnonzero(moved.known)
         component = found.component[rows]
-        pieces = self._membership.divide(number[component], found.before_ns[rows], found.read_ns[rows])
+        before, read = found.before_ns[rows], found.read_ns[rows]
+        pieces = self._membership.divide(number[component], before - fields.age_ns, read)
+        fresh = ((read - before) / (read - before + fields.age_ns))[pieces.row]
         every = np.concatenate([moved.moved, moved.operations, moved.latency])[:, rows[pieces.row]]
         parts = np.floor(every * pieces.share[:, 1]) - np.floor(every * pieces.share[:, 0])
-        parts = np.vstack([parts, pieces.end_ns - pieces.start_ns])
+        parts = np.vstack([parts, np.floor((pieces.end_ns - pieces.start_ns) * fresh)])
         component = component[pieces.row]
         order = np.argsort(pieces.state, kind="stable")
         bounds = np.flatnonzero(np.diff(pieces.state[order], prepend=-1))
@@ -118,8 +129,7 @@ class Join:
             at = order[first:last]
             state = int(pieces.state[at[0]])
             jobs = self._membership.jobs_of[state]
-            of_clients = np.array([node not in self._forwarders for node in named])[component[at]]
-            total = parts[:2, at[of_clients]].sum(axis=1)
+            total = parts[:2, at[layers[component[at]] == CLIENT]].sum(axis=1)
             if state == FREE:
                 self.conserved.free += total
             elif len(jobs) > 1:
@@ -134,10 +144,15 @@ class Join:
                         fields,
                         job,
                         component=component[at],
+                        layers=layers[component[at]],
                         times=times,
                         parts=parts[:, at],
                         shared=len(jobs) > 1,
                     )
+
+    def _layer_of(self, node: str, fields: VolumeFields) -> str:
+        on_forwarder = fields.layer == CLIENT and self._names.of(node) in self._forwarders
+        return FORWARDER if on_forwarder else fields.layer
 
     def _to_job(
         self,
@@ -146,15 +161,14 @@ class Join:
         job: int,
         *,
         component: IntArray,
+        layers: NDArray[np.str_],
         times: tuple[IntArray, IntArray],
         parts: FloatArray,
         shared: bool,
     ) -> None:
         account = self.accounts[job]
-        layers = np.array(
-            [self._names.of(node) in self._forwarders for node, _ in slices.components.keys], dtype=np.bool_
-        )[component]
-        for layer, chosen in ((CLIENT, ~layers), (FORWARDER, layers)):
+        for layer in (CLIENT, FORWARDER, SERVER):
+            chosen = layers == layer
             if not chosen.any():
                 continue
             begin, end = times[0][chosen], times[1][chosen]
@@ -162,6 +176,8 @@ class Join:
                 account.add(layer, begin, end, parts[:3, chosen])
                 if layer == CLIENT:
                     account.add(None, begin, end, parts[7:, chosen])
+                elif layer == SERVER:
+                    account.read_until(layer, int(end.max()))
             unique, inverse = np.unique(component[chosen], return_inverse=True)
             for place, sums in enumerate(_sums(parts[:, chosen], inverse, unique.size)):
                 node, name = slices.components.keys[int(unique[place])]

@@ -181,13 +181,14 @@ class JoinPass:
         for source, site in sources(self.directory):
             if source not in SOURCES or site != self.site:
                 continue
+            of_servers = SOURCES[source].by_job or SOURCES[source].of_volume
             for part in self._new("counters", source, waiting):
                 for first, last, nodes in _late_rows(part, late_ns):
                     of = {short_name(node) for node in nodes}
                     known = read_jobs(self.directory, self.site, first - _MARGIN_NS, last + MOST_GAP_NS)
                     for each in known.occupations:
                         key = known.keys[each.job]
-                        if key in known.jobs and (SOURCES[source].by_job or short_name(each.node) in of):
+                        if key in known.jobs and (of_servers or short_name(each.node) in of):
                             job = known.jobs[key]
                             waiting.add(key, job.start_ns / 1e9, job.end_ns / 1e9)
 

@@ -102,8 +102,7 @@ class ServerJobs:
     ) -> None:
         layer, job = self.fields.layer, account.job
         begins, ends = times
-        last = min(max((ends - 1 - job.start_ns) // job.step_ns, 0), job.bins - 1)
-        account.last_bin[layer] = max(account.last_bin.get(layer, 0), last)
+        account.read_until(layer, ends)
         begin, end = np.array([min(begins, job.end_ns - 1)]), np.array([ends])
         account.add(layer, begin, end, rise[:3, None])
         mine = account.components[layer, named.node or server, named.target, False]

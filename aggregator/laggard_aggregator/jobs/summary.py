@@ -110,7 +110,8 @@ def summary_row(account: JobAccount, revision_at: int) -> ResultRow:
     row["core_hours"] = None if job.cpus is None else job.cpus * job.seconds / 3600
     for layer in (CLIENT, FORWARDER, SERVER):
         row[f"{layer}_read_bytes"], row[f"{layer}_written_bytes"] = of[layer]
-    above, below = _total(of[CLIENT]), _total(of[SERVER])
+    some_shared = any(key[0] == SERVER and key[3] for key in account.components)
+    above, below = _total(of[CLIENT]), None if some_shared else _total(of[SERVER])
     row["amplification"] = below / above if above and below is not None else None
     row["unaccounted_ratio"] = max(1.0 - below / above, 0.0) if above and below is not None else None
     row["coverage"] = coverage_of(account)

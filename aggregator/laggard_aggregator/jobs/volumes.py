@@ -23,6 +23,12 @@ _NFS = (
     "GETATTR SETATTR LOOKUP ACCESS OPEN CREATE MKDIR SYMLINK MKNOD REMOVE RMDIR RENAME LINK READDIR"
     " READDIRPLUS"
 )
+_GLUSTER = (
+    "lookup stat open create flush truncate link unlink symlink mkdir rmdir rename opendir readdirp getxattr"
+    " setxattr setattr statfs"
+)
+_DUMP_NS: Final = 1_000_000_000
+"""Recommended interval of GlusterFS's dumps, `diagnostics.stats-dump-interval`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,8 @@ class VolumeFields:
     write_time: str = ""
     time_scale: float = 1e-6
     by_job: bool = False
+    of_volume: bool = False
+    age_ns: int = 0
 
 
 SOURCES: Final[Mapping[str, VolumeFields]] = {
@@ -60,6 +68,24 @@ SOURCES: Final[Mapping[str, VolumeFields]] = {
         read_time="READ_execute_ms",
         write_time="WRITE_execute_ms",
         time_scale=1e-3,
+    ),
+    "gluster_client": VolumeFields(
+        CLIENT,
+        *("bytes_read", "bytes_written", "fop_read_count", "fop_write_count"),
+        metadata=tuple(f"fop_{name}_count" for name in _GLUSTER.split()),
+        read_time="fop_read_latency_ns",
+        write_time="fop_write_latency_ns",
+        time_scale=1e-9,
+        age_ns=_DUMP_NS,
+    ),
+    "gluster_brick": VolumeFields(
+        SERVER,
+        *("bytes_read", "bytes_written", "fop_read_count", "fop_write_count"),
+        read_time="fop_read_latency_ns",
+        write_time="fop_write_latency_ns",
+        time_scale=1e-9,
+        of_volume=True,
+        age_ns=_DUMP_NS,
     ),
     "lustre_job_ost": VolumeFields(
         SERVER, "read_bytes_sum", "write_bytes_sum", "read_bytes_samples", "write_bytes_samples", by_job=True

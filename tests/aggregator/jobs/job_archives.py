@@ -25,6 +25,7 @@ def job_batch(
     source: str = "lustre_llite",
     interval_ns: int = 1_000_000_000,
     name: str = "",
+    labels: tuple[tuple[str, str], ...] = (),
 ) -> Batch:
     """The readings of one component as one message."""
     fields = sorted({each for reading in readings for each in reading.values})
@@ -45,7 +46,7 @@ def job_batch(
         interval_ns,
         5,
         tuple(every),
-        (Component(component, name or component),),
+        (Component(component, name or component, labels),),
     )
     return Batch(
         lsn=lsn,

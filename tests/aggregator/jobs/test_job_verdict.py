@@ -88,19 +88,32 @@ def write_alarms(archive: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def archive_of(
-    folder: Path, seconds: Sequence[float], volumes: Sequence[float] = (), mdops: Sequence[float] = ()
+    folder: Path,
+    seconds: Sequence[float],
+    volumes: Sequence[float] = (),
+    mdops: Sequence[float] = (),
+    requests: Sequence[float] = (),
 ) -> list[dict[str, Any]]:
-    """Runs whose writing took so many seconds, for 100 GiB and no metadata operations by default."""
+    """Runs whose writing took so many seconds, for 100 GiB and no metadata operations by default.
+
+    `requests`: mean write of each run in bytes, unknown by default.
+    """
     jobs = jobs_of(len(seconds))
     volumes = volumes or [100 * GIB] * len(jobs)
     mdops = mdops or [1.0] * len(jobs)
-    for job, took, volume, rate in zip(jobs, seconds, volumes, mdops, strict=True):
+    means = requests or [0.0] * len(jobs)
+    for job, took, volume, rate, mean in zip(jobs, seconds, volumes, mdops, means, strict=True):
         day = job["end"] // DAY * DAY
         write_rows(folder, "job_nodes", node_rows(job, ["cn-1"]), day)
         write_rows(folder, "jobs", [job], day)
         write_rows(folder, "job_series", [series_row(job, took, volume)], day)
         half = [
-            component_row(job, f"scratch-OST00{n:02d}-osc-ffff8801", "client") | {"bytes": volume / 8}
+            component_row(job, f"scratch-OST00{n:02d}-osc-ffff8801", "client")
+            | {
+                "bytes": volume / 8,
+                "direction": "write",
+                "operations": volume / 8 / mean if mean else None,
+            }
             for n in (40, 41, 42, 43, 44, 45, 46, 47)
         ]
         write_rows(folder, "job_components", half, day)
@@ -177,6 +190,24 @@ def test_its_own_change_is_named(tmp_path: Path, rng: np.random.Generator) -> No
     assert found.verdict == "slow"
     assert "its metadata operations a second were 89.5 times the usual" in found.sentence
     assert [each.kind for each in found.findings] == ["own change", "metadata rate"]
+
+
+def test_smaller_requests_are_its_own_change_and_get_advice(tmp_path: Path, rng: np.random.Generator) -> None:
+    jobs = archive_of(tmp_path, [*usual(rng), 930.0], requests=[*[131072.0] * 12, 4096.0])
+    found = verdict_on(tmp_path, jobs[-1])
+    assert found.sentence.endswith("its mean write of 4.1 kB was 32.0 times smaller than the usual")
+    assert [(each.kind, each.cause) for each in found.findings] == [
+        ("own change", "mean write"),
+        ("small writes", ""),
+    ]
+    assert found.findings[1].text == "the mean write has 4 KiB"
+
+
+def test_requests_as_ever_are_no_cause(tmp_path: Path, rng: np.random.Generator) -> None:
+    jobs = archive_of(tmp_path, [*usual(rng), 930.0], requests=[4096.0] * 13)
+    found = verdict_on(tmp_path, jobs[-1])
+    assert "no cause is known" in found.sentence
+    assert [each.kind for each in found.findings] == ["small writes"]
 
 
 def test_four_runs_are_too_few(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Records of all sources in one table, settled by the same rules, as rows of the archive's kind `jobs`.
 
 A parser fills the columns of RECORDS with the words of its source. `settled` then drops forecasts, clips a
-start to the submission (after a resize Slurm repeats the start of the job before it), marks doubtful ends and
-makes the key.
+start to the submission (after a resize Slurm repeats the start of the job before it), marks doubtful ends,
+counts the nodes where the source tells only their names, and makes the key.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from laggard_aggregator.archive.tables import TEXT, TIME
-from laggard_aggregator.jobs.model import MAX_TEXT
+from laggard_aggregator.jobs.metadata.hostlist import expand
+from laggard_aggregator.jobs.model import MAX_TEXT, JobDataError
 from laggard_aggregator.jobs.tables import JOBS
 
 RECORDS: Final = pa.schema(
@@ -61,6 +62,7 @@ def settled(found: pa.Table) -> pa.Table:
     columns["state"] = state = _state(columns["state"])
     nodes = columns["node_list"]
     columns["node_list"] = pc.if_else(pc.is_in(nodes, _NO_NODES), "", nodes)
+    columns["node_count"] = _node_counts(columns["node_count"], columns["node_list"])
     columns["application"] = _applications(columns["application"], columns["name"])
     for name in _TIMES:
         value = columns[name]
@@ -117,6 +119,22 @@ def _state(raw: pa.Array) -> pa.Array:
     codes = pc.utf8_upper(pc.fill_null(raw, "")).dictionary_encode()
     words = [text.split(" ")[0].rstrip("+") for text in codes.dictionary.to_pylist()]
     return pa.array(words, pa.string()).take(codes.indices)
+
+
+def _node_counts(told: pa.Array, lists: pa.Array) -> pa.Array:
+    """`told`, else the number of nodes in the list; null where that is empty or no list."""
+    if not told.null_count:
+        return told
+    codes = pc.if_else(pc.is_null(told), lists, "").dictionary_encode()
+    counts = [_node_count(text) for text in codes.dictionary.to_pylist()]
+    return pc.coalesce(told, pa.array(counts, told.type).take(codes.indices))
+
+
+def _node_count(text: str) -> int | None:
+    try:
+        return len(expand(text)) or None
+    except JobDataError:
+        return None  # counted where the nodes are written
 
 
 def _applications(told: pa.Array, names: pa.Array) -> pa.Array:

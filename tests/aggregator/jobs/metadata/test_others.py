@@ -45,6 +45,24 @@ def test_pbs() -> None:
     assert sum(report.broken.values()) == 2
 
 
+def test_nodes_are_counted_where_the_source_has_only_their_names() -> None:
+    told: list[dict[str, object]] = [
+        {"nodes": ["a", "b", "a"]},
+        {"nodes": "n[1-8]"},
+        {"nodes": "n[1-"},
+        {},
+        {"node_count": 3},
+    ]
+    rows = [
+        {"job": str(at), "submit": 1700000000, "state": "COMPLETED", **each}
+        for at, each in enumerate(told, 1)
+    ]
+    found, _ = read_bytes("\n".join(map(json.dumps, rows)).encode(), "jsonl")
+    assert [each["node_count"] for each in found] == [2, 8, None, None, 3]
+    (_, ended, _, killed), _ = read_rows(FOLDER / "accounting.pbs", "pbs")
+    assert (ended["node_count"], killed["node_count"]) == (2, 1)
+
+
 def test_flux() -> None:
     (done, waiting), _ = read_rows(FOLDER / "flux.json", "flux")
     assert (done["user"], done["account"], done["state"]) == ("ann", "phys", "COMPLETED")

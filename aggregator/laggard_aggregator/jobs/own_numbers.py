@@ -1,0 +1,66 @@
+"""Numbers of a job's own that make it slow when they change: metadata, amplification, size of requests.
+
+Requests are those that clients count, or servers where no client does.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from laggard_aggregator.jobs.analysis.causes import OwnNumber
+from laggard_aggregator.jobs.queries import Row
+
+_OF_SUMMARY: Final = {
+    "s_mdops": "metadata operations a second",
+    "s_amplification": "bytes moved for each that was asked for",
+}
+_LAYERS: Final = ("client", "server")
+_MEAN: Final = {"read": "mean read", "write": "mean write"}
+MEANS: Final = frozenset(_MEAN.values())
+"""Numbers in bytes, worse when lower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Bytes and their requests, of one direction."""
+
+    amount: float
+    count: float
+
+    @property
+    def mean(self) -> float:
+        """Bytes of a request; `count` is above zero."""
+        return self.amount / self.count
+
+
+def requests(components: Iterable[Row]) -> Mapping[str, Requests]:
+    """Requests by direction from a job's `job_components`, none for a direction without."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    for row in components:
+        if row["direction"] in _MEAN and row["bytes"] and row["operations"]:
+            both = sums.setdefault((row["layer"], row["direction"]), [0.0, 0.0])
+            both[0] += row["bytes"]
+            both[1] += row["operations"]
+    found = {}
+    for direction in _MEAN:
+        both = next((sums[layer, direction] for layer in _LAYERS if (layer, direction) in sums), [])
+        if both:
+            found[direction] = Requests(*both)
+    return found
+
+
+def own_numbers(
+    job: Row, earlier: Sequence[Row], requests_of: Callable[[Row], Mapping[str, Requests]]
+) -> Iterator[OwnNumber]:
+    """Yields the numbers of `job` beside those of its earlier runs."""
+    for name, text in _OF_SUMMARY.items():
+        if job[name] is not None:
+            then = [each[name] for each in earlier if each[name] is not None]
+            yield OwnNumber(text, job[name], np.array(then))
+    mine = requests_of(job)
+    theirs = [requests_of(each) for each in earlier] if mine else []
+    for direction, now in mine.items():
+        then = [each[direction].mean for each in theirs if direction in each]
+        yield OwnNumber(_MEAN[direction], now.mean, np.array(then), "lower")
