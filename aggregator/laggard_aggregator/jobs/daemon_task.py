@@ -16,9 +16,11 @@ from typing import Any
 
 from laggard_aggregator.jobs.findings_pass import FindingsPass
 from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.job_verdict import RunReport
 from laggard_aggregator.jobs.join_pass import JoinPass, JoinSettings
 from laggard_aggregator.jobs.path_pass import PathPass
 from laggard_aggregator.jobs.paths import read_forwarders
+from laggard_aggregator.jobs.queries import Row
 from laggard_aggregator.jobs.rollup_pass import RollupPass
 from laggard_aggregator.jobs.series60 import PassStoppedError
 from laggard_aggregator.settings.aggregator import ArchiveTable
@@ -39,8 +41,8 @@ PATHS, INDEX, FINDINGS = "paths of nodes", "index of jobs", "verdicts on jobs"
 class BackgroundTask:
     """Keeps the results of the archive in `settings` up to date, those of `jobs` if enabled.
 
-    `is_right`: whether the clock can be trusted. Raises InputError for a file of forwarders that cannot be
-    used.
+    `is_right`: whether the clock can be trusted. `judged` is given each verdict. Raises InputError for a
+    file of forwarders that cannot be used.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class BackgroundTask:
         *,
         clock: Clock,
         is_right: Callable[[], bool] = lambda: True,
+        judged: Callable[[Row, RunReport], None] | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -72,7 +75,7 @@ class BackgroundTask:
             self._passes[PATHS] = self._write_paths
             self._index = JobIndex(settings.directory)
             self._passes[INDEX] = self._refresh_index
-            self._findings = FindingsPass(settings.directory, site, self._index)
+            self._findings = FindingsPass(settings.directory, site, self._index, judged)
             self._passes[FINDINGS] = self._judge_jobs
 
     async def run(self, stop: asyncio.Event) -> None:

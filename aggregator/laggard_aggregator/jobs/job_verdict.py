@@ -26,6 +26,7 @@ from laggard_aggregator.jobs.queries import JobQueries, Row
 MOST_EARLIER: Final = 20
 """Earlier runs beside a job; each takes a look into the archive's folder of its day."""
 _KEPT: Final = 4096
+_NO_CAUSE: Final = "no cause is known"
 _LAYERS: Final = ("client", "forwarder", "server")
 _DIRECTIONS: Final = {"read_bytes": "read", "written_bytes": "write", "metadata_operations": "metadata"}
 _DOING: Final = {"read": "Reading", "write": "Writing", "metadata": "Metadata work"}
@@ -43,6 +44,11 @@ class RunReport:
     factor: float | None = None
     phases: Sequence[Phase] = ()
     findings: Sequence[JobFinding] = field(default_factory=list)
+
+    @property
+    def has_cause(self) -> bool:
+        """Whether it was slow and a cause is known."""
+        return self.verdict == "slow" and not self.sentence.endswith(_NO_CAUSE)
 
     def record(self) -> dict[str, Any]:
         """The verdict as JSON has it."""
@@ -89,7 +95,7 @@ class JobJudge:
             sentence = _sentence(judged, len(history))
             return RunReport(judged.verdict, sentence, judged.factor, phases, [*parts, *found])
         causes = self._causes.ranked(asked, phased, method or LAGGARD)
-        because = causes.ranked[0].text if causes.ranked else "no cause is known"
+        because = causes.ranked[0].text if causes.ranked else _NO_CAUSE
         sentence = f"{_slowness(run, history, judged.factor)}; {because}"
         findings = [*causes.ranked, *causes.beside, *found]
         return RunReport("slow", sentence, judged.factor, phases, findings)
