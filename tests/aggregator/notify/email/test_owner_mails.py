@@ -123,14 +123,14 @@ MAIL = '[mail]\nserver = "localhost"\nsender = "l@example.org"\nrecipients = ["o
         ('[archive]\n[jobs]\nowner_mail = "{user}@example.org"\n' + MAIL, ""),
         (
             '[archive]\n[jobs]\nowner_mail = "{user}@example.org"\n',
-            "jobs.owner_mail: needs [archive], [mail]",
+            "owner_mail: needs [archive], [mail]",
         ),
-        ('[jobs]\nowner_mail = "{user}@example.org"\n' + MAIL, "jobs.owner_mail: needs [archive], [mail]"),
+        ('[jobs]\nowner_mail = "{user}@example.org"\n' + MAIL, "owner_mail: needs [archive], [mail]"),
         (
             '[archive]\n[jobs]\nowner_mail = "ops@example.org"\n' + MAIL,
-            "jobs.owner_mail: expected an address",
+            "owner_mail: expected an address",
         ),
-        ('[archive]\n[jobs]\nowner_mail = "{user}@a b"\n' + MAIL, "jobs.owner_mail: expected an address"),
+        ('[archive]\n[jobs]\nowner_mail = "{user}@a b"\n' + MAIL, "owner_mail: expected an address"),
     ],
 )
 def test_the_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, wrong: str) -> None:
