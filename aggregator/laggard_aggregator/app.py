@@ -8,7 +8,7 @@ closed, messages wait in the ingest queue. So journal and archive record the ord
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -27,8 +27,10 @@ from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.jobs.daemon_task import BackgroundTask
 from laggard_aggregator.jobs.poll_task import PollTask
-from laggard_aggregator.notify.channel import make_channels
+from laggard_aggregator.notify.channel import Channel, make_channels
 from laggard_aggregator.notify.dispatcher import Dispatcher
+from laggard_aggregator.notify.email.channel import MailChannel
+from laggard_aggregator.notify.email.owner_mails import OwnerMails
 from laggard_aggregator.runtime.housekeeping import keep_house
 from laggard_aggregator.runtime.loops import CatchUp, IngestLoop, Results, WindowLoop
 from laggard_aggregator.runtime.watchdog import Watchdog
@@ -83,14 +85,17 @@ class App:
         self._actions = Actions(
             settings.http.operators if settings.state is not None else (), settings.http.external_url
         )
+        channels = make_channels(settings.channels)
+        self._owner_mails = self._new_owner_mails(channels)
         self._dispatcher: Dispatcher = Dispatcher(
-            make_channels(settings.channels),
+            channels,
             settings.site,
             settings.http.page,
             settings.state.directory if settings.state is not None else None,
             clock=self._clock,
             rng=self._rng,
             before=before._dispatcher if before is not None else None,
+            further={} if self._owner_mails is None else {MailChannel.name: self._owner_mails.waiting},
         )
         self._membership = membership(settings)
         self._topology = topology(settings.topology)
@@ -275,6 +280,14 @@ class App:
             forget_ns=round((s.state or StateTable()).forget_days * 86_400 * 1e9),
         )
 
+    def _new_owner_mails(self, channels: Sequence[Channel]) -> OwnerMails | None:
+        """Mails to the owners of slow jobs, None where the site does not want them."""
+        s = self._settings
+        mail = next((each.settings for each in channels if isinstance(each, MailChannel)), None)
+        if mail is None or not s.jobs.owner_mail:
+            return None
+        return OwnerMails(s.jobs.owner_mail, mail, s.site, s.http.page, self._clock)
+
     def _new_background(self) -> BackgroundTask | None:
         """The work that follows the archive, None without any."""
         archive, jobs, clock = self._settings.archive, self._settings.jobs, self._clock
@@ -282,7 +295,8 @@ class App:
             return None
         work = self.view.background = BackgroundWork()
         site, is_right = self._settings.site, lambda: clock.confirmed
-        return BackgroundTask(archive, jobs, site, work, clock=clock, is_right=is_right)
+        judged = None if self._owner_mails is None else self._owner_mails.judged
+        return BackgroundTask(archive, jobs, site, work, clock=clock, is_right=is_right, judged=judged)
 
     async def _restore(self) -> None:
         """Restores the machine from the state directory or the predecessor, and opens the archive."""

@@ -1,8 +1,8 @@
 """First content of the pages of jobs over a site of two million: `python -m bench.jobs_queries.pages DIR`.
 
-DIR: the site that `python -m bench.jobs_queries --directory DIR` made. Pages are served by the aggregator's own
-server to an administrator, and looked at in Chromium with an empty cache; before each look the kernel's caches
-of files are dropped where this process may (root). Exits with 1 when a median exceeds half a second.
+DIR: the site that `python -m bench.jobs_queries --directory DIR` made. Pages are served by the aggregator's
+own server to an administrator, and looked at in Chromium with an empty cache; before each look the kernel's
+caches of files are dropped where this process may (root). Exits with 1 when a median exceeds half a second.
 """
 
 import argparse
@@ -46,7 +46,7 @@ async def measure(directory: Path, times: int) -> bool:
         "list": "/jobs",
         "of a user": f"/jobs?user={newest['user']}",
         "on a node": f"/jobs?node={node_name(100)}",
-        "of an OST": "/jobs?component=OST0001",
+        "of an OST": "/jobs?ost=OST0001",
         "one job": f"/jobs/{newest['job']}",
         "amplification": "/amplification",
     }

@@ -30,7 +30,10 @@ from laggard_common.segment_log import sync_path
 OF_DETECTORS = ("verdicts", "windows")
 OF_SHADOWS = ("shadow_verdicts", "shadow_windows")
 """Kinds with the same columns for the shadow detectors, which raise no alarms."""
-OF_JOBS = ("series60", "jobs", "job_nodes", "paths", "job_series", "job_components", "job_summaries")
+OF_JOBS = (
+    *("series60", "jobs", "job_nodes", "paths"),
+    *("job_series", "job_components", "job_summaries", "job_findings"),
+)
 """Kinds of the rollups and of the jobs (`jobs/tables.py`)."""
 _OF_INPUT = ("counters", "schemas", "groups", "closes", "events")
 KINDS = (*_OF_INPUT, *OF_DETECTORS, "alarms", *OF_SHADOWS, "layers", *OF_JOBS)

@@ -25,6 +25,7 @@ _COLUMNS = (
     TableColumn("lasted", right=True),
     TableColumn("read", right=True, dispensable=2),
     TableColumn("written", right=True, dispensable=1),
+    TableColumn("verdict", dispensable=3),
 )
 
 
@@ -50,7 +51,7 @@ def _one(args: argparse.Namespace) -> int:
     """Prints a job; returns 0. Raises LaggardError, also where there is none."""
     asker: Asker = AskServer(args) if args.url else AskArchive(args)
     with closing(asker):
-        found = asker.runs(args.job)
+        found = asker.runs(args.job, args.slow_components)
         if not found:
             raise InputError(asker.name, f"has no job {visible(args.job)}")
         if len(found) > 1 and not args.json:
@@ -80,6 +81,7 @@ def _row(job: Record) -> tuple[str, ...]:
         _lasted(job),
         size(job["summary"]["read_bytes"]),
         size(job["summary"]["written_bytes"]),
+        str(job["verdict"]),
     )
 
 

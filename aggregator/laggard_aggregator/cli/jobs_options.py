@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from laggard_aggregator.cli import client
+from laggard_aggregator.jobs.methods import METHODS
 
 _VERBS = """\
 examples:
@@ -54,7 +55,12 @@ def add_jobs_options(parser: argparse.ArgumentParser) -> None:
     add("--to", dest="before", metavar="TIME", default="", help="jobs that were submitted before it")
     add("--node", metavar="NAME", default="", help="jobs that had this node")
     add("--ost", metavar="NAME", default="", help="jobs with I/O on this OST or forwarder")
-    add("--finding", metavar="KIND", default="", help="jobs with this finding: amplification")
+    add(
+        "--finding",
+        metavar="KIND",
+        default="",
+        help="jobs that are slow, or with this finding, such as neighbour",
+    )
     add(
         "--below-history",
         metavar="SHARE",
@@ -73,6 +79,14 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="ID", help="as the scheduler shows it (42, 17_3, 20+1), or a key")
     _add_archive(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object a run")
+    parser.add_argument(
+        "--slow-components",
+        metavar="METHOD",
+        choices=METHODS,
+        default="",
+        help="show OSTs and forwarders slower than the job's others, whatever its verdict: laggard (the "
+        "daemon's detector, the default for slow jobs), below_peak or below_peers (the rules of Beacon)",
+    )
 
 
 def _add_archive(parser: argparse.ArgumentParser) -> None:

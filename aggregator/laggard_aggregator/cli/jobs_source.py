@@ -31,7 +31,7 @@ class Asker(Protocol):
     def jobs(self, args: argparse.Namespace) -> Iterator[Record]:
         """Yields the jobs that the options select, newest first."""
 
-    def runs(self, text: str) -> list[Record]:
+    def runs(self, text: str, method: str = "") -> list[Record]:
         """Runs of an id or key, newest first."""
 
     @property
@@ -75,10 +75,10 @@ class AskArchive:
                 record["nodes"] = list(dict.fromkeys(each["name"] for each in nodes))
             yield record
 
-    def runs(self, text: str) -> list[Record]:
+    def runs(self, text: str, method: str = "") -> list[Record]:
         """Runs of an id or key, newest first."""
         found = self._queries.find(_READER, text)
-        return [full_record(self._queries, self._judge, _READER, job) for job in found]
+        return [full_record(self._queries, self._judge, _READER, job, method) for job in found]
 
     @property
     def nothing(self) -> str:
@@ -126,10 +126,11 @@ class AskServer:
             if not given["cursor"]:
                 return
 
-    def runs(self, text: str) -> list[Record]:
+    def runs(self, text: str, method: str = "") -> list[Record]:
         """Runs of an id or key, newest first."""
         try:
-            found: list[Record] = self._client.get(f"/api/v1/jobs/{quote(text, safe='')}")["jobs"]
+            asked = f"?{urlencode({'slow_components': method})}" if method else ""
+            found: list[Record] = self._client.get(f"/api/v1/jobs/{quote(text, safe='')}{asked}")["jobs"]
         except (KeyError, TypeError) as exc:
             raise ServiceError(f"{self.name}: not a laggard aggregator's answer") from exc
         return found

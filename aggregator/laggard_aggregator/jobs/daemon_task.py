@@ -14,10 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from laggard_aggregator.jobs.findings_pass import FindingsPass
 from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.job_verdict import RunReport
 from laggard_aggregator.jobs.join_pass import JoinPass, JoinSettings
 from laggard_aggregator.jobs.path_pass import PathPass
 from laggard_aggregator.jobs.paths import read_forwarders
+from laggard_aggregator.jobs.queries import Row
 from laggard_aggregator.jobs.rollup_pass import RollupPass
 from laggard_aggregator.jobs.series60 import PassStoppedError
 from laggard_aggregator.settings.aggregator import ArchiveTable
@@ -30,16 +33,16 @@ _log = logging.getLogger(__name__)
 PASS_SECONDS = 60.0
 NICE = 10
 JOIN_SHARE = 0.05
-"""The most of a core that joining takes, by longer pauses: one long job makes a scan of all its time."""
+"""The most of a core that joining takes, and judging, by longer pauses: one job can be a scan of days."""
 ROLLUPS, JOBS = "rollups of the archive", "join of jobs"
-PATHS, INDEX = "paths of nodes", "index of jobs"
+PATHS, INDEX, FINDINGS = "paths of nodes", "index of jobs", "verdicts on jobs"
 
 
 class BackgroundTask:
     """Keeps the results of the archive in `settings` up to date, those of `jobs` if enabled.
 
-    `is_right`: whether the clock can be trusted. Raises InputError for a file of forwarders that cannot be
-    used.
+    `is_right`: whether the clock can be trusted. `judged` is given each verdict. Raises InputError for a
+    file of forwarders that cannot be used.
     """
 
     def __init__(
@@ -51,13 +54,14 @@ class BackgroundTask:
         *,
         clock: Clock,
         is_right: Callable[[], bool] = lambda: True,
+        judged: Callable[[Row, RunReport], None] | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._work = work
         self._is_right = is_right
         self._stopped = threading.Event()
-        self._rest_until_ns = 0
+        self._rest_until_ns: dict[str, int] = {}
         self._passes: dict[str, Callable[[], None]] = {}
         served_by = read_forwarders(jobs.forwarders) if jobs.forwarders is not None else {}
         if settings.rollups:
@@ -71,6 +75,8 @@ class BackgroundTask:
             self._passes[PATHS] = self._write_paths
             self._index = JobIndex(settings.directory)
             self._passes[INDEX] = self._refresh_index
+            self._findings = FindingsPass(settings.directory, site, self._index, judged)
+            self._passes[FINDINGS] = self._judge_jobs
 
     async def run(self, stop: asyncio.Event) -> None:
         """Makes a pass every PASS_SECONDS until `stop`, which ends a pass within a slice."""
@@ -121,14 +127,24 @@ class BackgroundTask:
         self._paths.run(self._clock.wall_ns())
 
     def _join_jobs(self) -> None:
-        if self._clock.monotonic_ns() < self._rest_until_ns:
+        self._paced(JOBS, self._join_due)
+
+    def _judge_jobs(self) -> None:
+        self._paced(FINDINGS, self._judge_due)
+
+    def _paced(self, name: str, work: Callable[[], None]) -> None:
+        """Does `work` unless it rests after the last time, so that it takes JOIN_SHARE of a core."""
+        if self._clock.monotonic_ns() < self._rest_until_ns.get(name, 0):
             return
         before = time.thread_time()
         try:
-            self._join_due()
+            work()
         finally:
             pause = (time.thread_time() - before) / JOIN_SHARE
-            self._rest_until_ns = self._clock.monotonic_ns() + round(pause * 1e9)
+            self._rest_until_ns[name] = self._clock.monotonic_ns() + round(pause * 1e9)
+
+    def _judge_due(self) -> None:
+        self._work.judged_jobs += self._findings.run(self._clock.wall_ns(), self._goes_on)
 
     def _join_due(self) -> None:
         joined = self._join.run(self._clock.wall_ns(), self._settings.raw_days, self._goes_on)

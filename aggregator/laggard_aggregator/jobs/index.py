@@ -17,7 +17,13 @@ import pyarrow as pa
 
 from laggard_aggregator.archive import layout
 from laggard_aggregator.jobs.index_history import refresh_history
-from laggard_aggregator.jobs.index_rows import add_components, add_jobs, add_nodes, add_summaries
+from laggard_aggregator.jobs.index_rows import (
+    add_components,
+    add_findings,
+    add_jobs,
+    add_nodes,
+    add_summaries,
+)
 from laggard_aggregator.jobs.index_schema import INDEXES, TABLES, VERSION
 from laggard_common.errors import ArchiveError, InputError
 
@@ -31,6 +37,7 @@ _ADD: Final[dict[str, Callable[[sqlite3.Connection, pa.Table, str], None]]] = {
     "jobs": add_jobs,
     "job_components": add_components,
     "job_summaries": add_summaries,
+    "job_findings": add_findings,
 }
 """In the order of a day: a job appears after its nodes."""
 _COLUMNS: Final = {
@@ -189,11 +196,12 @@ def _forget(db: sqlite3.Connection, job: int) -> None:
     db.execute("delete from boxes where id in (select id from members where job = ?)", (job,))
     db.execute("delete from members where job = ?", (job,))
     db.execute("delete from uses where job = ?", (job,))
+    db.execute("delete from findings where job = ?", (job,))
     db.execute(
         "insert or ignore into touched select user, account, application, node_count from jobs where id = ?",
         (job,),
     )
-    for table in ("summaries", "jobs", "keys"):
+    for table in ("verdicts", "summaries", "jobs", "keys"):
         db.execute(f"delete from {table} where id = ?", (job,))  # noqa: S608 - names of this module
 
 

@@ -10,7 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from laggard_aggregator.jobs.index_schema import JOB_COLUMNS, SUMMARY_COLUMNS, TIME_ORIGIN, key_digest
+from laggard_aggregator.jobs.index_schema import (
+    FINDING_COLUMNS,
+    JOB_COLUMNS,
+    SUMMARY_COLUMNS,
+    TIME_ORIGIN,
+    key_digest,
+)
 
 _DIGITS = re.compile(r"(\d+)", re.ASCII)
 _FOREVER = (1 << 31) - 1
@@ -145,6 +151,26 @@ def add_summaries(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
         "insert or ignore into touched select user, account, application, node_count"
         " from jobs where id = ? and node_count is not null",
         ((each,) for each in ids),
+    )
+
+
+def add_findings(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
+    """Adds verdicts and their findings; those of the last revision count."""
+    ids, revisions = _job_ids(db, table), _nanoseconds(table)
+    joined = table["joined_at"].cast(pa.int64()).to_pylist()
+    own = [_values(table, name) for name in ("verdict", "slowdown", "sentence")]
+    names = ("id", "revision_at", "joined_at", "verdict", "slowdown", "sentence")
+    db.executemany(_upsert("verdicts", names), zip(ids, revisions, joined, *own, strict=True))
+    stale = "delete from findings where job = ? and revision_at < ?"
+    db.executemany(stale, zip(ids, revisions, strict=True))
+    columns = [_values(table, name) for name in ("rank", *FINDING_COLUMNS)]
+    rows = (row for row in zip(ids, revisions, *columns, strict=True) if row[3] is not None)
+    places = ", ".join(f"?{at}" for at in range(1, len(FINDING_COLUMNS) + 4))
+    db.executemany(
+        f"insert into findings (job, revision_at, rank, {', '.join(FINDING_COLUMNS)}) select {places}"  # noqa: S608
+        " where not exists (select 1 from findings where job = ?1 and revision_at > ?2)"
+        " on conflict do nothing",
+        rows,
     )
 
 

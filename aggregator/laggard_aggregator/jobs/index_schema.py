@@ -3,7 +3,7 @@
 import hashlib
 from typing import Final
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Incremented when the tables change; an index of another version is rebuilt."""
 
 TIME_ORIGIN: Final = 1 << 31
@@ -34,6 +34,7 @@ def key_digest(job_key: str) -> int:
 
 JOB_COLUMNS: Final = tuple(_JOB.split())
 SUMMARY_COLUMNS: Final = tuple(_SUMMARY.split())
+FINDING_COLUMNS: Final = ("kind", "cause", "factor", "share", "text", "advice")
 
 TABLES: Final = f"""
 create table parts (kind text, folder text, first integer, last integer, primary key (kind, folder, first));
@@ -56,6 +57,12 @@ create table uses (
 create table summaries (
     id integer primary key, revision_at integer not null, at real, rate real, ratio real,
     {", ".join(f'"{name}"' for name in SUMMARY_COLUMNS)});
+create table verdicts (
+    id integer primary key, revision_at integer not null, joined_at integer not null, verdict text not null,
+    slowdown real, sentence text);
+create table findings (
+    job integer, revision_at integer not null, rank integer, kind text not null, cause text, factor real,
+    share real, text text, advice text, primary key (job, rank)) without rowid;
 create table history (
     user text, account text, application text, node_count integer,
     runs integer, p10 real, median real, p90 real,
@@ -107,4 +114,7 @@ create index if not exists summaries_amplification on summaries (amplification);
 create index if not exists summaries_amplified on summaries (at, id) where amplification > 1.5;
 create index if not exists summaries_ratio on summaries (ratio, at, id);
 create index if not exists summaries_at on summaries (at, id, ratio);
+create index if not exists summaries_revision on summaries (revision_at);
+create index if not exists verdicts_verdict on verdicts (verdict, id);
+create index if not exists findings_kind on findings (kind, job);
 """

@@ -10,8 +10,18 @@ from typing import Any, Final
 from laggard_aggregator.jobs.principals import Principal
 from laggard_common.errors import ConfigError
 
-FINDINGS: Final = {"amplification": "s.amplification > 1.5"}
-"""Conditions on the summary of a job by the name of the finding."""
+_WITH_KIND: Final = "j.id in (select f.job from findings f where f.kind = :finding)"
+_KINDS: Final = (
+    *("straggler", "slow component", "neighbour", "own change", "shared file", "single process"),
+    *("small writes", "small reads", "metadata rate", "opens", "striping", "re-reads", "small files"),
+)
+FINDINGS: Final = {
+    "slow": "v.verdict = 'slow'",
+    "different work": "v.verdict = 'different work'",
+    "amplification": "s.amplification > 1.5",
+    **dict.fromkeys(_KINDS, _WITH_KIND),
+}
+"""Conditions on the verdict, the summary and the findings of a job by the name of the finding."""
 MAX_PAGE: Final = 1000
 _MAX_CURSOR: Final = 4096
 _DIGEST_BYTES: Final = 12
@@ -45,7 +55,7 @@ class JobSelection:
             raise ConfigError("", [f"finding: expected one of {known}, got {self.finding[:40]!r}"])
 
     def sql(self) -> tuple[list[str], dict[str, Any]]:
-        """Conditions on the tables `j` (jobs) and `s` (summaries), and their parameters."""
+        """Conditions on the tables `j` (jobs), `s` (summaries) and `v` (verdicts), and their parameters."""
         equal = {"user": "user", "project": "account", "application": "application"}
         found = [f"j.{column} = :{name}" for name, column in equal.items() if getattr(self, name)]
         values: dict[str, Any] = {name: getattr(self, name) for name in equal if getattr(self, name)}
@@ -65,6 +75,7 @@ class JobSelection:
                 values[name] = value
         if self.finding:
             found.append(FINDINGS[self.finding])
+            values |= {"finding": self.finding} if FINDINGS[self.finding] == _WITH_KIND else {}
         return found, values
 
 

@@ -33,6 +33,7 @@ CSV_COLUMNS: Final = (
     *("cluster", "job", "raw_id", "user", "account", "name", "application", "state"),
     *("submit", "start", "end", "node_count"),
     *_SUMMARY,
+    "verdict",
 )
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
@@ -46,18 +47,23 @@ def job_record(job: Row) -> dict[str, Any]:
         "shared": None if job["s_shared"] is None else bool(job["s_shared"]),
         "summary": {**{name: job[f"s_{name}"] for name in _SUMMARY}, "mode": modes},
         "coverage": job["s_coverage"],
-        "verdict": "not judged",
-        "findings": [],
+        "verdict": job["verdict"] or "not judged",
+        "findings": job.get("findings", []),
     }
 
 
-def full_record(queries: JobQueries, judge: JobJudge, principal: Principal, job: Row) -> dict[str, Any]:
-    """A job with verdict, nodes, volumes by layer, history and neighbours as `principal` may see them."""
+def full_record(
+    queries: JobQueries, judge: JobJudge, principal: Principal, job: Row, method: str = ""
+) -> dict[str, Any]:
+    """A job with verdict, nodes, volumes by layer, history and neighbours as `principal` may see them.
+
+    `method`: as in `JobJudge.verdict`.
+    """
     key = job["job_key"]
     history = queries.history(principal, key)
     return {
         **job_record(job),
-        **judge.verdict(principal, job).record(),
+        **judge.verdict(principal, job, method).record(),
         "nodes": list(dict.fromkeys(each["name"] for each in queries.nodes(principal, key))),
         "volumes": {name: job[f"s_{name}"] for name in _VOLUMES},
         "mib_per_second": job["rate"],

@@ -6,53 +6,30 @@ change with its revision alone, so those of earlier runs are kept.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
 import numpy as np
 
-from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.jobs.analysis.advice import Footprint, advice
-from laggard_aggregator.jobs.analysis.causes import (
-    Cause,
-    PathStraggler,
-    SlowPhase,
-    ranked_causes,
-)
 from laggard_aggregator.jobs.analysis.phases import Phase, find_phases
 from laggard_aggregator.jobs.analysis.rate_series import rate_series
 from laggard_aggregator.jobs.analysis.run_history import LEAST_RUNS, PhaseKey, RunPhases, RunVerdict, judge
+from laggard_aggregator.jobs.job_causes import JobCauses, JobFinding, SlowJob
 from laggard_aggregator.jobs.job_results import JobResults
-from laggard_aggregator.jobs.neighbour_load import NeighbourEvidence, NeighbourLoads, described
-from laggard_aggregator.jobs.own_numbers import MEANS, Requests, own_numbers, requests
+from laggard_aggregator.jobs.methods import LAGGARD
+from laggard_aggregator.jobs.own_numbers import Requests
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.queries import JobQueries, Row
-from laggard_aggregator.jobs.targets import targets
-from laggard_aggregator.status.formatting import size
-from laggard_common.errors import ArchiveError, InputError
 
 MOST_EARLIER: Final = 20
 """Earlier runs beside a job; each takes a look into the archive's folder of its day."""
 _KEPT: Final = 4096
+_NO_CAUSE: Final = "no cause is known"
 _LAYERS: Final = ("client", "forwarder", "server")
 _DIRECTIONS: Final = {"read_bytes": "read", "written_bytes": "write", "metadata_operations": "metadata"}
 _DOING: Final = {"read": "Reading", "write": "Writing", "metadata": "Metadata work"}
-_USUAL_DAYS: Final = 7
-_DAY: Final = 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class JobFinding:
-    """One finding. `cause`: a component, a number of the job's own, or empty; `share`: of its volume."""
-
-    kind: str
-    cause: str
-    factor: float
-    share: float | None
-    text: str
-    advice: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +44,11 @@ class RunReport:
     factor: float | None = None
     phases: Sequence[Phase] = ()
     findings: Sequence[JobFinding] = field(default_factory=list)
+
+    @property
+    def has_cause(self) -> bool:
+        """Whether it was slow and a cause is known."""
+        return self.verdict == "slow" and not self.sentence.endswith(_NO_CAUSE)
 
     def record(self) -> dict[str, Any]:
         """The verdict as JSON has it."""
@@ -83,30 +65,40 @@ class JobJudge:
         self._directory = directory
         self._queries = queries
         self._results = JobResults(directory, queries)
-        self._neighbours = NeighbourLoads(queries, self._results)
+        self._causes = JobCauses(directory, queries, self._results)
         self._phases: dict[tuple[str, int], list[Phase]] = {}
         self._lock = Lock()
 
-    def verdict(self, principal: Principal, job: Row) -> RunReport:
-        """The verdict on a job that `principal` may see. Raises ArchiveError."""
+    def verdict(
+        self, principal: Principal, job: Row, method: str = "", reader: Principal | None = None
+    ) -> RunReport:
+        """The verdict on a job that `principal` may see. Raises ArchiveError.
+
+        `method`: of METHODS, finds slow components whatever the verdict is; by default the detector does for
+        slow jobs. `reader`: who reads the report, if another than who asks.
+        """
         if job["end"] is None:
             return RunReport("not judged", "Not judged: it has not ended")
         phases = self._phases_of(principal, job)
-        footprint = _footprint(job, self._requests_of(principal, job))
+        footprint = _footprint(job, self._causes.requests_of(principal, job))
         found = [JobFinding(**asdict(each), cause="") for each in advice(footprint)]
         if not phases:
             return RunReport("not judged", "Not judged: the archive has no I/O of it", findings=found)
         earlier = self._queries.earlier(principal, job["job_key"], MOST_EARLIER)
-        history = [
-            _run(each, phases_then) for each in earlier if (phases_then := self._phases_of(principal, each))
-        ]
+        phased = [(each, then) for each in earlier if (then := self._phases_of(principal, each))]
+        history = [_run(each, then) for each, then in phased]
         run = _run(job, phases)
         judged = judge(run, history)
+        asked = SlowJob(principal, job, phases, judged.factor, reader or principal)
         if judged.verdict != "slow" or judged.factor is None:
-            return RunReport(judged.verdict, _sentence(judged, len(history)), judged.factor, phases, found)
-        causes = self._causes(principal, job, phases, judged.factor, earlier)
-        sentence = f"{_slowness(run, history, judged.factor)}; {_because(causes)}"
-        return RunReport("slow", sentence, judged.factor, phases, [*causes, *found])
+            parts = self._causes.slow_components(asked, method) if method else []
+            sentence = _sentence(judged, len(history))
+            return RunReport(judged.verdict, sentence, judged.factor, phases, [*parts, *found])
+        causes = self._causes.ranked(asked, phased, method or LAGGARD)
+        because = causes.ranked[0].text if causes.ranked else _NO_CAUSE
+        sentence = f"{_slowness(run, history, judged.factor)}; {because}"
+        findings = [*causes.ranked, *causes.beside, *found]
+        return RunReport("slow", sentence, judged.factor, phases, findings)
 
     def _phases_of(self, principal: Principal, job: Row) -> list[Phase]:
         key = (job["job_key"], job["revision_at"])
@@ -119,89 +111,6 @@ class JobJudge:
                     self._phases.clear()
                 self._phases[key] = known
         return known
-
-    def _causes(
-        self, principal: Principal, job: Row, phases: Sequence[Phase], factor: float, earlier: Sequence[Row]
-    ) -> list[JobFinding]:
-        start, end = min(each.start for each in phases), max(each.end for each in phases)
-        stragglers = self._stragglers(principal, job, start, end)
-        own = list(own_numbers(job, earlier, lambda each: self._requests_of(principal, each)))
-        now = {each.name: each.now for each in own}
-        runs = [(each, spans) for each in earlier if (spans := _spans(self._phases_of(principal, each)))]
-        beside = self._neighbours.evidence(principal, job, _spans(phases), factor, runs)
-        carried = {each.component: each for each in stragglers}
-        loads = {(each.unit, each.evidence.job, each.evidence.component): each for each in beside}
-        phase = SlowPhase(start, end, factor)
-        found: dict[tuple[str, str], JobFinding] = {}
-        for cause in ranked_causes(phase, stragglers, [each.evidence for each in beside], own):
-            neighbour = loads.get((cause.kind, cause.name, cause.component))
-            if neighbour is None:
-                finding = _finding(cause, carried.get(cause.component), now.get(cause.name, 0.0))
-                found.setdefault((cause.kind, cause.name), finding)
-            else:
-                found.setdefault(("neighbour", cause.name), _of_neighbour(cause, neighbour, principal))
-        return list(found.values())
-
-    def _requests_of(self, principal: Principal, job: Row) -> Mapping[str, Requests]:
-        return requests(self._results.components(principal, job["job_key"]))
-
-    def _stragglers(self, principal: Principal, job: Row, start: float, end: float) -> list[PathStraggler]:
-        """Alarms that stood while the job did I/O, of components that carried some of it."""
-        carried = _shares(self._results.components(principal, job["job_key"]))
-        found = []
-        for component, spans in self._alarms(start - _USUAL_DAYS * _DAY, end).items():
-            mine = max(carried.get(name, 0.0) for name in _names(component, ""))
-            if not mine:
-                continue
-            before = sum(max(min(until, start) - since, 0.0) for since, until, _ in spans)
-            found += [
-                PathStraggler(component, since, until, severity, before / (_USUAL_DAYS * _DAY), mine)
-                for since, until, severity in spans
-                if since < end and until > start
-            ]
-        return found
-
-    def _alarms(self, start: float, end: float) -> dict[str, list[tuple[float, float, float]]]:
-        """Alarms that stood within [start, end) by component: since, until and the worst severity."""
-        days = [datetime.fromtimestamp(at, UTC).date().isoformat() for at in (start, end + _DAY)]
-        columns = ["component", "since", "at", "transition", "worst_severity"]
-        try:
-            reader = ArchiveReader(self._directory)
-            table = reader.table("alarms", columns=columns, first_day=days[0], last_day=days[1])
-        except InputError as exc:
-            raise ArchiveError(str(self._directory), str(exc)) from exc
-        standing: dict[tuple[str, float], tuple[float, float]] = {}
-        for row in table.to_pylist():
-            severity = row["worst_severity"]
-            known = severity if severity is not None and np.isfinite(severity) else 1.0
-            until = row["at"] if row["transition"] == "cleared" else np.inf
-            last, worst = standing.get((row["component"], row["since"]), (np.inf, 1.0))
-            standing[row["component"], row["since"]] = (min(last, until), max(worst, known))
-        found: dict[str, list[tuple[float, float, float]]] = {}
-        for (component, since), (until, worst) in standing.items():
-            if since < end and until > start:
-                found.setdefault(component, []).append((since, until, worst))
-        return found
-
-
-def _shares(components: Iterable[Row]) -> dict[str, float]:
-    """Share of the bytes of its layer by each name of a component of a job."""
-    moved: dict[tuple[str, str], float] = {}
-    of_layer: dict[str, float] = {}
-    for row in components:
-        volume = row["bytes"] or 0.0
-        of_layer[row["layer"]] = of_layer.get(row["layer"], 0.0) + volume
-        for name in _names(row["component"], row["node"]):
-            moved[row["layer"], name] = moved.get((row["layer"], name), 0.0) + volume
-    found: dict[str, float] = {}
-    for (layer, name), volume in moved.items():
-        found[name] = max(found.get(name, 0.0), volume / max(of_layer[layer], 1.0))
-    return found
-
-
-def _names(component: str, node: str) -> set[str]:
-    """Names by which a component of a job and one of an alarm are the same: its target, or both in full."""
-    return targets(component) or {component, f"{node}/{component}"}
 
 
 def _phases(series: Iterable[Row]) -> Iterator[Phase]:
@@ -217,17 +126,6 @@ def _phases(series: Iterable[Row]) -> Iterator[Phase]:
         times = row["start"] + row["resolution_seconds"] * middle
         found += find_phases(rate_series(times, values), direction)
     yield from sorted(found, key=lambda each: (each.start, each.direction))
-
-
-def _spans(phases: Sequence[Phase]) -> list[tuple[float, float]]:
-    """Times of phases; those of several directions that meet become one."""
-    found: list[tuple[float, float]] = []
-    for each in sorted(phases, key=lambda phase: phase.start):
-        if found and each.start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], each.end)
-        else:
-            found.append((each.start, each.end))
-    return found
 
 
 def _run(job: Row, phases: Sequence[Phase]) -> RunPhases:
@@ -276,44 +174,4 @@ def _slowness(run: RunPhases, history: Sequence[RunPhases], factor: float) -> st
     return (
         f"{_DOING[direction]} took {times:.1f} times the median of {runs} earlier runs, "
         f"its I/O {factor:.1f} times what its volume makes expected"
-    )
-
-
-def _because(causes: Sequence[JobFinding]) -> str:
-    return causes[0].text if causes else "no cause is known"
-
-
-def _of_neighbour(cause: Cause, found: NeighbourEvidence, principal: Principal) -> JobFinding:
-    """A neighbour as `principal` may see it; its factor has two digits."""
-    name, text = described(found, principal)
-    return JobFinding(
-        "neighbour", name, float(f"{cause.factor:.2g}"), None, text, "Nothing in the job: tell the operators"
-    )
-
-
-def _finding(cause: Cause, straggler: PathStraggler | None, now: float) -> JobFinding:
-    if straggler is None:
-        text = (
-            f"its {cause.name} of {size(now)} was {cause.factor:.1f} times smaller than the usual"
-            if cause.name in MEANS
-            else f"its {cause.name} were {cause.factor:.1f} times the usual"
-        )
-        return JobFinding(
-            cause.kind, cause.name, cause.factor, None, text, "Compare input and options with earlier runs"
-        )
-    since = datetime.fromtimestamp(straggler.start, UTC).strftime("%Y-%m-%d %H:%M")
-    until = (
-        "" if np.isinf(straggler.end) else datetime.fromtimestamp(straggler.end, UTC).strftime(" to %H:%M")
-    )
-    text = (
-        f"{straggler.component} was a straggler ({straggler.severity:.1f} times slower) "
-        f"since {since}{until} UTC and carried {100 * straggler.carried:.0f} % of its bytes"
-    )
-    return JobFinding(
-        cause.kind,
-        cause.name,
-        cause.factor,
-        straggler.carried,
-        text,
-        "Nothing in the job: tell the operators",
     )

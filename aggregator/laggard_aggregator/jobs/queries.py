@@ -6,6 +6,7 @@ searches as if they did not exist, and take no time of their own. The default is
 
 import heapq
 import itertools
+import json
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -13,8 +14,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.index_schema import JOB_COLUMNS, SUMMARY_COLUMNS, key_digest, tick
+from laggard_aggregator.jobs.index_schema import (
+    FINDING_COLUMNS,
+    JOB_COLUMNS,
+    SUMMARY_COLUMNS,
+    key_digest,
+    tick,
+)
 from laggard_aggregator.jobs.job_candidates import Candidates, candidates
+from laggard_aggregator.jobs.job_conditions import access_of, excludes, grants, in_order
 from laggard_aggregator.jobs.job_filter import MAX_PAGE, CursorError, JobSelection, cursor, position
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.statistics import GroupBy
@@ -26,24 +34,16 @@ AMPLIFIED: Final = 1.5
 MAX_NEIGHBOURS: Final = 20
 _MAX_MATCHES: Final = 50
 _COUNT_LIMIT: Final = 1_000_000
-_EQUAL: Final = {name: f"j.{name} =" for name in ("user", "account", "application", "state")}
-_ORDERED: Final = (
-    ("user", "account"),
-    ("user", "application"),
-    ("user",),
-    ("account", "application"),
-    ("account",),
-    ("application",),
-    ("state",),
-)
-"""Columns before the time in the indexes of jobs, the best first."""
-
 _COLUMNS: Final = ", ".join(
-    ["k.job_key", "j.id", "j.at", "j.revision_at", "j.day", "s.rate", "s.ratio"]
+    ["k.job_key", "j.id", "j.at", "j.revision_at", "j.day", "s.rate", "s.ratio", "v.verdict", "v.slowdown"]
+    + ["v.sentence"]
     + [f'j."{name}"' for name in JOB_COLUMNS]
     + [f's."{name}" as "s_{name}"' for name in SUMMARY_COLUMNS]
 )
-_FROM: Final = "jobs j join keys k on k.id = j.id left join summaries s on s.id = j.id"
+_FROM: Final = (
+    "jobs j join keys k on k.id = j.id left join summaries s on s.id = j.id"
+    " left join verdicts v on v.id = j.id"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,37 @@ class JobQueries:
                 raise CursorError
             more = {"at": at, "id": last["id"]}
         rows = self._newest(principal, selection, more, limit + 1)
+        self._add_findings(rows[:limit])
         if len(rows) <= limit:
             return JobPage(rows, "")
         kept = rows[:limit]
         return JobPage(kept, cursor(principal, selection, float(kept[-1]["at"]), kept[-1]["job_key"]))
+
+    def unjudged(self, since_ns: int, limit: int) -> list[Row]:
+        """Jobs that were joined since then and have no verdict on that join, the earliest join first.
+
+        For the daemon's verdicts: nobody's access is checked.
+        """
+        return self._rows(
+            f"select {_COLUMNS}, s.revision_at as joined_at from {_FROM} where s.revision_at >= :since"  # noqa: S608
+            " and (v.joined_at is null or v.joined_at < s.revision_at)"
+            " order by s.revision_at, j.id limit :most",
+            {"since": since_ns, "most": limit},
+        )
+
+    def _add_findings(self, rows: list[Row]) -> None:
+        """Adds `findings` of the daemon's verdict to rows that a principal may see."""
+        by_id = {row["id"]: row for row in rows}
+        for row in rows:
+            row["findings"] = []
+        names = ", ".join(FINDING_COLUMNS)
+        found = self._rows(
+            f"select job, {names} from findings"  # noqa: S608 - names of this module
+            " where job in (select value from json_each(:ids)) order by job, rank",
+            {"ids": json.dumps(list(by_id))},
+        )
+        for each in found:
+            by_id[each.pop("job")]["findings"].append(each)
 
     def every(self, principal: Principal, selection: JobSelection) -> Iterator[Row]:
         """Yields all jobs of a list, newest first, a page at a time: the same rows as its pages."""
@@ -121,7 +148,7 @@ class JobQueries:
     def count(self, principal: Principal, selection: JobSelection) -> int:
         """Number of jobs of a list, counted up to a million."""
         conditions, values = selection.sql()
-        access, more = _access(principal)
+        access, more = access_of(principal)
         where = " and ".join([*conditions, access])
         sql = f"select count(*) from (select 1 from {_FROM} where {where} limit {_COUNT_LIMIT})"  # noqa: S608
         return int(self._rows(sql, values | more)[0]["count(*)"])
@@ -253,7 +280,7 @@ class JobQueries:
 
         A job's operations are spread evenly over its time. `since`: jobs that began earlier do not count.
         """
-        access, more = _access(principal)
+        access, more = access_of(principal)
         column = _GROUPS[group]
         share = "(min(j.end, :before) - max(j.start, :after)) / max(j.end - j.start, 1e-9)"
         return self._rows(
@@ -278,10 +305,10 @@ class JobQueries:
                 return self._of_candidates(blocks, conditions, values, limit)
         spans = self._spans(values)
         lists = []
-        for access, granted in _grants(principal):
-            if _excludes(granted, values):
+        for access, granted in grants(principal):
+            if excludes(granted, values):
                 continue
-            own = _in_order(conditions, {each.rstrip("0123456789") for each in granted})
+            own = in_order(conditions, {each.rstrip("0123456789") for each in granted})
             for span in spans:
                 where = " and ".join([*own, *span, access])
                 sql = (
@@ -310,6 +337,7 @@ class JobQueries:
         sql = (
             f"select {_COLUMNS} from json_each(:block) i cross join jobs j on j.id = i.value"  # noqa: S608
             " join keys k on k.id = j.id left join summaries s on s.id = j.id"
+            " left join verdicts v on v.id = j.id"
             f" where {where} order by j.at desc, j.id desc limit :most"
         )
         found: list[Row] = []
@@ -326,7 +354,7 @@ class JobQueries:
         The indexes have both, so a search does not reach the jobs of others: they cost as much as none.
         """
         found: dict[int, Row] = {}
-        for access, more in _grants(principal):
+        for access, more in grants(principal):
             where = f"{condition} and {access} order by j.at desc limit :most"
             sql = f"select {_COLUMNS} from {_FROM} where {where}"  # noqa: S608 - texts of this module
             rows = self._rows(sql, {"most": _MAX_MATCHES} | values | more)
@@ -335,7 +363,7 @@ class JobQueries:
         return newest[:_MAX_MATCHES]
 
     def _visible(self, principal: Principal, rest: str, values: dict[str, Any]) -> list[Row]:
-        access, more = _access(principal)
+        access, more = access_of(principal)
         sql = f"select {_COLUMNS} from {_FROM} where {access} and {rest}"  # noqa: S608 - texts of this module
         return self._rows(sql, {"most": _MAX_MATCHES} | values | more)
 
@@ -377,6 +405,7 @@ with beside (id) as materialized (
     and a.start < coalesce(c.end, 9e15) and c.start < coalesce(a.end, 9e15))
 select {_COLUMNS} from beside d join jobs j on j.id = d.id join keys k on k.id = j.id
 left join summaries s on s.id = j.id
+left join verdicts v on v.id = j.id
 where j.start < :end and coalesce(j.end, 9e15) > :start
 order by s.mdops desc nulls last, s.rate desc nulls last, j.id limit :most
 """  # noqa: S608 - texts of this module
@@ -388,46 +417,9 @@ with beside (id) as materialized (
     and v.until > :start)
 select {_COLUMNS} from beside d join jobs j on j.id = d.id join keys k on k.id = j.id
 left join summaries s on s.id = j.id
+left join verdicts v on v.id = j.id
 where j.start < :end and j.end > :start
 """  # noqa: S608 - texts of this module
-
-
-def _in_order(conditions: list[str], granted: set[str]) -> list[str]:
-    """The conditions, so that an index with the order of time answers them, and none of others' jobs.
-
-    A unary plus keeps a condition from the choice of an index. `granted`: `user` or `account`.
-    """
-    equal = granted | {name for name, text in _EQUAL.items() if any(c.startswith(text) for c in conditions)}
-    chosen = next((names for names in _ORDERED if set(names) <= equal), ())
-    plus = tuple(text for name, text in _EQUAL.items() if name not in chosen)
-    return [f"+{each}" if each.startswith(plus) else each for each in conditions]
-
-
-def _access(principal: Principal) -> tuple[str, dict[str, Any]]:
-    """Condition on `j` that holds of the jobs that a principal may see."""
-    grants = _grants(principal)
-    values = {name: value for _, more in grants for name, value in more.items()}
-    return "(" + (" or ".join(condition for condition, _ in grants) or "0") + ")", values
-
-
-def _grants(principal: Principal) -> list[tuple[str, dict[str, Any]]]:
-    """Conditions on `j`; a job that one of them holds of may be seen."""
-    if principal.sees_all:
-        return [("1", {})]
-    users = [(f"j.user = :user{at}", {f"user{at}": name}) for at, name in enumerate(sorted(principal.users))]
-    return users + [
-        (f"j.account = :account{at}", {f"account{at}": name})
-        for at, name in enumerate(sorted(principal.accounts))
-    ]
-
-
-def _excludes(granted: dict[str, Any], values: dict[str, Any]) -> bool:
-    """Whether a list of another user's or project's jobs is asked for than a grant is about."""
-    for name, value in granted.items():
-        wanted = values.get("user" if name.startswith("user") else "project", value)
-        if wanted != value:
-            return True
-    return False
 
 
 def _anonymous(row: Row) -> str:

@@ -20,13 +20,14 @@ def write_results(directory: Path, site: str, day: str, accounts: Sequence[JobAc
     """Appends the results of jobs that ended on `day` as a revision of `now_ns`. Raises ArchiveError."""
     for kind, schema, rows_of in _RESULTS:
         rows = (row for each in accounts for row in rows_of(each, now_ns))
-        _write_part(layout.folder(directory, kind, layout.OWN, day, site), schema, rows, now_ns)
+        write_part(layout.folder(directory, kind, layout.OWN, day, site), schema, rows, now_ns)
     summaries = (summary_row(each, now_ns) for each in accounts)
     where = layout.folder(directory, "job_summaries", layout.OWN, day, site)
-    _write_part(where, JOB_SUMMARIES, summaries, now_ns)
+    write_part(where, JOB_SUMMARIES, summaries, now_ns)
 
 
-def _write_part(where: Path, schema: pa.Schema, rows: Iterable[ResultRow], now_ns: int) -> None:
+def write_part(where: Path, schema: pa.Schema, rows: Iterable[ResultRow], now_ns: int) -> None:
+    """Appends rows as a file of the folder `where`; none without rows."""
     found = list(rows)
     if not found:
         return

@@ -99,6 +99,17 @@ JOB_SUMMARIES: Final = pa.schema(
     ]
 )
 
+JOB_FINDINGS: Final = pa.schema(
+    [
+        *_KEY,
+        *_columns((TIME, "joined_at"), (TEXT, "verdict"), nullable=False),
+        *_columns((pa.float64(), "slowdown"), (pa.string(), "sentence"), (pa.int32(), "rank")),
+        *_columns((TEXT, "kind"), (pa.string(), "cause"), (pa.float64(), "factor share")),
+        *_columns((pa.string(), "text advice")),
+    ]
+)
+"""A row a finding by `rank`, or one without `kind`. `joined_at`: revision of the summary that was judged."""
+
 OF_JOBS: Final = {
     "jobs": JOBS,
     "job_nodes": JOB_NODES,
@@ -106,5 +117,6 @@ OF_JOBS: Final = {
     "job_series": JOB_SERIES,
     "job_components": JOB_COMPONENTS,
     "job_summaries": JOB_SUMMARIES,
+    "job_findings": JOB_FINDINGS,
 }
 """Schemas by kind; `series60` has a schema for each source (`series60.py`)."""

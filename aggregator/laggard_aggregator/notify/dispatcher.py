@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -47,15 +48,18 @@ class Dispatcher:
         clock: Clock,
         rng: random.Random,
         before: "Dispatcher | None" = None,
+        further: Mapping[str, deque[QueuedMessage]] | None = None,
     ) -> None:
         """`page`: address of the site's pages. `directory`: of the state, None for an outbox in memory.
 
         `before`: the dispatcher of the previous configuration in the same process, whose memory is reused.
+        `further`: messages beside incidents, by channel; other threads append to them.
         """
         self.routes = [ChannelRoute(channel, site, page, clock, rng) for channel in channels]
         self._directory = directory
         self._in_memory: Outbox | None = before._in_memory if before is not None else None
         self._clock = clock
+        self._further = further or {}
 
     def channels(self) -> Mapping[str, ChannelView]:
         """The channels by name."""
@@ -106,12 +110,22 @@ class Dispatcher:
         saved_at = float("-inf")
         while True:
             timelines.update(view)
+            await self._queue_further(outbox)
             now = self._clock.monotonic_ns() / 1e9
             if timelines.unsaved or now - saved_at >= SAVE_SECONDS:
                 saved_at = now
                 await outbox.do(Outbox.save_timelines, timelines.state())
                 await outbox.do(Outbox.prune, view.now - KEEP_SECONDS)
             await asyncio.sleep(POLL_SECONDS)
+
+    async def _queue_further(self, outbox: Outbox) -> None:
+        for route in self.routes:
+            name = route.channel.name
+            waiting = self._further.get(name, deque())
+            while waiting:
+                await outbox.do(Outbox.queue, name, waiting[0])
+                waiting.popleft()
+                route.worker.wake.set()
 
 
 async def _restarted(work: Callable[[], Awaitable[None]]) -> None:

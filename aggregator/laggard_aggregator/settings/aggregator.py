@@ -313,6 +313,9 @@ class AggregatorSettings:
         """Groups with a repeated name, or in conflict with the rest of `[detect]`."""
         if self.jobs.sacct and self.archive is None:
             yield "jobs.sacct", "needs [archive], where the jobs are kept"
+        is_mailed = self.archive is not None and self.jobs.enabled and "mail" in self.channels
+        if self.jobs.owner_mail and not is_mailed:
+            yield "jobs.owner_mail", "needs [archive], [mail], and jobs.enabled"
         known = [each.name for each in self.principal]
         for at, name in enumerate(known):
             if name in known[:at]:

@@ -17,7 +17,10 @@ JOBID_CODES = {
     "H": r"(?P<h>[A-Za-z0-9._-]+)",
 }
 """Codes of Lustre's `jobid_name` as regular expressions."""
+USER_PLACE = "{user}"
+"""Place of the job's user in `owner_mail`."""
 JOBID_CODE = re.compile(r"%(.)")
+_OWNER_MAIL = re.compile(r"[A-Za-z0-9._+-]*\{user\}[A-Za-z0-9._+-]*@[A-Za-z0-9.-]+")
 LEAST_GRACE_SECONDS = 720.0
 """Later than the readings that may end a job's last increment."""
 
@@ -29,7 +32,8 @@ class JobsTable:
     `sacct`: whether Slurm's database is polled. `overlap_days`: how far each poll reaches behind the last
     one, as records change after they look final. `cluster`: of records that name none. `enabled`: whether
     jobs are joined, `grace_seconds` after their end. `jobid_format`: Lustre's `jobid_name` at this site,
-    empty without job ids. `forwarders`: file with the forwarder of each node.
+    empty without job ids. `forwarders`: file with the forwarder of each node. `owner_mail`: address of a
+    job's user, `{user}` in it, who gets a mail when it was slow; empty for none.
     """
 
     sacct: bool = False
@@ -40,9 +44,15 @@ class JobsTable:
     grace_seconds: float = field(default=900.0, metadata=checked(between(LEAST_GRACE_SECONDS, 86_400)))
     jobid_format: str = ""
     forwarders: Path | None = None
+    owner_mail: str = ""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """A format without exactly one job id."""
+        """A format without exactly one job id; an address without the user."""
+        if self.owner_mail and not _OWNER_MAIL.fullmatch(self.owner_mail):
+            yield (
+                "owner_mail",
+                f"expected an address such as {USER_PLACE}@example.org, got {self.owner_mail[:100]!r}",
+            )
         codes = JOBID_CODE.findall(self.jobid_format)
         unknown = [code for code in codes if code not in JOBID_CODES]
         if unknown:

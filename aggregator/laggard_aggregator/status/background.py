@@ -8,14 +8,15 @@ class BackgroundWork:
     """Totals since the start. `lag_seconds`: for how long the oldest hour that is due has waited.
 
     `rolled_hours`, `rolled_rows`: of `series60`. `joined_jobs`: jobs whose results were written,
-    `waiting_jobs`: jobs that are due now. `failures`: passes that ended with an error; `failing`: the last
-    error of each kind while it lasts.
+    `judged_jobs`: jobs whose verdicts were, `waiting_jobs`: jobs that are due now. `failures`: passes that
+    ended with an error; `failing`: the last error of each kind while it lasts.
     """
 
     rolled_hours: int = 0
     rolled_rows: int = 0
     lag_seconds: float = 0.0
     joined_jobs: int = 0
+    judged_jobs: int = 0
     waiting_jobs: int = 0
     failures: int = 0
     failing: dict[str, str] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.job_filter import MAX_PAGE, JobSelection
 from laggard_aggregator.jobs.job_record import csv_lines, full_record, job_record
 from laggard_aggregator.jobs.job_verdict import JobJudge
+from laggard_aggregator.jobs.methods import METHODS
 from laggard_aggregator.jobs.principals import NOBODY, Principal
 from laggard_aggregator.jobs.queries import JobQueries, Row
 from laggard_aggregator.status import urls
@@ -73,10 +74,10 @@ class JobsService:
             except ArchiveError as exc:
                 raise HTTPException(503, "the index of jobs is not there yet, or cannot be read") from exc
 
-    def full(self, queries: JobQueries, who: Principal, job: Row) -> dict[str, Any]:
+    def full(self, queries: JobQueries, who: Principal, job: Row, method: str = "") -> dict[str, Any]:
         """A job's record with its verdict, within `ask`."""
         assert self._judge is not None, "there is an archive"
-        return full_record(queries, self._judge, who, job)
+        return full_record(queries, self._judge, who, job, method)
 
     def selection(self, given: Mapping[str, str]) -> JobSelection:
         """The filters of a URL's query. Raises HTTPException."""
@@ -110,10 +111,9 @@ class JobsService:
             raise HTTPException(400, str(exc)) from exc
 
     async def _one(self, request: Request) -> Response:
-        checked_parameters(request, ())
-        text, who = job_text(request), principal(request)
+        text, who, method = job_text(request), principal(request), slow_components(request)
         found = await self.ask(
-            lambda queries: [self.full(queries, who, job) for job in queries.find(who, text)]
+            lambda queries: [self.full(queries, who, job, method) for job in queries.find(who, text)]
         )
         if not found:
             raise HTTPException(404, "no such job")
@@ -124,6 +124,16 @@ def principal(request: Request) -> Principal:
     """The principal of a request; nobody where nothing tells."""
     found = request.scope.get("principal")
     return found if isinstance(found, Principal) else NOBODY
+
+
+def slow_components(request: Request) -> str:
+    """The method that `slow_components` names, if given. Raises HTTPException."""
+    method = checked_parameters(request, ("slow_components",)).get("slow_components", "")
+    if method and method not in METHODS:
+        raise HTTPException(
+            400, f"slow_components: expected one of {', '.join(METHODS)}, got {method[:40]!r}"
+        )
+    return method
 
 
 def job_text(request: Request) -> str:

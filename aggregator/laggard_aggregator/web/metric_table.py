@@ -411,6 +411,11 @@ AGGREGATOR = (
         lambda c: None if c.background is None else c.background.joined_jobs,
     ),
     _counter(
+        "laggard_judged_jobs_total",
+        "Verdicts on jobs that were stored, one after each join.",
+        lambda c: None if c.background is None else c.background.judged_jobs,
+    ),
+    _counter(
         "laggard_waiting_jobs",
         "Jobs that are over and wait to be joined with the archive's counters.",
         lambda c: None if c.background is None else c.background.waiting_jobs,

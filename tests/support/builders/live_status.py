@@ -255,7 +255,13 @@ def site() -> MadeView:
             documents=13,
             refused_documents=1,
             background=BackgroundWork(
-                rolled_hours=3, rolled_rows=120, lag_seconds=45.5, joined_jobs=4, waiting_jobs=2, failures=1
+                rolled_hours=3,
+                rolled_rows=120,
+                lag_seconds=45.5,
+                joined_jobs=4,
+                judged_jobs=3,
+                waiting_jobs=2,
+                failures=1,
             ),
             job_polls=JobPolls(revisions=70, left_out=2, succeeded_at=1.7e9, failures=1),
             held=9,

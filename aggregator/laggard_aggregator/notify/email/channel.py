@@ -41,7 +41,7 @@ _PLOT = "plot"
 _RED, _GREEN = "#c8321e", "#2e8b4a"
 # References of RFC 5322 may be folded, but some servers refuse a very long header.
 _MAX_REFERENCES = 20
-_POLICY = policy.SMTP.clone(max_line_length=250)  # folded at 78, a subject may begin with an empty line
+POLICY = policy.SMTP.clone(max_line_length=250)  # folded at 78, a subject may begin with an empty line
 CONNECT_SECONDS = 30.0
 """Limit for each answer of the server until authentication is done."""
 DELIVER_SECONDS = 600.0
@@ -130,15 +130,15 @@ class MailSettings(ChannelSettings):
 def compose(notification: Notification, settings: MailSettings, plot: bytes | None) -> bytes:
     """The mail of a notification. `plot`: a PNG."""
     kind, site = notification.kind, notification.site
-    message = EmailMessage(policy=_POLICY)
+    message = EmailMessage(policy=POLICY)
     message["Subject"] = plain(f"[Laggard {site}] {notification.subject}", MAX_SUBJECT_CHARS)
     message["From"] = settings.sender
     message["To"] = ", ".join(settings.recipients)
     message["Date"] = formatdate(time.time(), localtime=True)
     domain = bare(settings.sender).rpartition("@")[2]
-    message["Message-ID"] = _message_id(notification.id, domain)
+    message["Message-ID"] = message_id(notification.id, domain)
     if notification.resolves:
-        known = [_message_id(each, domain) for each in notification.resolves[:_MAX_REFERENCES]]
+        known = [message_id(each, domain) for each in notification.resolves[:_MAX_REFERENCES]]
         message["In-Reply-To"] = known[0]
         message["References"] = " ".join(known)
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no automatic reply
@@ -153,7 +153,7 @@ def compose(notification: Notification, settings: MailSettings, plot: bytes | No
         "no_plot": NO_PLOT,
     }
     template = "straggler" if kind == "test" else kind
-    text, html = (_templates().get_template(f"{template}.{end}").render(values) for end in ("txt", "html"))
+    text, html = (templates().get_template(f"{template}.{end}").render(values) for end in ("txt", "html"))
     message.set_content(spaced(text), cte="quoted-printable")
     message.add_alternative(html, subtype="html", cte="quoted-printable")
     if plot:
@@ -163,7 +163,8 @@ def compose(notification: Notification, settings: MailSettings, plot: bytes | No
     return message.as_bytes()
 
 
-def _message_id(id_: str, domain: str) -> str:
+def message_id(id_: str, domain: str) -> str:
+    """Message-ID of a message of the outbox."""
     return f"<laggard.{id_}@{domain}>"
 
 
@@ -175,7 +176,7 @@ def _why(kind: str, resolved: bool) -> str:
 
 
 @cache
-def _templates() -> Environment:
+def templates() -> Environment:
     """HTML is escaped, text is not."""
     environment = Environment(
         loader=PackageLoader("laggard_aggregator.notify.email"),

@@ -16,7 +16,6 @@ from starlette.routing import BaseRoute, Route
 
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.forwarder_load import GAP, ForwarderLoad, shown_forwarder_load
-from laggard_aggregator.jobs.job_filter import MAX_PAGE
 from laggard_aggregator.jobs.metadata_load import MetadataLoad, metadata_load
 from laggard_aggregator.jobs.queries import AMPLIFIED, Row
 from laggard_aggregator.jobs.statistics import GroupBy
@@ -43,6 +42,7 @@ FORWARDERS, METADATA, AMPLIFICATION = "/forwarders", "/metadata", "/amplificatio
 ROLE: Final = "forwarding"
 DAY: Final = 86_400.0
 _MIB: Final = 2.0**20
+MAX_AMPLIFIED = 200
 _TABLE: Final = ("sort", "page", "table", "format")
 _RANGE: Final = ("from", "to")
 _LEVELS: Final = np.array([WELL, WIDE, SLOW, SLOWEST, GONE], dtype=np.uint8)
@@ -114,8 +114,8 @@ class LoadPages:
     async def _amplification(self, request: Request) -> Response:
         given = checked_parameters(request, ("user", "project", "app", *_TABLE))
         who = principal(request)
-        found = await self._service.ask(lambda queries: queries.amplified(who, MAX_PAGE))
-        page = {"limit": AMPLIFIED, "is_cut": len(found) == MAX_PAGE}
+        found = await self._service.ask(lambda queries: queries.amplified(who, MAX_AMPLIFIED))
+        page = {"limit": AMPLIFIED, "is_cut": len(found) == MAX_AMPLIFIED}
         return await self._answer(request, "amplification", amplification_table(found, Query(given)), page)
 
     async def _answer(self, request: Request, name: str, table: Table[Any], page: dict[str, Any]) -> Response:

@@ -25,6 +25,7 @@ from laggard_aggregator.web.jobs_api import (
     checked_parameters,
     job_text,
     principal,
+    slow_components,
 )
 from laggard_aggregator.web.pages.charts import series_chart
 from laggard_common.visible import visible
@@ -92,19 +93,18 @@ class JobPages:
         return await self._show(request, "jobs", page)
 
     async def _one(self, request: Request) -> Response:
-        checked_parameters(request, ())
-        text, who = job_text(request), principal(request)
-        found = await self._service.ask(lambda queries: self._job(queries, who, text))
+        text, who, method = job_text(request), principal(request), slow_components(request)
+        found = await self._service.ask(lambda queries: self._job(queries, who, text, method))
         if found is None:
             raise HTTPException(404, "no such job")
         return await self._show(request, "job", found)
 
-    def _job(self, queries: JobQueries, who: Principal, text: str) -> dict[str, Any] | None:
+    def _job(self, queries: JobQueries, who: Principal, text: str, method: str) -> dict[str, Any] | None:
         """The newest run of an id or key, with its charts and components; None where there is none."""
         runs = queries.find(who, text)
         if not runs:
             return None
-        job, directory = _shown(self._service.full(queries, who, runs[0])), self._service.directory
+        job, directory = _shown(self._service.full(queries, who, runs[0], method)), self._service.directory
         job["findings"] = [_shown(each) for each in job["findings"]]
         job["neighbours"] = [_shown(each) for each in job["neighbours"]]
         results = None if directory is None else JobResults(directory, queries)

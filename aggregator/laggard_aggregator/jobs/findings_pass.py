@@ -1,0 +1,88 @@
+"""The pass that stores verdicts on jobs: table `job_findings`, once after each join of a job.
+
+A verdict holds for everybody who may see the job, so its neighbours have no identity. The index names the
+jobs whose last join has no verdict; a pass that is killed is done again.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from laggard_aggregator.archive import layout
+from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.job_verdict import JobJudge, RunReport
+from laggard_aggregator.jobs.principals import NOBODY, Principal, Role
+from laggard_aggregator.jobs.queries import JobQueries, Row
+from laggard_aggregator.jobs.result_parts import write_part
+from laggard_aggregator.jobs.summary import ResultRow
+from laggard_aggregator.jobs.tables import JOB_FINDINGS
+
+MAX_JOBS: Final = 256
+"""Jobs that are judged in one pass at most; the next one goes on."""
+OLDEST_NS: Final = 7 * 86_400 * 10**9
+"""Joins that are older get no verdict: those of an archive from before there were any."""
+_JUDGE: Final = Principal("", Role.ADMIN)
+
+
+class FindingsPass:
+    """Judges the jobs of `index`, in the archive in `directory`; each report is given to `judged`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        site: str,
+        index: JobIndex,
+        judged: Callable[[Row, RunReport], None] | None = None,
+    ) -> None:
+        self._directory, self._site, self._index = directory, site, index
+        self._judged = judged
+
+    def run(self, now_ns: int, go_on: Callable[[], bool] = lambda: True) -> int:
+        """Judges the jobs without a verdict, while `go_on()`; returns their number. Raises LaggardError."""
+        self._index.refresh(go_on)
+        queries = JobQueries(self._index)
+        try:
+            judge = JobJudge(self._directory, queries)
+            reports = []
+            for job in queries.unjudged(now_ns - OLDEST_NS, MAX_JOBS):
+                if not go_on():
+                    break
+                reports.append((job, judge.verdict(_JUDGE, job, reader=NOBODY)))
+            self._write(reports, now_ns)
+            for job, report in reports:
+                if self._judged is not None:
+                    self._judged(job, report)
+        finally:
+            queries.close()
+        if reports:
+            self._index.refresh(go_on)
+        return len(reports)
+
+    def _write(self, reports: list[tuple[Row, RunReport]], now_ns: int) -> None:
+        by_day: dict[str, list[ResultRow]] = {}
+        for job, report in reports:
+            at = job["end"] if job["end"] is not None else now_ns / 1e9
+            day = datetime.fromtimestamp(at, UTC).date().isoformat()
+            by_day.setdefault(day, []).extend(finding_rows(job, report, now_ns))
+        for day, rows in sorted(by_day.items()):
+            where = layout.folder(self._directory, "job_findings", layout.OWN, day, self._site)
+            write_part(where, JOB_FINDINGS, rows, now_ns)
+
+
+def finding_rows(job: Row, report: RunReport, now_ns: int) -> list[ResultRow]:
+    """Rows of `job_findings`: one a finding, or one without a kind."""
+    own = {
+        "job_key": job["job_key"],
+        "revision_at": now_ns,
+        "joined_at": job["joined_at"],
+        "verdict": report.verdict,
+        "slowdown": report.factor,
+        "sentence": report.sentence,
+    }
+    names = ("kind", "cause", "factor", "share", "text", "advice")
+    found = [
+        {**own, "rank": rank, **{name: getattr(each, name) for name in names}}
+        for rank, each in enumerate(report.findings)
+    ]
+    return found or [{**own, "rank": 0, **dict.fromkeys(names)}]

@@ -1,0 +1,158 @@
+"""Stored verdicts: once a join, of the last revision in lists and filters, without identity of neighbours."""
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from laggard_aggregator.archive import layout
+from laggard_aggregator.cli.main import main
+from laggard_aggregator.jobs.daemon_task import BackgroundTask
+from laggard_aggregator.jobs.findings_pass import OLDEST_NS, FindingsPass
+from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.job_filter import FINDINGS, JobSelection
+from laggard_aggregator.jobs.principals import Principal, Role
+from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.settings.aggregator import ArchiveTable
+from laggard_aggregator.settings.jobs import JobsTable
+from laggard_aggregator.status.background import BackgroundWork
+from laggard_common.errors import ConfigError
+from tests.aggregator.jobs.test_job_verdict import usual
+from tests.aggregator.jobs.test_neighbour_cause import PRINCIPALS, SEES, add_load, asked, disturbed
+from tests.support.builders.job_tables import DAY, EPOCH, summary_row, write_rows
+from tests.support.clock import FakeClock
+
+NOW_NS = int(EPOCH + 3 * DAY) * 10**9
+SECOND = 10**9
+ADMIN = Principal("", Role.ADMIN)
+
+
+def joined(folder: Path, job: dict[str, Any], at_ns: int, mdops: float = 10.0) -> None:
+    """A join of a job at that time."""
+    row = summary_row(
+        job | {"revision_at": at_ns},
+        read_bytes=0.0, written_bytes=1e11, mdops=mdops, coverage=1.0, shared=False,
+    )  # fmt: skip
+    write_rows(folder, "job_summaries", [row], job["end"] // DAY * DAY)
+
+
+def flooded(folder: Path) -> list[dict[str, Any]]:
+    """13 runs, the last slow beside a flood of another user's; all of them joined a minute ago."""
+    jobs = disturbed(folder, [*usual(np.random.default_rng(11)), 930.0])
+    start = jobs[-1]["start"]
+    add_load(folder, 77700777, start + 437, start + 1793, metadata=4900.0)
+    for job in jobs:
+        joined(folder, job, NOW_NS - 60 * SECOND)
+    return jobs
+
+
+def verdicts(folder: Path) -> dict[str, str]:
+    queries = JobQueries(JobIndex(folder))
+    try:
+        return {row["job"]: row["verdict"] for row in queries.every(ADMIN, JobSelection())}
+    finally:
+        queries.close()
+
+
+def test_each_join_is_judged_once_and_again_when_it_is_revised(tmp_path: Path) -> None:
+    jobs = flooded(tmp_path)
+    index = JobIndex(tmp_path)
+    work = FindingsPass(tmp_path, "s", index)
+    assert work.run(NOW_NS) == len(jobs)
+    found = verdicts(tmp_path)
+    assert found.pop("77700777") is None, "it was joined long ago"
+    assert found == {str(at): "too few runs" for at in range(5)} | {
+        str(at): "as usual" for at in range(5, 12)
+    } | {"12": "slow"}
+    assert work.run(NOW_NS + SECOND) == 0
+    joined(tmp_path, jobs[-1], NOW_NS + SECOND, mdops=4000.0)
+    assert work.run(NOW_NS + 2 * SECOND) == 1
+    index.path.unlink()
+    assert work.run(NOW_NS + 3 * SECOND) == 0, "the archive has them"
+    queries = JobQueries(index)
+    (row,) = queries.list_jobs(ADMIN, JobSelection(finding="slow")).jobs
+    assert [each["kind"] for each in row["findings"]] == ["neighbour", "own change", "metadata rate"]
+    queries.close()
+
+
+def test_old_joins_get_none(tmp_path: Path) -> None:
+    flooded(tmp_path)
+    assert FindingsPass(tmp_path, "s", JobIndex(tmp_path)).run(NOW_NS + OLDEST_NS) == 0
+
+
+def test_a_stopped_pass_goes_on_later(tmp_path: Path) -> None:
+    jobs = flooded(tmp_path)
+    JobIndex(tmp_path).refresh()
+    left = iter([True] * 3)
+    work = FindingsPass(tmp_path, "s", JobIndex(tmp_path))
+    first = work.run(NOW_NS, lambda: next(left, False))
+    assert 0 < first < len(jobs)
+    assert work.run(NOW_NS + SECOND) == len(jobs) - first
+
+
+def test_filters_by_verdict_and_finding(tmp_path: Path) -> None:
+    flooded(tmp_path)
+    FindingsPass(tmp_path, "s", JobIndex(tmp_path)).run(NOW_NS)
+    queries = JobQueries(JobIndex(tmp_path))
+    for finding in FINDINGS:
+        found = {row["job"] for row in queries.every(ADMIN, JobSelection(finding=finding))}
+        assert found == ({"12"} if finding in ("slow", "neighbour") else set()), finding
+        assert queries.count(ADMIN, JobSelection(finding=finding)) == len(found)
+    queries.close()
+    with pytest.raises(ConfigError, match="finding: expected one of slow, "):
+        JobSelection(finding="magic")
+
+
+@pytest.mark.parametrize("who", PRINCIPALS)
+def test_lists_show_verdicts_without_the_neighbours_identity(tmp_path: Path, who: str) -> None:
+    flooded(tmp_path)
+    FindingsPass(tmp_path, "s", JobIndex(tmp_path)).run(NOW_NS)
+    paths = [
+        "/api/v1/jobs?finding=slow&count=1",
+        "/jobs?finding=slow",
+        "/api/v1/jobs?finding=slow&format=csv",
+    ]
+    api, page, table = asyncio.run(asked(tmp_path, PRINCIPALS[who], paths))
+    for answer in (api, page, table):
+        assert not any(each in answer.text for each in ("77700777", "otto", "secret"))
+    if who == "nobody":
+        assert api.json() == {"jobs": [], "next": None, "count": 0}
+        assert not list(csv.DictReader(io.StringIO(table.text)))
+        return
+    (job,) = api.json()["jobs"]
+    assert (job["job"], job["verdict"]) == ("12", "slow")
+    assert job["findings"][0]["cause"] == "a job with 4,900 metadata operations a second"
+    assert [row["verdict"] for row in csv.DictReader(io.StringIO(table.text))] == ["slow"]
+    assert '<td data-label="Verdict">slow <span class="soft">neighbour</span></td>' in page.text
+    one = asyncio.run(asked(tmp_path, PRINCIPALS[who], ["/api/v1/jobs/12"]))[0]
+    assert ("otto" in one.text) == (who in SEES)
+
+
+def test_the_command_lists_and_filters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flooded(tmp_path)
+    FindingsPass(tmp_path, "s", JobIndex(tmp_path)).run(NOW_NS)
+    assert main(["jobs", "--archive", str(tmp_path), "--finding", "slow", "--json"]) == 0
+    (record,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (record["job"], record["verdict"]) == ("12", "slow")
+    assert main(["jobs", "--archive", str(tmp_path), "--finding", "neighbour"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split()[-1] == "verdict"
+    assert [line.split()[-1] for line in shown[1:]] == ["slow"]
+
+
+def test_the_daemon_stores_them(tmp_path: Path) -> None:
+    flooded(tmp_path)
+    work = BackgroundWork()
+    table = JobsTable(enabled=True)
+    task = BackgroundTask(
+        ArchiveTable(tmp_path), table, "s", work, clock=FakeClock(NOW_NS), is_right=lambda: True
+    )
+    assert task.attempt(), work.failing
+    assert work.judged_jobs >= 13
+    assert verdicts(tmp_path)["12"] in ("slow", "not judged")
+    assert (layout.folder(tmp_path, "job_findings", layout.OWN, "2025-11-21", "s")).is_dir()
