@@ -14,7 +14,7 @@ import numpy as np
 from bench.accuracy.injected import Case, judged, settings_for, slowed
 from bench.accuracy.perseus import COLUMNS, SETTINGS
 from bench.machine import machine
-from laggard_aggregator.detect.own_history import LEVEL
+from laggard_aggregator.detect import LEVEL_OF_GROUPS
 from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import Grid
 
@@ -26,7 +26,7 @@ def warnings(grid: Grid) -> list[float]:
     """Times at which a warning on the whole group began."""
     begun, stood = list[float](), False
     for each in judged(grid, settings_for("laggard", grid)):
-        stands = LEVEL in each.levels and bool(each.straggler[each.levels.index(LEVEL)])
+        stands = LEVEL_OF_GROUPS in each.levels and bool(each.straggler[each.levels.index(LEVEL_OF_GROUPS)])
         if stands and not stood:
             begun.append(each.end)
         stood = stands

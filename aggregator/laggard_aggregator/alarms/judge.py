@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmBook, AlarmEvent, Persistence
-from laggard_aggregator.detect import registry
+from laggard_aggregator.detect import LEVEL_OF_GROUPS, registry
 from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, escalate, joined
 from laggard_aggregator.detect.interface import (
     MAX_CAUSES,
@@ -21,7 +21,7 @@ from laggard_aggregator.detect.interface import (
     Verdicts,
     Window,
 )
-from laggard_aggregator.detect.own_history import LEVEL, GroupHistory
+from laggard_aggregator.detect.own_history import GroupHistory
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups.topology import Topology
 
@@ -178,9 +178,9 @@ class Judge:
         verdicts = _with_causes(verdicts, window.components, levels, parents)
         whole = series.history.observe(window) if series.history and isinstance(window, GroupWindow) else None
         if whole is not None and whole.anomalous.any():
-            series.suspects[window.group] = LEVEL
+            series.suspects[window.group] = LEVEL_OF_GROUPS
         if whole is not None and window.group in series.suspects:
-            verdicts, parents = joined(verdicts, [whole]), {**parents, window.group: LEVEL}
+            verdicts, parents = joined(verdicts, [whole]), {**parents, window.group: LEVEL_OF_GROUPS}
         components = (*window.components, *parents)
         rows = series.persistence.update(components, window.start, verdicts)
         return Judgement(

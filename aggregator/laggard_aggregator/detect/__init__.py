@@ -3,3 +3,6 @@
 Each is a folder with `detector.py`, whose class registers itself; nothing lists them. `interface` has the
 protocols, `registry` the declarations.
 """
+
+LEVEL_OF_GROUPS, OWN_PAST = "group", "own past"
+"""Level of alarms on whole groups, and the name of the values that these are held against."""

@@ -14,8 +14,6 @@ from laggard_aggregator.detect.interface import FloatArray, GroupWindow, Verdict
 from laggard_aggregator.detect.laggard.load import usable
 from laggard_aggregator.detect.peers import new_samples, row_median
 
-LEVEL, REFERENCE = "group", "own past"
-"""Level of its alarms, and the name of `Verdicts.reference`."""
 HARMLESS_LOG_RATIO = float(np.log(1.5))
 """Log ratio beyond the slow end of the comparable past from which a group is anomalous."""
 SLOW_END = 0.95

@@ -3,7 +3,7 @@
 import math
 from datetime import UTC, datetime
 
-from laggard_aggregator.detect.own_history import REFERENCE
+from laggard_aggregator.detect import OWN_PAST
 
 DASH = "–"
 MAX_NAME_CHARS = 160
@@ -138,7 +138,7 @@ def slower(severity: float, worse: int = 1, against: str = "peers") -> str:
     """
     if against != "peers":
         far = f"{factor(severity).rstrip('×')} times " if math.isfinite(severity) else ""
-        if against == REFERENCE:
+        if against == OWN_PAST:
             return f"is {far}slower than in its {against}"
         return f"stays {far}below its {against}"
     said = claim(severity, worse)

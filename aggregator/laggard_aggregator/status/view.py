@@ -13,7 +13,7 @@ from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision, commenting
 from laggard_aggregator.archive.write_queue import WriteQueue
-from laggard_aggregator.detect import own_history, registry
+from laggard_aggregator.detect import LEVEL_OF_GROUPS, OWN_PAST, registry
 from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.recovery import Recovery
@@ -369,4 +369,4 @@ class Status:
 
 def reference_of(detector: str, level: str) -> str:
     """The name of the values that a component of that level is held against by that detector."""
-    return own_history.REFERENCE if level == own_history.LEVEL else registry.find(detector).reference
+    return OWN_PAST if level == LEVEL_OF_GROUPS else registry.find(detector).reference

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laggard_aggregator.alarms.judge import Judge
+from laggard_aggregator.detect import LEVEL_OF_GROUPS as LEVEL
 from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.own_history import (
-    LEVEL,
     MAX_KEPT,
     MIN_PAST_SECONDS,
     NEW_NORMAL_SECONDS,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from laggard_aggregator.detect import LEVEL_OF_GROUPS as LEVEL
 from laggard_aggregator.detect.escalation import joined
 from laggard_aggregator.detect.interface import Verdicts
-from laggard_aggregator.detect.own_history import LEVEL
 from laggard_aggregator.notify.incidents import AlarmTimelines, Limits, due
 from laggard_aggregator.notify.report import report
 from tests.aggregator.web.test_pages import ask, text_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from laggard_aggregator.alarms.overrides import Decision
-from laggard_aggregator.detect.own_history import LEVEL
+from laggard_aggregator.detect import LEVEL_OF_GROUPS
 from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.next_steps import Command, commands, hint
@@ -111,7 +111,7 @@ class Slow:
     @property
     def claim(self) -> str:
         """The problem in a few words."""
-        if self.first.standing.level == LEVEL:
+        if self.first.standing.level == LEVEL_OF_GROUPS:
             return f"{formatting.factor(self.severity)} slower than in its {self.first.against}"
         if self.first.against != "peers":
             return f"{formatting.factor(self.severity)} below its {self.first.against}"
