@@ -4,7 +4,6 @@ Computed from the archive when somebody asks, as few jobs are ever looked at. Th
 change with its revision alone, so those of earlier runs are kept.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -26,9 +25,11 @@ from laggard_aggregator.jobs.analysis.phases import Phase, find_phases
 from laggard_aggregator.jobs.analysis.rate_series import rate_series
 from laggard_aggregator.jobs.analysis.run_history import LEAST_RUNS, PhaseKey, RunPhases, RunVerdict, judge
 from laggard_aggregator.jobs.job_results import JobResults
+from laggard_aggregator.jobs.neighbour_load import NeighbourEvidence, NeighbourLoads, described
 from laggard_aggregator.jobs.own_numbers import MEANS, Requests, own_numbers, requests
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.queries import JobQueries, Row
+from laggard_aggregator.jobs.targets import targets
 from laggard_aggregator.status.formatting import size
 from laggard_common.errors import ArchiveError, InputError
 
@@ -38,7 +39,6 @@ _KEPT: Final = 4096
 _LAYERS: Final = ("client", "forwarder", "server")
 _DIRECTIONS: Final = {"read_bytes": "read", "written_bytes": "write", "metadata_operations": "metadata"}
 _DOING: Final = {"read": "Reading", "write": "Writing", "metadata": "Metadata work"}
-_TARGET: Final = re.compile(r"[A-Za-z0-9_]+-(?:OST|MDT)[0-9a-fA-F]{4}")
 _USUAL_DAYS: Final = 7
 _DAY: Final = 86_400.0
 
@@ -83,6 +83,7 @@ class JobJudge:
         self._directory = directory
         self._queries = queries
         self._results = JobResults(directory, queries)
+        self._neighbours = NeighbourLoads(queries, self._results)
         self._phases: dict[tuple[str, int], list[Phase]] = {}
         self._lock = Lock()
 
@@ -125,10 +126,21 @@ class JobJudge:
         start, end = min(each.start for each in phases), max(each.end for each in phases)
         stragglers = self._stragglers(principal, job, start, end)
         own = list(own_numbers(job, earlier, lambda each: self._requests_of(principal, each)))
-        carried = {each.component: each for each in stragglers}
         now = {each.name: each.now for each in own}
-        found = ranked_causes(SlowPhase(start, end, factor), stragglers, [], own)
-        return [_finding(each, carried.get(each.component), now.get(each.name, 0.0)) for each in found]
+        runs = [(each, spans) for each in earlier if (spans := _spans(self._phases_of(principal, each)))]
+        beside = self._neighbours.evidence(principal, job, _spans(phases), factor, runs)
+        carried = {each.component: each for each in stragglers}
+        loads = {(each.unit, each.evidence.job, each.evidence.component): each for each in beside}
+        phase = SlowPhase(start, end, factor)
+        found: dict[tuple[str, str], JobFinding] = {}
+        for cause in ranked_causes(phase, stragglers, [each.evidence for each in beside], own):
+            neighbour = loads.get((cause.kind, cause.name, cause.component))
+            if neighbour is None:
+                finding = _finding(cause, carried.get(cause.component), now.get(cause.name, 0.0))
+                found.setdefault((cause.kind, cause.name), finding)
+            else:
+                found.setdefault(("neighbour", cause.name), _of_neighbour(cause, neighbour, principal))
+        return list(found.values())
 
     def _requests_of(self, principal: Principal, job: Row) -> Mapping[str, Requests]:
         return requests(self._results.components(principal, job["job_key"]))
@@ -189,8 +201,7 @@ def _shares(components: Iterable[Row]) -> dict[str, float]:
 
 def _names(component: str, node: str) -> set[str]:
     """Names by which a component of a job and one of an alarm are the same: its target, or both in full."""
-    targets = set(_TARGET.findall(component))
-    return targets or {component, f"{node}/{component}"}
+    return targets(component) or {component, f"{node}/{component}"}
 
 
 def _phases(series: Iterable[Row]) -> Iterator[Phase]:
@@ -206,6 +217,17 @@ def _phases(series: Iterable[Row]) -> Iterator[Phase]:
         times = row["start"] + row["resolution_seconds"] * middle
         found += find_phases(rate_series(times, values), direction)
     yield from sorted(found, key=lambda each: (each.start, each.direction))
+
+
+def _spans(phases: Sequence[Phase]) -> list[tuple[float, float]]:
+    """Times of phases; those of several directions that meet become one."""
+    found: list[tuple[float, float]] = []
+    for each in sorted(phases, key=lambda phase: phase.start):
+        if found and each.start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], each.end)
+        else:
+            found.append((each.start, each.end))
+    return found
 
 
 def _run(job: Row, phases: Sequence[Phase]) -> RunPhases:
@@ -259,6 +281,14 @@ def _slowness(run: RunPhases, history: Sequence[RunPhases], factor: float) -> st
 
 def _because(causes: Sequence[JobFinding]) -> str:
     return causes[0].text if causes else "no cause is known"
+
+
+def _of_neighbour(cause: Cause, found: NeighbourEvidence, principal: Principal) -> JobFinding:
+    """A neighbour as `principal` may see it; its factor has two digits."""
+    name, text = described(found, principal)
+    return JobFinding(
+        "neighbour", name, float(f"{cause.factor:.2g}"), None, text, "Nothing in the job: tell the operators"
+    )
 
 
 def _finding(cause: Cause, straggler: PathStraggler | None, now: float) -> JobFinding:

@@ -208,6 +208,21 @@ class JobQueries:
             for row in found
         ]
 
+    def sharing(self, principal: Principal, job_key: str, start: float, end: float) -> list[Row]:
+        """Jobs that used components of a job between `start` and `end`, seconds; those that load most.
+
+        For sums over all jobs: rows of jobs that `principal` may not see are among them and not to be shown.
+        """
+        job = self.job(principal, job_key)
+        if job is None:
+            return []
+        values = {"id": job["id"], "start": start, "end": end, "from": _tick(start), "to": _tick(end)}
+        found: dict[int, Row] = {}
+        for order in ("mdops", "rate"):
+            sql = f"{_SHARING} order by s.{order} desc nulls last, j.id limit :most"
+            found |= {row["id"]: row for row in self._rows(sql, values | {"most": MAX_NEIGHBOURS})}
+        return list(found.values())
+
     def amplified(self, principal: Principal, limit: int = 50) -> list[Row]:
         """Jobs for which more than 1.5 times the bytes they asked for were moved, worst first."""
         return self._visible(
@@ -301,6 +316,17 @@ left join summaries s on s.id = j.id
 order by s.mdops desc nulls last, s.rate desc nulls last, j.id limit :most
 """  # noqa: S608 - texts of this module
 
+_SHARING: Final = f"""
+with near (id) as materialized (
+    select distinct m.job from boxes b join members m on m.id = b.id
+    where b.start <= :to and b.end >= :from and m.job <> :id and m.start < :end
+    and coalesce(m.end, 9e15) > :start)
+select {_COLUMNS} from near n join jobs j on j.id = n.id join keys k on k.id = j.id
+left join summaries s on s.id = j.id
+where j.start < :end and j.end > :start and exists (
+    select 1 from uses u join uses v on v.job = n.id and v.component = u.component where u.job = :id)
+"""  # noqa: S608 - texts of this module
+
 
 def _access(principal: Principal) -> tuple[str, dict[str, Any]]:
     """Condition on `j` that holds of the jobs that a principal may see."""
@@ -336,11 +362,12 @@ def _tick(at: float) -> int:
 def _anonymous(row: Row) -> str:
     """Load of a job without its identity, to two digits."""
     if row["s_mdops"]:
-        return f"a job with {_rounded(row['s_mdops'])} metadata operations a second"
+        return f"a job with {rounded(row['s_mdops'])} metadata operations a second"
     if row["rate"]:
-        return f"a job with {_rounded(row['rate'])} MiB a second"
+        return f"a job with {rounded(row['rate'])} MiB a second"
     return "a job of unknown load"
 
 
-def _rounded(value: float) -> str:
+def rounded(value: float) -> str:
+    """A figure of a job that may not be seen, to two digits."""
     return f"{float(f'{value:.2g}'):,.10g}"
