@@ -27,9 +27,9 @@ from laggard_aggregator.jobs.analysis.run_history import LEAST_RUNS, PhaseKey, R
 from laggard_aggregator.jobs.job_results import JobResults
 from laggard_aggregator.jobs.neighbour_load import NeighbourEvidence, NeighbourLoads, described
 from laggard_aggregator.jobs.own_numbers import MEANS, Requests, own_numbers, requests
+from laggard_aggregator.jobs.path_shares import carried_shares, names
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.queries import JobQueries, Row
-from laggard_aggregator.jobs.targets import targets
 from laggard_aggregator.status.formatting import size
 from laggard_common.errors import ArchiveError, InputError
 
@@ -147,10 +147,10 @@ class JobJudge:
 
     def _stragglers(self, principal: Principal, job: Row, start: float, end: float) -> list[PathStraggler]:
         """Alarms that stood while the job did I/O, of components that carried some of it."""
-        carried = _shares(self._results.components(principal, job["job_key"]))
+        carried = carried_shares(self._results.components(principal, job["job_key"]))
         found = []
         for component, spans in self._alarms(start - _USUAL_DAYS * _DAY, end).items():
-            mine = max(carried.get(name, 0.0) for name in _names(component, ""))
+            mine = max(carried.get(name, 0.0) for name in names(component, ""))
             if not mine:
                 continue
             before = sum(max(min(until, start) - since, 0.0) for since, until, _ in spans)
@@ -182,26 +182,6 @@ class JobJudge:
             if since < end and until > start:
                 found.setdefault(component, []).append((since, until, worst))
         return found
-
-
-def _shares(components: Iterable[Row]) -> dict[str, float]:
-    """Share of the bytes of its layer by each name of a component of a job."""
-    moved: dict[tuple[str, str], float] = {}
-    of_layer: dict[str, float] = {}
-    for row in components:
-        volume = row["bytes"] or 0.0
-        of_layer[row["layer"]] = of_layer.get(row["layer"], 0.0) + volume
-        for name in _names(row["component"], row["node"]):
-            moved[row["layer"], name] = moved.get((row["layer"], name), 0.0) + volume
-    found: dict[str, float] = {}
-    for (layer, name), volume in moved.items():
-        found[name] = max(found.get(name, 0.0), volume / max(of_layer[layer], 1.0))
-    return found
-
-
-def _names(component: str, node: str) -> set[str]:
-    """Names by which a component of a job and one of an alarm are the same: its target, or both in full."""
-    return targets(component) or {component, f"{node}/{component}"}
 
 
 def _phases(series: Iterable[Row]) -> Iterator[Phase]:
