@@ -17,7 +17,7 @@ from laggard_aggregator.web.actions import Actions
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.pages import site as site_module
 from laggard_aggregator.web.pages.site import Pages
-from tests.aggregator.web import test_past
+from tests.aggregator.web import test_job_loads, test_past
 from tests.aggregator.web.test_alarm_log import raised
 from tests.aggregator.web.test_pages import PAGES
 from tests.e2e import test_job_pages
@@ -114,6 +114,7 @@ def test_no_page_has_a_serious_finding(tmp_path: Path, monkeypatch: pytest.Monke
     axe()
     history.written(tmp_path)
     jobs = test_job_pages.archive(tmp_path / "jobs")
+    loads, loaded = test_job_loads.view(), test_job_loads.load_archive(tmp_path / "loads")
     view, empty, stale, past, unknown = (
         site(),
         Waiting(),
@@ -135,6 +136,11 @@ def test_no_page_has_a_serious_finding(tmp_path: Path, monkeypatch: pytest.Monke
             view,
             test_job_pages.as_admin(make_app(view, jobs)),
             ("/jobs", "/jobs/7", "/jobs?user=nobody"),
+        ),
+        "loads": (
+            loads,
+            test_job_pages.as_admin(make_app(loads, loaded)),
+            (*test_job_loads.ALL, "/metadata?from=-1h", "/amplification?user=none"),
         ),
     }
     rendered, render = set[str](), Pages._render
@@ -188,7 +194,7 @@ async def findings(page: "Page", width: int) -> list[tuple[str, ...]]:
     ]
 
 
-def test_nothing_is_cut_off_on_a_phone() -> None:
+def test_nothing_is_cut_off_on_a_phone(tmp_path: Path) -> None:
     async def story() -> None:
         view = site()
         async with chromium() as browser, served(make_app(view), view) as url:
@@ -208,6 +214,14 @@ def test_nothing_is_cut_off_on_a_phone() -> None:
             strip = await page.locator(".heat.full .strip").first.bounding_box()
             assert strip is not None
             assert strip["width"] > 300
+        loads = test_job_loads.view()
+        app = test_job_pages.as_admin(make_app(loads, test_job_loads.load_archive(tmp_path)))
+        async with chromium() as browser, pages.served(loads, app) as url:
+            page = await browser.new_page(viewport={"width": 390, "height": 844})
+            for path in test_job_loads.ALL:
+                await page.goto(url + path)
+                assert await page.evaluate("document.documentElement.scrollWidth") == 390, path
+                assert await page.evaluate(CUT_OFF) == [], path
 
     asyncio.run(story())
 

@@ -1,5 +1,6 @@
 """Load of forwarders in classes of their peak, as Beacon's heat map of forwarding nodes has it (NSDI '19)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,16 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.heat_map import heat_map
+from laggard_aggregator.jobs.principals import Principal
+from laggard_aggregator.jobs.queries import JobQueries
 from laggard_aggregator.jobs.volumes import READ, WRITTEN
 
 CLASSES: Final = ("0-10 %", "10-50 %", "50-90 %", "above 90 %")
 """Shares of the peak; a limit belongs to the class below it."""
 GAP: Final = -1
 _LIMITS: Final = (0.1, 0.5, 0.9)
+_MOST_STEPS: Final = 1440
+_MINUTE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,23 @@ class ForwarderLoad:
     peak: FloatArray
     classes: NDArray[np.int8]
     time_share: FloatArray
+
+
+def shown_forwarder_load(
+    queries: JobQueries,
+    principal: Principal,
+    directory: Path,
+    forwarders: Sequence[str],
+    *,
+    start: float,
+    end: float,
+) -> ForwarderLoad | None:
+    """The load in at most a day's number of minutes, or multiples of them; None where it may not be seen."""
+    if not queries.sees_site(principal):
+        return None
+    minutes = math.ceil((end - start) / _MINUTE_SECONDS / _MOST_STEPS)
+    step = _MINUTE_SECONDS * max(minutes, 1)
+    return forwarder_load(directory, forwarders, start, end, step_seconds=step)
 
 
 def forwarder_load(

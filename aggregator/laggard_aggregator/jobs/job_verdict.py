@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.jobs.analysis.advice import Footprint, advice
+from laggard_aggregator.jobs.analysis.advice import KIB, Footprint, advice
 from laggard_aggregator.jobs.analysis.causes import (
     Cause,
     PathStraggler,
@@ -30,7 +30,7 @@ from laggard_aggregator.jobs.own_numbers import MEANS, Requests, own_numbers, re
 from laggard_aggregator.jobs.path_shares import carried_shares, names
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.queries import JobQueries, Row
-from laggard_aggregator.status.formatting import size
+from laggard_aggregator.jobs.targets import targets
 from laggard_common.errors import ArchiveError, InputError
 
 MOST_EARLIER: Final = 20
@@ -274,7 +274,7 @@ def _of_neighbour(cause: Cause, found: NeighbourEvidence, principal: Principal) 
 def _finding(cause: Cause, straggler: PathStraggler | None, now: float) -> JobFinding:
     if straggler is None:
         text = (
-            f"its {cause.name} of {size(now)} was {cause.factor:.1f} times smaller than the usual"
+            f"its {cause.name} of {now / KIB:.3g} KiB was {cause.factor:.1f} times smaller than the usual"
             if cause.name in MEANS
             else f"its {cause.name} were {cause.factor:.1f} times the usual"
         )

@@ -14,6 +14,7 @@ from laggard_aggregator.jobs.metadata.sacct_poll import (
     Commands,
     SlurmCommands,
     check_rights,
+    controller_start,
     poll_tables,
     state_path,
     user_name,
@@ -26,6 +27,7 @@ from laggard_common.errors import LaggardError
 _log = logging.getLogger(__name__)
 
 _DAY = 86_400.0
+_MOST_RESTARTS = 256
 
 
 class PollTask:
@@ -49,6 +51,7 @@ class PollTask:
         self._store = JobStore(settings.archive.directory, settings.site, self._report)
         self._state = state_path(settings.state.directory if settings.state is not None else None)
         self._since: float | None = None
+        self._restarts: list[float] = []
 
     async def run(self, stop: asyncio.Event) -> None:
         """Polls every `poll_seconds` until `stop`, which ends a poll that runs."""
@@ -86,8 +89,10 @@ class PollTask:
         now = now_ns / 1e9
         last = min(self._last() or now, now)
         since = max(last - self._jobs.overlap_days * _DAY, 0.0)
+        self._note_restart(since)
         added, left_out = self._store.added, sum(self._report.broken.values())
-        for table in poll_tables(self._commands, since, now_ns, self._jobs.cluster, self._report):
+        of = (self._jobs.cluster, self._report, self._restarts)
+        for table in poll_tables(self._commands, since, now_ns, *of):
             self._store.add(table)
         self._store.flush(now_ns)
         self._polls.revisions += self._store.added - added
@@ -95,19 +100,29 @@ class PollTask:
         self._since = now
         if self._state is not None:
             with written(self._state) as file:
-                json.dump({"polled_at": now}, file)
+                json.dump({"polled_at": now, "controller_starts": self._restarts}, file)
 
     def _last(self) -> float | None:
         """Time of the last successful poll, also of an earlier process."""
         if self._since is None and self._state is not None:
-            self._since = _read_time(self._state)
+            self._since, self._restarts = _read_state(self._state)
         return self._since
 
+    def _note_restart(self, since: float) -> None:
+        """Remembers when slurmctld was started, as far as ends after `since` are concerned."""
+        found = controller_start(self._commands)
+        known = {*self._restarts, *([] if found is None else [found])}
+        self._restarts = sorted(each for each in known if each >= since)[-_MOST_RESTARTS:]
 
-def _read_time(path: Path) -> float | None:
-    """The time in a state file; None for one that is missing or damaged, as at the first start."""
+
+def _read_state(path: Path) -> tuple[float | None, list[float]]:
+    """Times of the last poll and of slurmctld's starts in a state file; none of one that is damaged."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["polled_at"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return float(found) if isinstance(found, int | float) and 0 < found < 1e11 else None
+        found = json.loads(path.read_text(encoding="utf-8"))
+        polled, starts = found["polled_at"], found.get("controller_starts", [])
+        times = [float(each) for each in (polled, *starts)]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None, []
+    if not all(0 < each < 1e11 for each in times):
+        return None, []
+    return times[0], times[1:]

@@ -37,6 +37,11 @@ class Principal:
         return self.role in (Role.SUPPORT, Role.ADMIN) or (self.role is Role.API and READ_ALL in self.scopes)
 
     @property
+    def sees_site(self) -> bool:
+        """Whether the load of forwarders may be seen, which tells when somebody's jobs ran."""
+        return self.role in (Role.SUPPORT, Role.ADMIN)
+
+    @property
     def users(self) -> frozenset[str]:
         """Users whose jobs may be seen, whatever their project."""
         if self.role is Role.API:

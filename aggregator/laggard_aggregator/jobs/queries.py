@@ -223,6 +223,10 @@ class JobQueries:
             found |= {row["id"]: row for row in self._rows(sql, values | {"most": MAX_NEIGHBOURS})}
         return list(found.values())
 
+    def sees_site(self, principal: Principal) -> bool:
+        """Whether the load of all jobs together may be seen."""
+        return principal.sees_site
+
     def amplified(self, principal: Principal, limit: int = 50) -> list[Row]:
         """Jobs for which more than 1.5 times the bytes they asked for were moved, worst first."""
         return self._visible(

@@ -27,6 +27,7 @@ from laggard_aggregator.web.actions import API_PATH, FORM_PATH, Actions
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
 from laggard_aggregator.web.jobs_api import JobsService
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
+from laggard_aggregator.web.pages.job_loads import LoadPages
 from laggard_aggregator.web.pages.jobs import JobPages
 from laggard_aggregator.web.pages.past import PastReader, PastUnavailableError
 from laggard_aggregator.web.pages.site import Pages
@@ -127,6 +128,7 @@ def make_app(
             Route(COMPONENTS + "{rest:path}", component),
             *jobs.routes(),
             *JobPages(jobs, pages.show).routes(),
+            *LoadPages(jobs, pages.show, view).routes(),
         ],
         exception_handlers={HTTPException: _http_error, Exception: _server_error},
     )

@@ -33,13 +33,14 @@ NAMES = (
 
 
 class Slurm:
-    """Programs `sacct` and `sacctmgr` in a folder that is the first of PATH."""
+    """Programs `sacct`, `sacctmgr` and `scontrol` in a folder that is the first of PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.calls = folder / "calls"
         folder.mkdir()
         self.program("sacctmgr", "echo Operator")
+        self.program("scontrol", "exit 1")
         self.jobs(ROWS, NAMES)
 
     def program(self, name: str, body: str) -> None:
@@ -103,7 +104,8 @@ def test_a_poll_writes_jobs_and_names(tmp_path: Path, slurm: Slurm) -> None:
 
 def test_commands_are_as_documented(tmp_path: Path, slurm: Slurm) -> None:
     task(tmp_path, JobPolls(), FakeClock(NOW * 10**9)).attempt()
-    rights, names, rows = slurm.calls.read_text().splitlines()
+    rights, config, names, rows = slurm.calls.read_text().splitlines()
+    assert config == "scontrol %s UTC show config"
     assert rights == "sacctmgr %s UTC -n -P show user name=12345 format=AdminLevel"
     start = "%s UTC -X -P -D -a --noconvert --delimiter=\x1f -S 2023-11-13T02:00:00 -o "
     assert names == f"sacct {start}JobIDRaw,Submit,Cluster,JobName"
@@ -120,6 +122,39 @@ def test_a_restart_continues_behind_the_last_poll(tmp_path: Path, slurm: Slurm) 
     assert "-S 2023-12-13T02:00:00" in slurm.calls.read_text().splitlines()[-1]
     (tmp_path / "state" / "sacct_poll.json").write_text("{")
     assert task(tmp_path, JobPolls(), later).attempt()
+
+
+def test_ends_soon_after_a_start_of_slurmctld_are_doubtful(tmp_path: Path, slurm: Slurm) -> None:
+    end = jobs_end(tmp_path, slurm)
+    clock = FakeClock((end + 1000) * 10**9)
+    for start, doubtful in ((end + 1, False), (end, True), (end - 60, True), (end - 61, False)):
+        folder = tmp_path / str(start)
+        folder.mkdir()
+        slurm.program(
+            "scontrol", f"echo 'Configuration data as of 1'; echo 'BOOT_TIME               = {start}'"
+        )
+        assert task(folder, JobPolls(), clock).attempt()
+        assert jobs_of(folder)[1]["doubtful"] is doubtful
+        slurm.program("scontrol", "exit 1")
+        assert task(folder, JobPolls(), clock).attempt(), (
+            "a restart of the aggregator while slurmctld is down"
+        )
+        assert jobs_of(folder)[1]["doubtful"] is doubtful
+    for damage in (
+        '{"polled_at": 1, "controller_starts": 3}',
+        '{"polled_at": 1, "controller_starts": [-1]}',
+        "[]",
+    ):
+        (tmp_path / str(end) / "state" / "sacct_poll.json").write_text(damage)
+        assert task(tmp_path / str(end), JobPolls(), clock).attempt()
+
+
+def jobs_end(folder: Path, slurm: Slurm) -> int:
+    """The end of job 1, which alone has one."""
+    (folder / "first").mkdir()
+    assert slurm.calls.parent.exists()
+    assert task(folder / "first", JobPolls(), FakeClock(NOW * 10**9)).attempt()
+    return int(str(jobs_of(folder / "first")[1]["end"]).split(".", maxsplit=1)[0])
 
 
 def test_without_rights_nothing_is_read(

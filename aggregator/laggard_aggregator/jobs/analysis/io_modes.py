@@ -11,6 +11,7 @@ Counters alone do not tell: without traces the volume is *unknown*.
 """
 
 import re
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ def _of_group(group: Mapping[str, Mapping[str, int]], processes: int) -> Iterato
         if len(layer) >= max(_ALL * processes, 2):
             yield "N-N", sum(layer), len(layer)
             continue
-        usual = float(np.median(layer))
+        usual = float(np.median(np.array(layer, dtype=np.float64)))
         alike = [size for size in layer if usual / _ALIKE <= size <= usual * _ALIKE]
         for size in layer if len(alike) < 2 else _set_apart(layer, usual):
             yield "1-1", size, 1
@@ -126,7 +127,7 @@ def _layers(own: Mapping[str, list[int]]) -> Iterator[list[int]]:
     A file beyond those that all have is 1-1. Of a process with more files than others, those most like the
     files of the others come first.
     """
-    usual = float(np.median([np.log1p(size) for sizes in own.values() for size in sizes])) if own else 0.0
-    ordered = [sorted(sizes, key=lambda size: abs(np.log1p(size) - usual)) for sizes in own.values()]
+    usual = float(np.median([math.log1p(size) for sizes in own.values() for size in sizes])) if own else 0.0
+    ordered = [sorted(sizes, key=lambda size: abs(math.log1p(size) - usual)) for sizes in own.values()]
     for place in range(max(map(len, ordered), default=0)):
         yield [sizes[place] for sizes in ordered if place < len(sizes)]

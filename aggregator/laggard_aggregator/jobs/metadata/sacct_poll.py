@@ -7,6 +7,7 @@ record.
 """
 
 import os
+import re
 import subprocess
 import tempfile
 import threading
@@ -16,7 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from laggard_aggregator.archive.tables import TIME
 from laggard_aggregator.jobs.metadata.local_times import LocalTimes
@@ -33,6 +36,8 @@ COLUMNS: Final = (
 NAME_COLUMNS: Final = "JobIDRaw,Submit,Cluster,JobName"
 MAX_OUTPUT_BYTES: Final = 1 << 30
 TIMEOUT_SECONDS: Final = 600.0
+LATE_END_SECONDS: Final = 60.0
+"""Ends so soon after a start of slurmctld may be of jobs that ended while it was down."""
 _BLOCK: Final = 1 << 20
 _OPERATORS: Final = ("Operator", "Administrator")
 _NAME_CHARS: Final = 1024
@@ -137,18 +142,35 @@ def check_rights(commands: Commands, user: str, uid: int) -> None:
     raise PollError(f"sacct may hide the jobs of others from user {user}: {remedy}")
 
 
-def poll_tables(
-    commands: Commands, since: float, now_ns: int, cluster: str, report: ReadReport
+def controller_start(commands: Commands) -> float | None:
+    """The time at which slurmctld was started; None while it does not answer."""
+    try:
+        with commands.output(["scontrol", "show", "config"]) as file:
+            said = file.read(_BLOCK).decode("utf-8", "replace")
+    except PollError:
+        return None
+    found = re.search(r"^BOOT_TIME\s*=\s*(\d{9,11})\s*$", said, re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+def poll_tables(  # noqa: PLR0917
+    commands: Commands,
+    since: float,
+    now_ns: int,
+    cluster: str,
+    report: ReadReport,
+    restarts: Sequence[float] = (),
 ) -> Iterator[pa.Table]:
     """Yields the records of jobs since `since`, with the columns of kind `jobs`, read at `now_ns`.
 
-    Raises PollError, and InputError for output that is not sacct's.
+    `restarts`: times at which slurmctld was started; ends soon after them are doubtful. Raises PollError, and
+    InputError for output that is not sacct's.
     """
     with commands.output(_sacct(since, NAME_COLUMNS)) as file:
         names = _names(file)
     with commands.output(_sacct(since, COLUMNS)) as file:
         for table in sacct_tables(file, cluster, LocalTimes(), report):
-            yield settled(_named(_stamped(table, now_ns), names))
+            yield _with_late_ends(settled(_named(_stamped(table, now_ns), names)), restarts)
 
 
 def _sacct(since: float, columns: str) -> list[str]:
@@ -177,6 +199,18 @@ def _named(table: pa.Table, names: Names) -> pa.Table:
     keys = zip(*parts, strict=True)
     found = pa.array([names.get(key, "") for key in keys], pa.string())
     return table.set_column(RECORDS.get_field_index("name"), RECORDS.field("name"), found)
+
+
+def _with_late_ends(table: pa.Table, restarts: Sequence[float]) -> pa.Table:
+    """`table` with the ends of jobs that ran before a start of slurmctld, soon after it, as doubtful."""
+    starts, ends = (
+        table[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in ("start", "end")
+    )
+    late = np.zeros(len(table), dtype=np.bool_)
+    for restart in restarts:
+        late |= (starts < restart) & (ends >= restart) & (ends <= restart + LATE_END_SECONDS)
+    doubtful = pc.or_(table["doubtful"], pa.array(late))
+    return table.set_column(table.column_names.index("doubtful"), RECORDS.field("doubtful"), doubtful)
 
 
 def _stamped(table: pa.Table, now_ns: int) -> pa.Table:

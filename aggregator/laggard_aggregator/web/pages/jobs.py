@@ -86,7 +86,7 @@ class JobPages:
             "next": _address(LIST_PATH, {**asked, "cursor": found.next_cursor}) if found.next_cursor else "",
             "csv": _address(PATH, {**asked, "format": "csv"}),
             "json": _address(PATH, asked),
-            "who": who.name,
+            "sees_site": who.sees_site,
             "sees_any": who.sees_all or bool(who.users or who.accounts),
         }
         return await self._show(request, "jobs", page)

@@ -15,7 +15,7 @@ import jinja2
 from prometheus_client.exposition import gzip_accepted
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from laggard_aggregator.alarms.overrides import MOST_TARGET_CHARS
@@ -29,6 +29,7 @@ from laggard_aggregator.web.pages.events import EventStreams
 from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, Acts, Now, StateReader
 from laggard_aggregator.web.pages.past import Past, PastReader, PastUnavailableError
 from laggard_aggregator.web.pages.static_files import StaticFiles
+from laggard_aggregator.web.pages.table_files import table_file
 from laggard_aggregator.web.pages.tables import Query
 
 CONTENT_SECURITY_POLICY = (
@@ -337,16 +338,7 @@ def _file(now: Now, request: Request, form: str, *, make: Make, events: Events, 
     except NotKnownError as exc:
         if was is None or not was.found:
             raise HTTPException(404, str(exc)) from exc
-    tables = {each.name: each for each in reversed(found) if each is not None}
-    name = _text(request, "table")
-    table = tables.get(name) if name else next(reversed(tables.values()), None)
-    if table is None or form not in ("csv", "json"):
-        known = f" of {', '.join(reversed(tables))}" if tables else ""
-        raise HTTPException(400, f"expected a table{known}, and the format csv or json")
-    if form == "json":
-        return StreamingResponse(table.json(now.time), media_type="application/json")
-    headers = {"content-disposition": f'attachment; filename="laggard-{table.name}.csv"'}
-    return StreamingResponse(table.csv(), headers=headers, media_type="text/csv")
+    return table_file(found, _text(request, "table"), form, now.time)
 
 
 def _group(now: Now, asked: Request, _: Events) -> dict[str, Any]:

@@ -46,11 +46,16 @@ def test_pbs() -> None:
 
 
 def test_nodes_are_counted_where_the_source_has_only_their_names() -> None:
+    told: list[dict[str, object]] = [
+        {"nodes": ["a", "b", "a"]},
+        {"nodes": "n[1-8]"},
+        {"nodes": "n[1-"},
+        {},
+        {"node_count": 3},
+    ]
     rows = [
         {"job": str(at), "submit": 1700000000, "state": "COMPLETED", **each}
-        for at, each in enumerate(
-            [{"nodes": ["a", "b", "a"]}, {"nodes": "n[1-8]"}, {"nodes": "n[1-"}, {}, {"node_count": 3}], 1
-        )
+        for at, each in enumerate(told, 1)
     ]
     found, _ = read_bytes("\n".join(map(json.dumps, rows)).encode(), "jsonl")
     assert [each["node_count"] for each in found] == [2, 8, None, None, 3]

@@ -1,0 +1,187 @@
+"""Pages and files of forwarders, metadata servers and amplification, for each principal."""
+
+import asyncio
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from laggard_aggregator.ingest.node_view import NodeView
+from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.principals import Principal
+from laggard_aggregator.jobs.rollup_pass import RollupPass
+from laggard_aggregator.web.app import make_app
+from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
+from tests.aggregator.web.test_jobs_access import HOSTILE, PRINCIPALS, SEEN, acting
+from tests.naive_jobs import NaiveReading
+from tests.support.builders import live_status
+from tests.support.builders.job_tables import JobRow, job_row, summary_row, write_rows
+
+NOW = live_status.NOW
+HOUR = 3600.0
+SUBMIT = int(NOW - 6 * HOUR)
+JOBS = {
+    "own": job_row(1, user="alice", account="physics", application="secret_own", submit=SUBMIT),
+    "project": job_row(2, user="paul", account="physics", application="secret_project", submit=SUBMIT),
+    "other": job_row(3, user="otto", account="chem", application="secret_other" + HOSTILE, submit=SUBMIT),
+}
+PATHS = ("/metadata", "/metadata?by=user", "/metadata?by=project", "/amplification")
+ALL = (*PATHS, "/forwarders")
+
+
+def load_archive(folder: Path) -> Path:
+    """Three jobs with metadata operations and amplification, and a forwarder that grows busier."""
+    rows: list[JobRow] = list(JOBS.values())
+    write_rows(folder, "jobs", rows, day=SUBMIT)
+    volumes = {"client_read_bytes": 1e9, "client_written_bytes": 0.0, "server_written_bytes": 0.0}
+    summaries = [
+        summary_row(
+            job,
+            metadata_operations=3600.0 * at,
+            amplification=1.5 + at,
+            server_read_bytes=(1.5 + at) * 1e9,
+            **volumes,
+        )
+        for at, job in enumerate(rows, 1)
+    ]
+    write_rows(folder, "job_summaries", summaries, day=SUBMIT)
+    JobIndex(folder).refresh()
+    start, value, readings = int((NOW - 3 * HOUR) // 60 * 60) * 1000, 0, []
+    for second in range(0, 601, 10):
+        value += 0 if second == 0 else 10 * 1000 * (max(second - 1, 0) // 60 + 1)
+        tick = start + second * 1000
+        readings.append(NaiveReading(tick, tick, {"read_bytes_sum": value, "write_bytes_sum": 0}))
+    write_parts(folder, [[job_batch("fwd1", "fs", readings, lsn=1, received_ns=start * MS)]], start * MS)
+    RollupPass(folder).run(int((NOW + 48 * HOUR) * 1e9), 30)
+    return folder
+
+
+def view() -> live_status.MadeView:
+    """The made-up site with two forwarders, one without counters."""
+    made = live_status.site()
+    forwarders = [NodeView(name, "forwarding", "up", True, NOW - 1, 0.0) for name in ("fwd1", "fwd2")]
+    return replace(made, nodes_=(*made.nodes_, *forwarders))
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return load_archive(tmp_path_factory.mktemp("archive"))
+
+
+def ask(archive: Path | None, who: Principal, paths: Sequence[str]) -> list[httpx.Response]:
+    async def run() -> list[httpx.Response]:
+        app = acting(make_app(view(), archive), who)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://l") as client:
+            return [await client.get(path) for path in paths]
+
+    return asyncio.run(run())
+
+
+def formatted(path: str, form: str) -> str:
+    return f"{path}{'&' if '?' in path else '?'}format={form}"
+
+
+@pytest.mark.parametrize("who", PRINCIPALS)
+def test_jobs_of_others_are_in_no_page_file_or_sum(archive: Path, who: str) -> None:
+    paths = [*PATHS, *(formatted(path, form) for path in PATHS for form in ("csv", "json"))]
+    answers = dict(zip(paths, ask(archive, PRINCIPALS[who], paths), strict=True))
+    for path, answer in answers.items():
+        assert answer.status_code == 200, path
+        for job, row in JOBS.items():
+            if job not in SEEN[who]:
+                assert f"secret_{job}" not in answer.text, path
+                assert row["user"] not in answer.text, path
+    listed = answers["/amplification?format=json"].json()
+    assert listed["total"] == len(SEEN[who])
+    assert {row["job"] for row in listed["amplification"]} == {JOBS[job]["job"] for job in SEEN[who]}
+    load = answers["/metadata?format=json"].json()["metadata"]
+    names = {JOBS[job]["application"]: 3600.0 * at for at, job in enumerate(JOBS, 1) if job in SEEN[who]}
+    assert {row["name"]: row["operations"] for row in load} == pytest.approx(names)
+    assert sum(row["share"] for row in load) == pytest.approx(1.0 if load else 0.0)
+
+
+@pytest.mark.parametrize("who", PRINCIPALS)
+def test_the_forwarders_are_for_support_and_administrators(archive: Path, who: str) -> None:
+    paths = ["/forwarders", "/forwarders?format=json", "/forwarders?format=csv", "/forwarders?from=never"]
+    found = ask(archive, PRINCIPALS[who], [*paths, "/none", "/jobs"])
+    *answers, absent, jobs = found
+    if who in ("support", "admin"):
+        assert [each.status_code for each in answers] == [200, 200, 200, 400]
+        assert 'href="./forwarders"' in jobs.text
+    else:
+        assert {each.content for each in answers} == {absent.content}
+        assert 'href="./forwarders"' not in jobs.text
+
+
+def test_a_forwarders_load_by_classes_of_its_peak(archive: Path) -> None:
+    begun = (NOW - 3 * HOUR) // 60 * 60
+    paths = [f"/forwarders?from={begun:.0f}&to={begun + 600:.0f}", "/forwarders?format=csv"]
+    page, text, listed = ask(archive, PRINCIPALS["admin"], [*paths, "/forwarders?format=json"])
+    first, second = listed.json()["forwarders"]
+    assert (first["forwarder"], second["forwarder"]) == ("fwd1", "fwd2")
+    assert first["peak_bytes_per_second"] == 10_000.0
+    assert first["mean_bytes_per_second"] == 5_500.0
+    assert first["steps"] == 10
+    shares = [first[f"time_{name}"] for name in ("above_90", "to_90", "to_50", "to_10")]
+    assert shares == pytest.approx([0.1, 0.4, 0.4, 0.1])
+    assert [second["peak_bytes_per_second"], second["time_to_10"]] == [None, None]
+    rows = list(csv.DictReader(io.StringIO(text.text, newline="")))
+    assert [row["forwarder"] for row in rows] == ["fwd1", "fwd2"]
+    maps = re.findall(r'<svg class="strip".*?</svg>', page.text, re.DOTALL)
+    assert len(maps) == 2
+    assert [level for level in range(7) if f'class="l{level}"' in maps[0]] == [2, 3, 4, 6]
+    assert "<path" not in maps[1], "a gap is empty"
+    assert 'aria-label="fwd2: no data"' in maps[1]
+
+
+def test_hostile_names_are_escaped_and_links_lead_to_jobs(archive: Path) -> None:
+    for page in ask(archive, PRINCIPALS["admin"], PATHS):
+        assert "<script>alert" not in page.text
+        assert not {"\x1b", "\u202e"} & set(page.text)
+    amplified, load = ask(archive, PRINCIPALS["admin"], ["/amplification", "/metadata"])
+    links = re.findall(r'href="\./(jobs/c%2F[^"]+)"', amplified.text)
+    assert len(links) == 3
+    links += [link.replace("&amp;", "&") for link in re.findall(r'href="\./(jobs\?app=[^"]+)"', load.text)]
+    assert len(links) == 6
+    for link, answer in zip(links, ask(archive, PRINCIPALS["admin"], links), strict=True):
+        assert answer.status_code == 200
+        assert "No job that you may see" not in answer.text, link
+
+
+MISTAKES = (
+    "sort=none",
+    "by=secret",
+    "from=never",
+    "format=xml",
+    "table=none&format=csv",
+    "x=1",
+    "from=-1h&to=-2h",
+)
+
+
+@pytest.mark.parametrize("query", MISTAKES)
+@pytest.mark.parametrize("path", ["/metadata", "/forwarders", "/amplification"])
+def test_mistakes_in_a_query_are_told(archive: Path, path: str, query: str) -> None:
+    (answer,) = ask(archive, PRINCIPALS["admin"], [f"{path}?{query}"])
+    assert answer.status_code == 400
+    assert answer.json()["error"].isprintable()
+
+
+def test_the_query_sorts_filters_and_chooses_the_time(archive: Path) -> None:
+    paths = ["/amplification?sort=amplification&format=json", "/amplification?user=OTTO&format=json"]
+    paths += ["/metadata?from=-2h&format=json", "/forwarders?forwarder=2&format=json"]
+    rising, ottos, none, second = ask(archive, PRINCIPALS["admin"], paths)
+    assert [row["amplification"] for row in rising.json()["amplification"]] == [2.5, 3.5, 4.5]
+    assert [row["user"] for row in ottos.json()["amplification"]] == ["otto"]
+    assert none.json()["metadata"] == []
+    assert [row["forwarder"] for row in second.json()["forwarders"]] == ["fwd2"]
+
+
+def test_without_an_archive_there_is_no_load() -> None:
+    codes = [each.status_code for each in ask(None, PRINCIPALS["admin"], ALL)]
+    assert codes == [503] * len(PATHS) + [404]
