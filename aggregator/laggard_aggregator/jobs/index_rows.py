@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from laggard_aggregator.jobs.index_schema import JOB_COLUMNS, SUMMARY_COLUMNS, TIME_ORIGIN
+from laggard_aggregator.jobs.index_schema import JOB_COLUMNS, SUMMARY_COLUMNS, TIME_ORIGIN, key_digest
 
 _DIGITS = re.compile(r"(\d+)", re.ASCII)
 _FOREVER = (1 << 31) - 1
@@ -25,8 +25,9 @@ def add_jobs(db: sqlite3.Connection, table: pa.Table, day: str) -> None:
         s if s is not None else t
         for s, t in zip(_values(table, "start"), _values(table, "submit"), strict=True)
     ]
-    names = ("id", "revision_at", "day", "at", *JOB_COLUMNS)
-    rows = zip(ids, revisions, [day] * len(ids), at, *columns, strict=True)
+    digests = [key_digest(key) for key in _values(table, "job_key")]
+    names = ("id", "revision_at", "day", "at", "key_digest", *JOB_COLUMNS)
+    rows = zip(ids, revisions, [day] * len(ids), at, digests, *columns, strict=True)
     db.execute("create temp table if not exists changed (id integer primary key, revision_at integer)")
     db.execute("delete from changed")
     db.executemany(_upsert("jobs", names), rows)

@@ -1,8 +1,9 @@
 """Tables of the hot index of jobs: an SQLite file made from the archive's Parquet files."""
 
+import hashlib
 from typing import Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Incremented when the tables change; an index of another version is rebuilt."""
 
 TIME_ORIGIN: Final = 1 << 31
@@ -19,6 +20,13 @@ client_read_bytes client_written_bytes forwarder_read_bytes forwarder_written_by
 server_read_bytes server_written_bytes amplification unaccounted_ratio coverage
 nodes_with_io shared mode_n_n mode_n_m mode_n_1 mode_1_1 mode_unknown
 """
+
+
+def key_digest(job_key: str) -> int:
+    """A number of 64 bits for a key, short enough for several indexes."""
+    return int.from_bytes(hashlib.blake2b(job_key.encode(), digest_size=8).digest(), signed=True)
+
+
 JOB_COLUMNS: Final = tuple(_JOB.split())
 SUMMARY_COLUMNS: Final = tuple(_SUMMARY.split())
 
@@ -27,6 +35,7 @@ create table parts (kind text, folder text, first integer, last integer, primary
 create table keys (id integer primary key, job_key text not null unique);
 create table jobs (
     id integer primary key, revision_at integer not null, day text not null, at real not null,
+    key_digest integer not null,
     {", ".join(f'"{name}"' for name in JOB_COLUMNS)});
 create table nodes (number integer primary key, name text not null unique);
 create table members (
@@ -51,6 +60,7 @@ create table touched (
 pragma user_version = {VERSION};
 """
 
+# One job is searched together with whom it belongs to: one of others costs the same as one that never was.
 # The columns after `id` are for the lists of one who sees but some jobs: filtered without reading each job.
 INDEXES: Final = """
 create index if not exists jobs_at on jobs (at, id);
@@ -60,8 +70,12 @@ create index if not exists jobs_account on jobs (
     account, at, id, user, application, state, node_count);
 create index if not exists jobs_application on jobs (application, at, id);
 create index if not exists jobs_state on jobs (state, at, id);
-create index if not exists jobs_id on jobs (raw_id, at);
-create index if not exists jobs_shown on jobs (job, at);
+create index if not exists jobs_key_user on jobs (key_digest, user);
+create index if not exists jobs_key_account on jobs (key_digest, account);
+create index if not exists jobs_id_user on jobs (raw_id, user, at);
+create index if not exists jobs_id_account on jobs (raw_id, account, at);
+create index if not exists jobs_shown_user on jobs (job, user, at);
+create index if not exists jobs_shown_account on jobs (job, account, at);
 create index if not exists jobs_day on jobs (day);
 create index if not exists jobs_group on jobs (user, account, application, node_count);
 create index if not exists uses_component on uses (component, job);

@@ -10,8 +10,8 @@
 Counters alone do not tell: without traces the volume is *unknown*.
 """
 
-import re
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
