@@ -30,7 +30,6 @@ from laggard_aggregator.jobs.own_numbers import MEANS, Requests, own_numbers, re
 from laggard_aggregator.jobs.path_shares import carried_shares, names
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.queries import JobQueries, Row
-from laggard_aggregator.jobs.targets import targets
 from laggard_common.errors import ArchiveError, InputError
 
 MOST_EARLIER: Final = 20
