@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -66,15 +66,23 @@ def running(jobs: int, device: str, every: int) -> Iterator[None]:
     """Control groups of `jobs` jobs, each with a process."""
     with ExitStack() as stack:
         for number, paths in enumerate(folders(jobs)):
-            for path in paths:
-                path.mkdir(parents=True)
-                stack.callback(_remove, path)
+            stack.enter_context(made(paths))
             kind = "idle" if number % every else "busy"
             process = subprocess.Popen([sys.executable, "-S", "-c", BUSY, device, str(number), kind])
             stack.callback(process.wait)
             stack.callback(process.kill)
             for path in paths:
                 (path / "cgroup.procs").write_text(str(process.pid))
+        yield
+
+
+@contextmanager
+def made(paths: Sequence[Path]) -> Iterator[None]:
+    """The folders of a job while the context lasts."""
+    with ExitStack() as stack:
+        for path in paths:
+            path.mkdir(parents=True)
+            stack.callback(_remove, path)
         yield
 
 

@@ -4,7 +4,7 @@ They are stragglers on its path, components slow within it, neighbours, and its 
 evidence for `ranked_causes`; findings say it in words, as far as the asker may read them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.jobs.analysis.advice import KIB
 from laggard_aggregator.jobs.analysis.causes import (
     Cause,
     PathStraggler,
@@ -24,12 +25,11 @@ from laggard_aggregator.jobs.component_series import JobPlaces, component_series
 from laggard_aggregator.jobs.job_results import JobResults
 from laggard_aggregator.jobs.neighbour_load import NeighbourEvidence, NeighbourLoads, described
 from laggard_aggregator.jobs.own_numbers import MEANS, Requests, own_numbers, requests
+from laggard_aggregator.jobs.path_shares import carried_shares, names
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.queries import JobQueries, Row
 from laggard_aggregator.jobs.slow_parts import SlowPart, slow_parts
-from laggard_aggregator.jobs.targets import targets
 from laggard_aggregator.jobs.volumes import FORWARDER, SERVER
-from laggard_aggregator.status.formatting import size
 from laggard_common.errors import ArchiveError, InputError
 
 _USUAL_DAYS: Final = 7
@@ -92,7 +92,7 @@ class JobCauses:
         start, end = asked.hull
         phase = SlowPhase(start, end, asked.factor or 1.0)
         stragglers = self._stragglers(asked)
-        known = {name for each in stragglers for name in _names(each.component, "")}
+        known = {name for each in stragglers for name in names(each.component, "")}
         parts = {
             each.component: each for each in self._slow_parts(asked, method) if each.component not in known
         }
@@ -151,11 +151,11 @@ class JobCauses:
 
     def _stragglers(self, asked: SlowJob) -> list[PathStraggler]:
         """Alarms that stood while the job did I/O, of components that carried some of it."""
-        carried = _shares(self._results.components(asked.principal, asked.job["job_key"]))
+        carried = carried_shares(self._results.components(asked.principal, asked.job["job_key"]))
         start, end = asked.hull
         found = []
         for component, spans in self._alarms(start - _USUAL_DAYS * _DAY, end).items():
-            mine = max(carried.get(name, 0.0) for name in _names(component, ""))
+            mine = max(carried.get(name, 0.0) for name in names(component, ""))
             if not mine:
                 continue
             before = sum(max(min(until, start) - since, 0.0) for since, until, _ in spans)
@@ -189,26 +189,6 @@ class JobCauses:
         return found
 
 
-def _shares(components: Iterable[Row]) -> dict[str, float]:
-    """Share of the bytes of its layer by each name of a component of a job."""
-    moved: dict[tuple[str, str], float] = {}
-    of_layer: dict[str, float] = {}
-    for row in components:
-        volume = row["bytes"] or 0.0
-        of_layer[row["layer"]] = of_layer.get(row["layer"], 0.0) + volume
-        for name in _names(row["component"], row["node"]):
-            moved[row["layer"], name] = moved.get((row["layer"], name), 0.0) + volume
-    found: dict[str, float] = {}
-    for (layer, name), volume in moved.items():
-        found[name] = max(found.get(name, 0.0), volume / max(of_layer[layer], 1.0))
-    return found
-
-
-def _names(component: str, node: str) -> set[str]:
-    """Names by which a component of a job and one of an alarm are the same: its target, or both in full."""
-    return targets(component) or {component, f"{node}/{component}"}
-
-
 def _spans(phases: Sequence[Phase]) -> list[tuple[float, float]]:
     """Times of phases; those of several directions that meet become one."""
     found: list[tuple[float, float]] = []
@@ -235,7 +215,7 @@ def _of_neighbour(cause: Cause, found: NeighbourEvidence, principal: Principal) 
 def _finding(cause: Cause, straggler: PathStraggler | None, now: float) -> JobFinding:
     if straggler is None:
         text = (
-            f"its {cause.name} of {size(now)} was {cause.factor:.1f} times smaller than the usual"
+            f"its {cause.name} of {now / KIB:.3g} KiB was {cause.factor:.1f} times smaller than the usual"
             if cause.name in MEANS
             else f"its {cause.name} were {cause.factor:.1f} times the usual"
         )

@@ -1,7 +1,7 @@
 """Loads that jobs put on components that they share, during a job's phases and those of its earlier runs.
 
-A component is shared where several jobs use it: an OST or MDT, a forwarder, or a mount of one node. A job's
-load on it is the job's rate at that time, times the share of its volume that the component carried.
+A component is shared where several jobs use it: an OST or MDT, a forwarder, a volume, or a mount of one node.
+A job's load on it is the job's rate at that time, times the share of its volume that the component carried.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -135,7 +135,8 @@ def described(found: NeighbourEvidence, principal: Principal) -> tuple[str, str]
     is_seen = principal.may_see(row["user"], row["account"])
     start, end = found.times if is_seen else tuple(_tens(at) for at in found.times)
     rise = f"{rounded(found.evidence.load / usual)} times the usual load" if usual else "usually without load"
-    shown = f"{_moment(start)} to {_moment(end)} UTC"
+    until = _moment(end)
+    shown = f"{_moment(start)} to {until[11:] if until[:10] == _moment(start)[:10] else until} UTC"
     if is_seen:
         who = f"job {row['job']} of {row['user']} ran with {rounded(load)} {unit}"
         return row["job_key"], f"{who} on {found.evidence.component}, {rise}, {shown}"
@@ -143,13 +144,16 @@ def described(found: NeighbourEvidence, principal: Principal) -> tuple[str, str]
 
 
 def _loads_of(job: Row, components: Sequence[Row], series: Sequence[Row], spans: Sequence[Times]) -> Loads:
-    """Mean loads of one job during `spans`; a component that two layers saw counts in the innermost."""
+    """Mean loads of one job during `spans`; a component that two layers saw counts in the innermost.
+
+    What a server moved for several jobs together is the load of none.
+    """
     found: dict[Place, float] = {}
     seconds = sum(end - start for start, end in spans)
     for layer in _LAYERS:
         carried: dict[Place, float] = {}
         for row in components:
-            if row["layer"] == layer:
+            if row["layer"] == layer and not (layer == SERVER and row["shared"]):
                 unit = _OPERATIONS if row["direction"] == "metadata" else _BYTES
                 amount = row["operations" if unit == _OPERATIONS else "bytes"] or 0.0
                 for name in _shared(row):
@@ -162,10 +166,13 @@ def _loads_of(job: Row, components: Sequence[Row], series: Sequence[Row], spans:
 
 
 def _shared(row: Row) -> Iterable[str]:
-    """Components that other jobs may use too: the targets of a name, a forwarder, or a mount of a node."""
+    """Components that other jobs may use too: the targets of a name, a forwarder, a volume or an export, or
+    the mount of a node."""
     if row["layer"] == FORWARDER:
         return (row["node"],)
-    return sorted(targets(row["component"])) or (f"{row['node']}/{row['component']}",)
+    mount = f"{row['node']}/{row['component']}"
+    by_all = (row["component"],) if row["layer"] == CLIENT else ()
+    return sorted(targets(row["component"])) or (mount, *by_all)
 
 
 def _part_of_time(job: Row, series: Row | None, unit: str, spans: Sequence[Times]) -> float:

@@ -195,7 +195,7 @@ def test_its_own_change_is_named(tmp_path: Path, rng: np.random.Generator) -> No
 def test_smaller_requests_are_its_own_change_and_get_advice(tmp_path: Path, rng: np.random.Generator) -> None:
     jobs = archive_of(tmp_path, [*usual(rng), 930.0], requests=[*[131072.0] * 12, 4096.0])
     found = verdict_on(tmp_path, jobs[-1])
-    assert found.sentence.endswith("its mean write of 4.1 kB was 32.0 times smaller than the usual")
+    assert found.sentence.endswith("its mean write of 4 KiB was 32.0 times smaller than the usual")
     assert [(each.kind, each.cause) for each in found.findings] == [
         ("own change", "mean write"),
         ("small writes", ""),

@@ -21,7 +21,7 @@ from tests.support.builders import live_status
 from tests.support.builders.job_tables import DAY, component_row, job_row, node_rows, summary_row, write_rows
 
 MDT, OST = "scratch-MDT0000", "scratch-OST0042"
-TIME = re.compile(r"2025-\d\d-\d\d \d\d:(\d\d)")
+TIME = re.compile(r"\d\d:(\d\d)")
 PRINCIPALS = {
     "user": Principal("alice", Role.USER),
     "manager": Principal("mona", Role.MANAGER, frozenset({"physics"})),
@@ -222,3 +222,27 @@ def test_the_command_names_it_to_a_reader_of_the_archive(
     assert "job 77700777 of otto ran with 4,900 metadata operations a second on scratch-MDT0000" in shown
     assert main(["job", job["job_key"], "--archive", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["verdict"] == "slow"
+
+
+def test_a_neighbour_on_the_same_volume_is_named_by_its_clients(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """Bricks count for all clients together: what they moved for both jobs is the load of neither."""
+    jobs = archive_of(tmp_path, [*usual(rng), 930.0])
+    first = jobs[-1]["start"] + 600
+    other = add_load(tmp_path, 900, first, first + 900)
+    rows = [
+        component_row(job, "data", "client")
+        | {"node": node, "direction": "write", "bytes": 100 * GIB, "operations": 1e5}
+        for job, node in [*((job, "cn-1") for job in jobs), (other, "cn-9")]
+    ]
+    rows += [
+        component_row(job, "/srv/b0", "server") | {"direction": "write", "bytes": 200 * GIB, "shared": True}
+        for job in (jobs[-1], other)
+    ]
+    write_rows(tmp_path, "job_components", rows, jobs[-1]["end"] // DAY * DAY)
+    found = verdict_on(tmp_path, jobs[-1])
+    assert re.search(
+        r"job 900 of otto ran with \d+ MiB a second on data, usually without load", found.sentence
+    )
+    assert re.search(r"\d\d:\d\d to \d\d:\d\d UTC", found.sentence), "the day is named once"

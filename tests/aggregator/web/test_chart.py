@@ -113,3 +113,12 @@ def test_a_distribution_rises_from_nothing_to_all() -> None:
     assert ups == sorted(ups, reverse=True)
     assert ups[-1] == pytest.approx(10.0)  # the upper edge
     assert len(paths(svg, "peer")) == 1
+
+
+def test_the_last_label_of_an_axis_of_times_is_within_the_picture() -> None:
+    ends = np.arange(81.0) + 1_700_000_005.0
+    picture = ET.fromstring(str(charts.series_chart(ends, np.ones(81), "B", "Written")))
+    labels = [each for each in picture.iter() if each.get("class") == "below"]
+    assert labels
+    for each in labels:
+        assert float(each.get("x", "nan")) + 3.5 * len(each.text or "") <= charts.WIDTH

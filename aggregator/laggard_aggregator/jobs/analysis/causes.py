@@ -7,6 +7,7 @@ likely it is by chance; who only overlaps in time has a ratio near or below 1.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import erf
 
 import numpy as np
 
@@ -22,6 +23,8 @@ _TWO = 0.3
 """Chance that two causes act at once."""
 _BESIDE = 0.5
 """Density of the log of a factor that another cause makes larger."""
+_BOUND = 0.5
+"""Chance that a job waits for a straggler in a part of its time only."""
 _LEAST_PART = 0.25
 """Of the log of the factor that a neighbour explains."""
 _LEAST_HISTORY = 5
@@ -126,7 +129,7 @@ def _of_straggler(phase: SlowPhase, straggler: PathStraggler) -> Iterator[Cause]
         "straggler",
         straggler.component,
         straggler.component,
-        _ratio(np.log(share / by_chance) + _fit(phase.factor, explained)),
+        _ratio(np.log(share / by_chance) + _fit(phase.factor, explained, is_bound=True)),
         explained,
     )
 
@@ -179,15 +182,19 @@ def _surprise(now: float, history: FloatArray) -> tuple[float, float]:
     return float(np.exp(middle)), float(unlikely - reached * history.size)
 
 
-def _fit(factor: float, explained: float) -> float:
+def _fit(factor: float, explained: float, *, is_bound: bool = False) -> float:
     """Log of how much likelier `factor` is if the cause explains it than without a cause.
 
-    A cause may explain a part of it, beside another one.
+    A cause may explain a part of it, beside another one. `is_bound`: it explains any factor up to
+    `explained`, as the latency of a straggler grows by more than the time of a job that does not only wait.
     """
     log_factor, log_explained = float(np.log(factor)), float(np.log(max(explained, 1.0)))
     alone = _density(log_factor - log_explained, _FACTOR_SPREAD)
-    beside = _BESIDE if log_explained <= log_factor else 0.0
     without = _density(log_factor, _ANY_FACTOR_SPREAD)
+    if is_bound:
+        below = 2 * without / erf(log_explained / _ANY_FACTOR_SPREAD / 2**0.5)
+        alone = (1 - _BOUND) * alone + (_BOUND * below if log_factor <= log_explained else 0.0)
+    beside = _BESIDE if log_explained <= log_factor else 0.0
     return float(np.log(((1 - _TWO) * alone + _TWO * beside) / without))
 
 

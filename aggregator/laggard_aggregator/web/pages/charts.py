@@ -120,6 +120,10 @@ def cdf_chart(own: FloatArray, peers: Sequence[FloatArray], unit: str, title: st
     return frame.svg(title, lines, across, upwards)
 
 
+_HALF_LETTER = 3.5
+"""Half the width of a letter in the picture: a label at the end of an axis stays within it."""
+
+
 class _Frame:
     """Maps values to positions in the picture."""
 
@@ -153,7 +157,7 @@ class _Frame:
                 _LEFT, y, WIDTH - _RIGHT, _LEFT - 6, y + 4, text
             )
         for value, text in across:
-            x = float(self.x(np.array(value)))
+            x = min(float(self.x(np.array(value))), WIDTH - _HALF_LETTER * len(text))
             at = Markup(' data-at="{:.0f}"').format(value) if are_times else ""
             grid += Markup('<text class="below"{} x="{:.1f}" y="{}">{}</text>').format(
                 at, x, self._height - 8, text

@@ -29,6 +29,13 @@ def test_a_straggler_on_the_path() -> None:
     assert cause.factor == pytest.approx(3.1)
 
 
+def test_a_straggler_that_the_job_waits_for_in_a_part_of_its_time() -> None:
+    """A brick whose requests take 121 times as long made a job with pauses 2.9 times slower."""
+    phase = SlowPhase(0, 60, 2.9)
+    (cause,) = ranked_causes(phase, [PathStraggler("b", -6, 140, 121.3, 0.0, 0.25)], [], [])
+    assert (cause.kind, cause.component) == ("straggler", "b")
+
+
 @pytest.mark.parametrize(
     "innocent",
     [
