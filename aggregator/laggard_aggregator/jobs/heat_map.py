@@ -85,6 +85,15 @@ class _MapCells:
         self._sums = np.zeros((3, len(nodes) * steps))
         self._known: BoolArray = np.zeros(len(nodes) * steps, dtype=np.bool_)
         self._shape = (3, len(nodes), steps)
+        self._names = pa.array([], pa.string())
+        self._places: IntArray = np.zeros(0, dtype=np.int64)
+
+    def places(self, names: pa.Array) -> IntArray:
+        """Rows of nodes, -1 for those that are not of the map. Row groups of a file have the same `names`."""
+        if not names.equals(self._names):
+            found = [self.place.get(short_name(name), -1) for name in names.to_pylist()]
+            self._names, self._places = names, np.array(found, dtype=np.int64)
+        return self._places
 
     def __contains__(self, node: object) -> bool:
         return isinstance(node, str) and short_name(node) in self.place
@@ -168,8 +177,7 @@ def _minutes(
                     continue
                 read = partial(file.read_row_group, group, use_threads=False)
                 node = read(columns=["node"])["node"].unify_dictionaries().combine_chunks()
-                of = np.array([name in cells for name in node.dictionary.to_pylist()], dtype=np.bool_)
-                chosen = of[node.indices.to_numpy()]
+                chosen = (cells.places(node.dictionary) >= 0)[node.indices.to_numpy()]
                 if not chosen.any():
                     continue
                 times = read(columns=["minute", "seconds"])
@@ -185,7 +193,7 @@ def _minutes(
 
 def _add_minutes(cells: _MapCells, table: pa.Table, fields: VolumeFields) -> None:
     node = table["node"].unify_dictionaries().combine_chunks()
-    of = np.array([cells.place.get(short_name(name), 0) for name in node.dictionary.to_pylist()])
+    of = cells.places(node.dictionary)
     until_ns = table["minute"].cast(pa.int64()).to_numpy() + MINUTE_NS
     moved = np.zeros((3, table.num_rows))
     for place, names in enumerate(((fields.read,), (fields.written,), fields.metadata)):
