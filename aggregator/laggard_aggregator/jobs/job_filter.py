@@ -10,15 +10,15 @@ from typing import Any, Final
 from laggard_aggregator.jobs.principals import Principal
 from laggard_common.errors import ConfigError
 
-_WITH_KIND: Final = "j.id in (select f.job from findings f where f.kind = :finding)"
+_WITH_KIND: Final = "exists (select 1 from findings f where f.job = j.id and f.kind = :finding)"
 _KINDS: Final = (
     *("straggler", "slow component", "neighbour", "own change", "shared file", "single process"),
     *("small writes", "small reads", "metadata rate", "opens", "striping", "re-reads", "small files"),
 )
 FINDINGS: Final = {
-    "slow": "v.verdict = 'slow'",
-    "different work": "v.verdict = 'different work'",
-    "amplification": "s.amplification > 1.5",
+    "slow": "+v.verdict = 'slow'",
+    "different work": "+v.verdict = 'different work'",
+    "amplification": "+s.amplification > 1.5",
     **dict.fromkeys(_KINDS, _WITH_KIND),
 }
 """Conditions on the verdict, the summary and the findings of a job by the name of the finding."""
@@ -64,7 +64,7 @@ class JobSelection:
             ("j.node_count <= :max_nodes", "max_nodes", self.max_nodes),
             ("coalesce(j.end, 9e15) >= :after", "after", self.after),
             ("j.at < :before", "before", self.before),
-            ("s.ratio < :below_history", "below_history", self.below_history),
+            ("+s.ratio < :below_history", "below_history", self.below_history),
             ("j.state = :state", "state", self.state.upper() or None),
             (_ON_NODE, "node", self.node or None),
             (_ON_COMPONENT, "component", self.component or None),

@@ -10,9 +10,17 @@ from typing import Any
 import pytest
 
 from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.job_filter import JobSelection
 from laggard_aggregator.jobs.principals import NOBODY, READ_PROJECT, READ_USER, Principal, Role
 from laggard_aggregator.jobs.queries import JobQueries
-from tests.support.builders.job_tables import component_row, job_row, node_rows, summary_row, write_rows
+from tests.support.builders.job_tables import (
+    EPOCH,
+    component_row,
+    job_row,
+    node_rows,
+    summary_row,
+    write_rows,
+)
 from tests.support.counted_index import CountedIndex, Question
 
 MINE, PROJECTS = "u1", ("a1", "a3")
@@ -102,3 +110,60 @@ def test_an_id_of_others_takes_the_work_of_one_that_never_was(
             answers = [index.work(queries.find, principal, text) for text in [*given, *absent]]
             assert not any(answer for answer, _, _ in answers)
             assert len({work[1:] for work in answers}) == 1
+
+
+OWN = 20
+SELECTIONS = {
+    "slow": JobSelection(finding="slow"),
+    "straggler": JobSelection(finding="straggler"),
+    "amplification": JobSelection(finding="amplification"),
+    "node": JobSelection(node="cn-9"),
+    "OST": JobSelection(component="OST9"),
+    "application": JobSelection(application="theirs"),
+    "time": JobSelection(after=EPOCH + 1000.0),
+    "size": JobSelection(min_nodes=64),
+}
+
+
+def filled(folder: Path, others: int) -> Path:
+    """OWN jobs of MINE that no selection but the time has, and some of others that each has."""
+    mine = [job_row(at, user=MINE, account="a1") for at in range(1, OWN + 1)]
+    theirs = [
+        job_row(100 + at, user=f"o{at % 7}", account="a9", application="theirs", node_count=64)
+        for at in range(others)
+    ]
+    write_rows(folder, "job_nodes", [row for job in theirs for row in node_rows(job, ["cn-9"])])
+    write_rows(folder, "job_components", [component_row(job, "OST9") for job in theirs])
+    write_rows(folder, "jobs", mine + theirs)
+    write_rows(folder, "job_summaries", [summary_row(job, amplification=3.0) for job in theirs])
+    told = {"verdict": "slow", "rank": 0, "kind": "straggler", "joined_at": 1}
+    write_rows(folder, "job_findings", [summary_row(job, **told) for job in theirs])
+    JobIndex(folder).refresh()
+    return folder
+
+
+@pytest.mark.parametrize("who", ["user", "manager", "api"])
+def test_a_list_takes_no_work_for_the_jobs_of_others(
+    tmp_path_factory: pytest.TempPathFactory, who: str
+) -> None:
+    seen = []
+    for others in (30, 600):
+        with counted(filled(tmp_path_factory.mktemp("archive"), others)) as (index, queries):
+            admin = Principal("root", Role.ADMIN)
+            found = {
+                name: len(queries.list_jobs(admin, each, 1000).jobs) for name, each in SELECTIONS.items()
+            }
+            assert set(found.values()) - {others + OWN} == {others}, found
+            seen.append(
+                {
+                    (name, ask.__name__): index.work(ask, queries, WHO[who], each)[1:]
+                    for name, each in SELECTIONS.items()
+                    for ask in (JobQueries.list_jobs, JobQueries.count)
+                }
+            )
+    for each, (steps, statements) in seen[0].items():
+        more, same = seen[1][each]
+        assert statements == same, each
+        assert abs(more - steps) <= 10 * OWN, (
+            each
+        )  # the planner knows sizes; each of the others would add some
