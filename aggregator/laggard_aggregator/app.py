@@ -241,7 +241,7 @@ class App:
             self._start(tasks, background=self._background.run(stop))
         if self._settings.archive is not None and self._settings.jobs.sacct:
             polls = self.view.job_polls = JobPolls()
-            self._start(tasks, jobs=PollTask(self._settings, clock, polls).run(stop))
+            self._start(tasks, jobs=PollTask(self._settings, clock, polls).run(stop, self._ingest.job_told))
         if recovery is not None:
             self._start(
                 tasks,

@@ -35,6 +35,10 @@ class Batch:
     accepted: bool = True
 
 
+JOBS = "jobs"
+"""Source of documents about jobs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """A message of kind events that is no duplicate: a file of a node's outbox, compressed.

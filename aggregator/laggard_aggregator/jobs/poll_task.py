@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from laggard_aggregator.files.atomic_write import written
@@ -22,10 +21,15 @@ from laggard_aggregator.jobs.metadata.sacct_poll import (
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.status.background import JobPolls
 from laggard_common.clock import Clock
+from laggard_common.daemon.service import is_set_within
 from laggard_common.errors import LaggardError
 
 _log = logging.getLogger(__name__)
 
+TOLD_SECONDS = 10.0
+"""Time from the hook's document to the poll: the database has the job by then, and others come with it."""
+BRIEF_REACH_SECONDS = 900.0
+"""How far a poll reaches back that a hook asked for."""
 _DAY = 86_400.0
 _MOST_RESTARTS = 256
 
@@ -53,24 +57,38 @@ class PollTask:
         self._since: float | None = None
         self._restarts: list[float] = []
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Polls every `poll_seconds` until `stop`, which ends a poll that runs."""
+    async def run(self, stop: asyncio.Event, told: asyncio.Event) -> None:
+        """Polls every `poll_seconds` until `stop`, which ends a poll that runs.
+
+        A hook of the scheduler sets `told`: then the jobs of the last minutes are polled soon after.
+        """
+        loop = asyncio.get_running_loop()
+        due = loop.time()
         while not stop.is_set():
-            polling = asyncio.ensure_future(asyncio.to_thread(self.attempt))
+            brief = loop.time() < due
+            if not brief:
+                due = loop.time() + self._jobs.poll_seconds
+            told.clear()
+            polling = asyncio.ensure_future(asyncio.to_thread(self.attempt, brief=brief))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({polling, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if stopping.done() and isinstance(self._commands, SlurmCommands):
                 self._commands.stop()
             stopping.cancel()
             await polling
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), self._jobs.poll_seconds)
+            waiting = [asyncio.create_task(each.wait()) for each in (stop, told)]
+            left = max(due - loop.time(), 0.0)
+            await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            for each in waiting:
+                each.cancel()
+            if told.is_set():
+                await is_set_within(stop, TOLD_SECONDS)
 
-    def attempt(self) -> bool:
-        """One poll; whether it succeeded."""
+    def attempt(self, *, brief: bool = False) -> bool:
+        """One poll, a `brief` one of the last minutes; whether it succeeded."""
         now_ns = self._clock.wall_ns()
         try:
-            self._poll(now_ns)
+            self._poll(now_ns, brief=brief)
         except LaggardError as exc:
             self._store.discard()
             if self._polls.failure != str(exc):
@@ -84,12 +102,13 @@ class PollTask:
         self._polls.succeeded_at = now_ns / 1e9
         return True
 
-    def _poll(self, now_ns: int) -> None:
+    def _poll(self, now_ns: int, *, brief: bool) -> None:
         check_rights(self._commands, user_name(self._uid), self._uid)
         now = now_ns / 1e9
         last = min(self._last() or now, now)
-        since = max(last - self._jobs.overlap_days * _DAY, 0.0)
-        self._note_restart(since)
+        oldest = max(last - self._jobs.overlap_days * _DAY, 0.0)
+        self._note_restart(oldest)
+        since = max(oldest, now - BRIEF_REACH_SECONDS) if brief else oldest
         added, left_out = self._store.added, sum(self._report.broken.values())
         of = (self._jobs.cluster, self._report, self._restarts)
         for table in poll_tables(self._commands, since, now_ns, *of):
@@ -97,6 +116,8 @@ class PollTask:
         self._store.flush(now_ns)
         self._polls.revisions += self._store.added - added
         self._polls.left_out += sum(self._report.broken.values()) - left_out
+        if brief:
+            return
         self._since = now
         if self._state is not None:
             with written(self._state) as file:

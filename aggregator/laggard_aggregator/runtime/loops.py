@@ -13,7 +13,7 @@ from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.control.requests import RequestHandler
 from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
-from laggard_aggregator.ingest.batches import Message
+from laggard_aggregator.ingest.batches import JOBS, Document, Message
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.log.entries import LogSequence, WindowClose
@@ -50,6 +50,8 @@ class IngestLoop:
     order: asyncio.Lock
     archive: WriteQueue | None
     journal: GroupCommit | None
+    job_told: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by each document about a job, such as a scheduler's hook leaves one."""
     iterations: int = 0  # for the watchdog
     _unreleased: int = 0  # messages that the broker still keeps
     _has_unreleased: asyncio.Event = field(default_factory=asyncio.Event)
@@ -104,6 +106,8 @@ class IngestLoop:
     def _admit(self, messages: list[Message]) -> None:
         room = None if self.archive is None else self.archive.room()
         for batch in self.machine.receive(messages, room):
+            if isinstance(batch, Document) and batch.source == JOBS:
+                self.job_told.set()
             if self.archive is not None:
                 self.archive.put(batch)
             elif self.journal is None:

@@ -205,12 +205,40 @@ def test_output_and_time_are_bounded(slurm: Slurm) -> None:
         SlurmCommands().output(["/no/such/sacct"])
 
 
+def test_a_hook_is_followed_by_a_poll_of_the_last_minutes(
+    tmp_path: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laggard_aggregator.jobs.poll_task.TOLD_SECONDS", 0.05)
+    clock = FakeClock(NOW * 10**9)
+    one = task(tmp_path, polls := JobPolls(), clock)
+
+    async def run() -> None:
+        stop, told = asyncio.Event(), asyncio.Event()
+        running = asyncio.create_task(one.run(stop, told))
+        await async_wait_until(lambda: polls.succeeded_at == NOW)
+        kept = (tmp_path / "state" / "sacct_poll.json").read_text()
+        slurm.jobs((*ROWS, ROWS[1].replace("2 2 c1", "3 3 c1")), NAMES)
+        clock.step(100.0)
+        told.set()
+        await async_wait_until(lambda: polls.revisions == 3)
+        assert (tmp_path / "state" / "sacct_poll.json").read_text() == kept, "the long ones go on as before"
+        stop.set()
+        await running
+
+    asyncio.run(run())
+    calls = [line for line in slurm.calls.read_text().splitlines() if line.startswith("sacct ")]
+    starts = [line.split(" -S ")[1].split()[0] for line in calls]
+    assert starts == ["2023-11-13T02:00:00"] * 2 + ["2023-11-16T01:46:40"] * 2
+
+
 def test_a_stop_ends_a_poll_that_hangs(tmp_path: Path, slurm: Slurm) -> None:
     slurm.program("sacct", f"touch {tmp_path}/hangs; exec sleep 600")
 
     async def run() -> None:
         stop = asyncio.Event()
-        running = asyncio.create_task(task(tmp_path, JobPolls(), FakeClock(NOW * 10**9)).run(stop))
+        running = asyncio.create_task(
+            task(tmp_path, JobPolls(), FakeClock(NOW * 10**9)).run(stop, asyncio.Event())
+        )
         await async_wait_until((tmp_path / "hangs").exists)
         stop.set()
         await running
