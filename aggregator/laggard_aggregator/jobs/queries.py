@@ -16,14 +16,13 @@ from typing import Any, Final
 from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.index_schema import (
     FINDING_COLUMNS,
-    JOB_COLUMNS,
-    SUMMARY_COLUMNS,
     key_digest,
     tick,
 )
 from laggard_aggregator.jobs.job_candidates import Candidates, candidates
 from laggard_aggregator.jobs.job_conditions import access_of, excludes, grants, in_order
 from laggard_aggregator.jobs.job_filter import MAX_PAGE, CursorError, JobSelection, cursor, position
+from laggard_aggregator.jobs.job_statements import COLUMNS, FROM_JOBS, NEIGHBOURS, SHARING
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.statistics import GroupBy
 from laggard_common.errors import ArchiveError, ConfigError
@@ -34,16 +33,6 @@ AMPLIFIED: Final = 1.5
 MAX_NEIGHBOURS: Final = 20
 _MAX_MATCHES: Final = 50
 _COUNT_LIMIT: Final = 1_000_000
-_COLUMNS: Final = ", ".join(
-    ["k.job_key", "j.id", "j.at", "j.revision_at", "j.day", "s.rate", "s.ratio", "v.verdict", "v.slowdown"]
-    + ["v.sentence"]
-    + [f'j."{name}"' for name in JOB_COLUMNS]
-    + [f's."{name}" as "s_{name}"' for name in SUMMARY_COLUMNS]
-)
-_FROM: Final = (
-    "jobs j join keys k on k.id = j.id left join summaries s on s.id = j.id"
-    " left join verdicts v on v.id = j.id"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +104,7 @@ class JobQueries:
         For the daemon's verdicts: nobody's access is checked.
         """
         return self._rows(
-            f"select {_COLUMNS}, s.revision_at as joined_at from {_FROM} where s.revision_at >= :since"  # noqa: S608
+            f"select {COLUMNS}, s.revision_at as joined_at from {FROM_JOBS} where s.revision_at >= :since"  # noqa: S608
             " and (v.joined_at is null or v.joined_at < s.revision_at)"
             " order by s.revision_at, j.id limit :most",
             {"since": since_ns, "most": limit},
@@ -152,7 +141,7 @@ class JobQueries:
         for access, granted in grants(principal):
             if not excludes(granted, values):
                 own = in_order(conditions, {each.rstrip("0123456789") for each in granted})
-                searches.append(f"select j.id from {_FROM} where {' and '.join([*own, access])}")  # noqa: S608
+                searches.append(f"select j.id from {FROM_JOBS} where {' and '.join([*own, access])}")  # noqa: S608
                 values |= granted
         if not searches:
             return 0
@@ -246,7 +235,7 @@ class JobQueries:
         values = {"id": job["id"], "start": job["start"], "end": end, "revision_at": job["revision_at"]}
         values |= {"from": tick(job["start"]), "to": tick(end), "most": MAX_NEIGHBOURS}
         values["oldest"] = job["start"] - self._longest()
-        found = self._rows(_NEIGHBOURS, values)
+        found = self._rows(NEIGHBOURS, values)
         return [
             JobNeighbour(_anonymous(row), row if principal.may_see(row["user"], row["account"]) else None)
             for row in found
@@ -263,7 +252,7 @@ class JobQueries:
         values = {"id": job["id"], "start": start, "end": end, "oldest": start - self._longest()}
         found: dict[int, Row] = {}
         for order in ("mdops", "rate"):
-            sql = f"{_SHARING} order by s.{order} desc nulls last, j.id limit :most"
+            sql = f"{SHARING} order by s.{order} desc nulls last, j.id limit :most"
             found |= {row["id"]: row for row in self._rows(sql, values | {"most": MAX_NEIGHBOURS})}
         return list(found.values())
 
@@ -273,11 +262,11 @@ class JobQueries:
 
     def amplified(self, principal: Principal, limit: int = 50) -> list[Row]:
         """Jobs for which more than 1.5 times the bytes they asked for were moved, worst first."""
-        return self._visible(
-            principal,
-            f"s.amplification > {AMPLIFIED} order by s.amplification desc, j.id limit :most",
-            {"most": min(limit, MAX_PAGE)},
-        )
+        plus = "" if principal.sees_all else "+"  # keeps the index of all jobs from the choice
+        condition = f"{plus}s.amplification > {AMPLIFIED}"
+        most = min(limit, MAX_PAGE)
+        found = self._of_grants(principal, condition, f"{plus}s.amplification desc, j.id", {"most": most})
+        return sorted(found, key=lambda row: (-row["s_amplification"], row["id"]))[:most]
 
     def metadata_operations(
         self, principal: Principal, group: GroupBy, after: float, before: float, since: float
@@ -316,10 +305,8 @@ class JobQueries:
                 continue
             own = in_order(conditions, {each.rstrip("0123456789") for each in granted})
             for span in spans:
-                where = " and ".join([*own, *span, access])
-                sql = (
-                    f"select {_COLUMNS} from {_FROM} where {where} order by j.at desc, j.id desc limit :most"  # noqa: S608
-                )
+                where = " and ".join([*own, *span, access]) + " order by j.at desc, j.id desc limit :most"
+                sql = f"select {COLUMNS} from {FROM_JOBS} where {where}"  # noqa: S608 - texts of this module
                 lists.append(self._rows(sql, values | granted | {"most": limit}))
         merged = heapq.merge(*lists, key=lambda row: (row["at"], row["id"]), reverse=True)
         distinct = (next(group) for _, group in itertools.groupby(merged, key=lambda row: row["id"]))
@@ -341,7 +328,7 @@ class JobQueries:
     ) -> list[Row]:
         where = " and ".join([*conditions, "j.at > :block_after and j.at <= :block_until"])
         sql = (
-            f"select {_COLUMNS} from json_each(:block) i cross join jobs j on j.id = i.value"  # noqa: S608
+            f"select {COLUMNS} from json_each(:block) i cross join jobs j on j.id = i.value"  # noqa: S608
             " join keys k on k.id = j.id left join summaries s on s.id = j.id"
             " left join verdicts v on v.id = j.id"
             f" where {where} order by j.at desc, j.id desc limit :most"
@@ -355,22 +342,27 @@ class JobQueries:
         return found
 
     def _granted(self, principal: Principal, condition: str, values: dict[str, Any]) -> list[Row]:
-        """The jobs of a condition, newest first, from one search for each user and account that may be seen.
+        """The jobs of a condition, newest first."""
+        found = self._of_grants(principal, condition, "j.at desc", {"most": _MAX_MATCHES} | values)
+        return sorted(found, key=lambda row: (row["at"], row["id"]), reverse=True)[:_MAX_MATCHES]
+
+    def _of_grants(
+        self, principal: Principal, condition: str, order: str, values: dict[str, Any]
+    ) -> list[Row]:
+        """The first jobs of a condition, from one search for each user and account that may be seen.
 
         The indexes have both, so a search does not reach the jobs of others: they cost as much as none.
         """
         found: dict[int, Row] = {}
         for access, more in grants(principal):
-            where = f"{condition} and {access} order by j.at desc limit :most"
-            sql = f"select {_COLUMNS} from {_FROM} where {where}"  # noqa: S608 - texts of this module
-            rows = self._rows(sql, {"most": _MAX_MATCHES} | values | more)
-            found |= {row["id"]: row for row in rows}
-        newest = sorted(found.values(), key=lambda row: (row["at"], row["id"]), reverse=True)
-        return newest[:_MAX_MATCHES]
+            where = f"{condition} and {access} order by {order} limit :most"
+            sql = f"select {COLUMNS} from {FROM_JOBS} where {where}"  # noqa: S608 - texts of this module
+            found |= {row["id"]: row for row in self._rows(sql, values | more)}
+        return list(found.values())
 
     def _visible(self, principal: Principal, rest: str, values: dict[str, Any]) -> list[Row]:
         access, more = access_of(principal)
-        sql = f"select {_COLUMNS} from {_FROM} where {access} and {rest}"  # noqa: S608 - texts of this module
+        sql = f"select {COLUMNS} from {FROM_JOBS} where {access} and {rest}"  # noqa: S608 - texts of this module
         return self._rows(sql, {"most": _MAX_MATCHES} | values | more)
 
     def _rows(self, sql: str, values: dict[str, Any]) -> list[Row]:
@@ -399,34 +391,6 @@ _GROUPS: Final = {
     GroupBy.PROJECT: "account",
     GroupBy.APPLICATION: "application",
 }
-_NEIGHBOURS: Final = f"""
-with beside (id) as materialized (
-    select v.job from uses u join uses v on v.component = u.component
-    where u.job = :id and v.job <> :id and v.at >= :oldest and v.at < :end
-    and coalesce(v.until, 9e15) > :start
-    union
-    select c.job from members a join boxes b on b.low <= a.high and b.high >= a.low
-    and b.start <= :to and b.end >= :from join members c on c.id = b.id join jobs o on o.id = c.job
-    where a.job = :id and (a.observed or a.revision_at = :revision_at) and c.job <> :id
-    and (c.observed or c.revision_at = o.revision_at)
-    and a.start < coalesce(c.end, 9e15) and c.start < coalesce(a.end, 9e15))
-select {_COLUMNS} from beside d join jobs j on j.id = d.id join keys k on k.id = j.id
-left join summaries s on s.id = j.id
-left join verdicts v on v.id = j.id
-where j.start < :end and coalesce(j.end, 9e15) > :start
-order by s.mdops desc nulls last, s.rate desc nulls last, j.id limit :most
-"""  # noqa: S608 - texts of this module
-
-_SHARING: Final = f"""
-with beside (id) as materialized (
-    select distinct v.job from uses u join uses v on v.component = u.component
-    where u.job = :id and v.job <> :id and v.at >= :oldest and v.at < :end
-    and v.until > :start)
-select {_COLUMNS} from beside d join jobs j on j.id = d.id join keys k on k.id = j.id
-left join summaries s on s.id = j.id
-left join verdicts v on v.id = j.id
-where j.start < :end and j.end > :start
-"""  # noqa: S608 - texts of this module
 
 
 def _anonymous(row: Row) -> str:

@@ -154,13 +154,13 @@ def test_a_list_takes_no_work_for_the_jobs_of_others(
                 name: len(queries.list_jobs(admin, each, 1000).jobs) for name, each in SELECTIONS.items()
             }
             assert set(found.values()) - {others + OWN} == {others}, found
-            seen.append(
-                {
-                    (name, ask.__name__): index.work(ask, queries, WHO[who], each)[1:]
-                    for name, each in SELECTIONS.items()
-                    for ask in (JobQueries.list_jobs, JobQueries.count)
-                }
-            )
+            work = {
+                (name, ask.__name__): index.work(ask, queries, WHO[who], each)[1:]
+                for name, each in SELECTIONS.items()
+                for ask in (JobQueries.list_jobs, JobQueries.count)
+            }
+            work["", "amplified"] = index.work(queries.amplified, WHO[who])[1:]
+            seen.append(work)
     for each, (steps, statements) in seen[0].items():
         more, same = seen[1][each]
         assert statements == same, each
