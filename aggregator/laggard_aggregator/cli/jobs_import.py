@@ -53,14 +53,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="cluster",
         help="cluster of records that name none (default %(default)s)",
     )
+    add(
+        "--controller-start",
+        metavar="TIME",
+        action="append",
+        default=[],
+        help="a start of slurmctld (ISO 8601, UTC; may be repeated): ends in the minute after are doubtful",
+    )
     add("--timezone", metavar="ZONE", help="zone of times without an offset, such as Europe/Berlin")
 
 
 def run(args: argparse.Namespace) -> int:
     """Imports all files and returns 0. Raises LaggardError."""
+    from laggard_aggregator.cli.jobs_source import epoch_seconds
     from laggard_aggregator.jobs.job_store import JobStore
     from laggard_aggregator.jobs.metadata.inputs import job_tables
     from laggard_aggregator.jobs.metadata.local_times import LocalTimes
+    from laggard_aggregator.jobs.metadata.records import with_late_ends
     from laggard_aggregator.jobs.metadata.report import ReadReport
 
     files = [(form, path) for form in _FORMATS for path in getattr(args, form)]
@@ -70,11 +79,12 @@ def run(args: argparse.Namespace) -> int:
         if not (value.isascii() and value.replace("-", "").replace("_", "").replace(".", "").isalnum()):
             raise ConfigError("", [f"{option}: expected letters, digits, - _ and ., got {value!r}"])
     times = LocalTimes(args.timezone)
+    starts = [each for text in args.controller_start if (each := epoch_seconds("--controller-start", text))]
     for form, path in files:
         report = ReadReport()
         store = JobStore(args.archive, args.site, report)
         for table in job_tables(path, form, args.cluster, times, report):
-            store.add(table)
+            store.add(with_late_ends(table, starts))
             _show_progress(path, report.records)
         store.flush()
         _print_report(path, report, store.added)

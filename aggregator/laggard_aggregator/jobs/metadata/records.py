@@ -5,7 +5,7 @@ start to the submission (after a resize Slurm repeats the start of the job befor
 counts the nodes where the source tells only their names, and makes the key.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +39,8 @@ KILLED: Final = (
 FINAL: Final = (*KILLED, "COMPLETED", "FAILED", "RESIZING", "REVOKED")
 STATES: Final = frozenset((*PENDING, *RUNNING, *FINAL))
 
+LATE_END_SECONDS: Final = 60.0
+"""Ends that soon after a start of slurmctld may be of jobs that ended while it was down."""
 MAX_SECONDS: Final = 1e11
 _TIMES: Final = ("eligible", "start", "end", "modified")
 _TEXTS: Final = ("job", "user", "account", "name", "application", "partition")
@@ -89,6 +91,18 @@ def finality(state: pa.Array, end: pa.Array) -> "np.ndarray[Any, np.dtype[np.int
     started = pc.invert(pc.is_in(state, pa.array(PENDING)))
     ended = pc.and_(final, pc.is_valid(end))
     return sum(np.asarray(each).astype(np.int8) for each in (started, final, ended))  # type: ignore[return-value]
+
+
+def with_late_ends(table: pa.Table, controller_starts: Sequence[float]) -> pa.Table:
+    """`table` with the ends of jobs that ran before a start of slurmctld, soon after it, as doubtful."""
+    starts, ends = (
+        table[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in ("start", "end")
+    )
+    late = np.zeros(len(table), dtype=np.bool_)
+    for begun in controller_starts:
+        late |= (starts < begun) & (ends >= begun) & (ends <= begun + LATE_END_SECONDS)
+    doubtful = pc.or_(table["doubtful"], pa.array(late))
+    return table.set_column(table.column_names.index("doubtful"), RECORDS.field("doubtful"), doubtful)
 
 
 def _settle_times(columns: dict[str, pa.Array], state: pa.Array) -> None:

@@ -17,13 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from laggard_aggregator.archive.tables import TIME
 from laggard_aggregator.jobs.metadata.local_times import LocalTimes
-from laggard_aggregator.jobs.metadata.records import RECORDS, settled
+from laggard_aggregator.jobs.metadata.records import RECORDS, settled, with_late_ends
 from laggard_aggregator.jobs.metadata.report import ReadReport
 from laggard_aggregator.jobs.metadata.sacct_text import sacct_tables
 from laggard_common.errors import ServiceError
@@ -36,8 +34,6 @@ COLUMNS: Final = (
 NAME_COLUMNS: Final = "JobIDRaw,Submit,Cluster,JobName"
 MAX_OUTPUT_BYTES: Final = 1 << 30
 TIMEOUT_SECONDS: Final = 600.0
-LATE_END_SECONDS: Final = 60.0
-"""Ends so soon after a start of slurmctld may be of jobs that ended while it was down."""
 _BLOCK: Final = 1 << 20
 _OPERATORS: Final = ("Operator", "Administrator")
 _NAME_CHARS: Final = 1024
@@ -170,7 +166,7 @@ def poll_tables(  # noqa: PLR0917
         names = _names(file)
     with commands.output(_sacct(since, COLUMNS)) as file:
         for table in sacct_tables(file, cluster, LocalTimes(), report):
-            yield _with_late_ends(settled(_named(_stamped(table, now_ns), names)), restarts)
+            yield with_late_ends(settled(_named(_stamped(table, now_ns), names)), restarts)
 
 
 def _sacct(since: float, columns: str) -> list[str]:
@@ -199,18 +195,6 @@ def _named(table: pa.Table, names: Names) -> pa.Table:
     keys = zip(*parts, strict=True)
     found = pa.array([names.get(key, "") for key in keys], pa.string())
     return table.set_column(RECORDS.get_field_index("name"), RECORDS.field("name"), found)
-
-
-def _with_late_ends(table: pa.Table, restarts: Sequence[float]) -> pa.Table:
-    """`table` with the ends of jobs that ran before a start of slurmctld, soon after it, as doubtful."""
-    starts, ends = (
-        table[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in ("start", "end")
-    )
-    late = np.zeros(len(table), dtype=np.bool_)
-    for restart in restarts:
-        late |= (starts < restart) & (ends >= restart) & (ends <= restart + LATE_END_SECONDS)
-    doubtful = pc.or_(table["doubtful"], pa.array(late))
-    return table.set_column(table.column_names.index("doubtful"), RECORDS.field("doubtful"), doubtful)
 
 
 def _stamped(table: pa.Table, now_ns: int) -> pa.Table:

@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 
 from laggard_aggregator.jobs.metadata.hostlist import expand
+from laggard_aggregator.jobs.metadata.inputs import job_tables
+from laggard_aggregator.jobs.metadata.local_times import LocalTimes
+from laggard_aggregator.jobs.metadata.records import with_late_ends
+from laggard_aggregator.jobs.metadata.report import ReadReport
 from tests.support.job_records import read_rows
 from tests.support.shared_data import shared
 
 pytestmark = pytest.mark.shared_data
 WITHIN_SECONDS = 2.0
+IN_OUTAGE = 55
+"""Ended while slurmctld was down: its end in the database is the time of slurmctld's start, 23 s late."""
 RESIZED = 30
 """Its first process runs on through the resize."""
 
@@ -66,6 +72,21 @@ def test_processes_lie_within_their_runs() -> None:
         assert task["last_alive"] <= row["end"] + 1.0 or row["doubtful"], task
         compared += 1
     assert compared >= 100
+
+
+def test_the_end_in_the_outage_is_doubtful_with_the_start_of_slurmctld() -> None:
+    started = [event["t"] for event in truth()["events"] if event["what"] == "slurmctld restarted"]
+    parts = job_tables(
+        shared("slurm_recorded/sacct/D.json.gz"), "sacct", "h20", LocalTimes(None), ReadReport()
+    )
+    rows = [row for part in parts for row in with_late_ends(part, started).to_pylist()]
+    known = {row["job_key"] for row in recorded("sacct/D.json.gz") if row["doubtful"]}
+    added = {
+        row["raw_id"] for row in rows if row["doubtful"] and row["start"] and row["job_key"] not in known
+    }
+    assert added == {IN_OUTAGE, IN_OUTAGE + 1}, (
+        "and the one that ended 24 s after the start, which may be as late"
+    )
 
 
 def test_outputs_agree() -> None:
