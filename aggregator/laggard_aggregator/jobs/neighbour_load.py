@@ -27,6 +27,8 @@ _LAYERS: Final = (METADATA, SERVER, FORWARDER, CLIENT)
 _LEAST_PART: Final = 0.5
 """Of the rise of a load, which the heaviest job must have to be named for it."""
 _MIB: Final = 2.0**20
+_LEAST_LOADS: Final = {_BYTES: _MIB, _OPERATIONS: 50.0}
+"""Smaller loads, a second, slow nobody down on a shared component."""
 
 Times = tuple[float, float]
 Place = tuple[str, str]
@@ -85,7 +87,7 @@ class NeighbourLoads:
             load, row = others[key].get(place, 0.0), rows[key]
             history = np.array([sums.get(place, 0.0) for sums in before])
             usual = float(np.median(history)) if history.size else 0.0
-            if load < _LEAST_PART * (total - usual):
+            if load < max(_LEAST_LOADS[place[1]], _LEAST_PART * (total - usual)):
                 continue
             evidence = Neighbour(
                 key,

@@ -117,6 +117,12 @@ def test_a_neighbour_at_the_usual_load_is_innocent(tmp_path: Path, rng: np.rando
     assert found.sentence.endswith("; no cause is known")
 
 
+def test_a_neighbour_with_a_few_operations_is_innocent(tmp_path: Path, rng: np.random.Generator) -> None:
+    jobs = disturbed(tmp_path, [*usual(rng), 930.0])
+    add_load(tmp_path, 800, jobs[-1]["start"], jobs[-1]["end"], metadata=49.0, written=2.0**20 - 1)
+    assert verdict_on(tmp_path, jobs[-1]).findings == []
+
+
 def test_a_writer_on_a_shared_ost_is_named_and_one_that_ended_before_is_not(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
