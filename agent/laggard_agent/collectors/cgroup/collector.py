@@ -65,6 +65,7 @@ class _Counter:
         self._tries = _RETRIES
         self.values: Values = self._unknown
         self.not_understood = False
+        self.is_missing = False
 
     def read(self, failures: list[CollectError]) -> bool:
         """Updates `values`; True when they may have changed."""
@@ -73,6 +74,7 @@ class _Counter:
         except CollectError as exc:
             failures.append(exc)
             data = None
+        self.is_missing = data is None and self._tries > 0
         if data is None:
             self._tries -= self._tries > 0
         elif data == self._data:
@@ -141,6 +143,8 @@ class Cgroup:
         self._jobs: dict[str, _Job] = {}
         self._components: tuple[Component, ...] = ()
         self._first = True
+        self._folders: Sequence[JobFolder] | None = None
+        self._left_out = 0
         self._rows = RowCache("cgroup")
         self._own = OwnRow("cgroup_node", NODE_FIELDS, "cgroup")
         self._nothing = OnceLogged(self.name)
@@ -149,19 +153,25 @@ class Cgroup:
         """Jobs, then the node's own row. Raises CollectError at the end for the first unreadable file."""
         at, now_ns = self._context.now(), self._context.monotonic_ns()
         self._devices.update(now_ns)
-        left_out = self._update(self._tree.jobs(now_ns), at)
         failures: list[CollectError] = []
-        jobs = self._jobs.values()
-        rows = [job.read(failures) for job in jobs]
+        self._update(self._tree.jobs(now_ns), at)
+        rows = [job.read(failures) for job in self._jobs.values()]
+        if any([job.counters[0].is_missing for job in self._jobs.values()]):  # noqa: C419 - faster as a list
+            self._update(self._tree.jobs(now_ns, again=True), at)
+            failures.clear()
+            rows = [job.read(failures) for job in self._jobs.values()]
         if rows:
             yield self._rows.reading(at, FIELDS, self._components, rows)
-        not_understood = sum(counter.not_understood for job in jobs for counter in job.counters)
-        yield self._own.of(at, len(rows), left_out, len(failures), not_understood)
+        counters = [counter for job in self._jobs.values() for counter in job.counters]
+        not_understood = sum([counter.not_understood for counter in counters])
+        yield self._own.of(at, len(rows), self._left_out, len(failures), not_understood)
         self._nothing.update(not self._tree.found, f"no control groups of Slurm in {self._root}")
         raise_first(failures)
 
-    def _update(self, folders: Sequence[JobFolder], at_ns: int) -> int:
-        """Adds and removes jobs; returns the number of those that there was no room for."""
+    def _update(self, folders: Sequence[JobFolder], at_ns: int) -> None:
+        """Adds and removes jobs where the folders are not the same as before."""
+        if folders is self._folders:
+            return
         before = self._jobs
         now = {folder.id: folder for folder in folders}
         jobs = {id_: job for id_, job in before.items() if now.get(id_) == job.folder}
@@ -173,8 +183,8 @@ class Cgroup:
             jobs[folder.id] = _Job(folder, seen_since, counters, turn=len(jobs) % _RARE)
         if new or len(jobs) != len(before):
             self._components = tuple(job.component for job in jobs.values())
-        self._jobs, self._first = jobs, False
-        return len(now) - len(jobs)
+        self._jobs, self._first, self._folders = jobs, False, folders
+        self._left_out = len(now) - len(jobs)
 
     def _counters(self, folder: JobFolder, *, stay_open: bool) -> list[_Counter]:
         """The files of a job: I/O (in v1 bytes and requests), CPU time, memory."""

@@ -27,6 +27,8 @@ _V1_LISTED = ("freezer", "memory", "cpuacct", "cpuset", "devices")
 """Controllers of v1 in which Slurm has folders; the first one that has any is listed."""
 _MOST_ENTRIES = 16_384
 _SEARCH_NS = 10 * 10**9
+_State = tuple[int, int, int]
+"""Inode of a folder, links (of which each folder within has one) and time of change."""
 
 
 class JobFolder(NamedTuple):
@@ -53,77 +55,84 @@ class JobFolder(NamedTuple):
 class SlurmTree:
     """Slurm's folders below `root` (`/sys/fs/cgroup`). `found`: whether there are any.
 
-    Slurm's own folders are searched for again when a folder that may have them changes, and every ten
-    seconds; those below at each call.
+    They are listed again when a folder that has them, or may have them, gained or lost one, when a job is
+    gone (another may have come in its place), and every ten seconds.
     """
 
     def __init__(self, root: Path) -> None:
         self._v2 = [f"{tree}/system.slice" for tree in (str(root), f"{root}/unified")]
         self._v1 = [f"{root}/{controller}" for controller in _V1_LISTED]
-        self._roots: list[tuple[str, str, str]] = []  # path, path within the tree, node
-        self._state: list[tuple[int, int, int] | None] = []
+        self._found = False
+        self._jobs: list[JobFolder] = []
+        self._listed: dict[str, _State | None] = {}
         self._until_ns = 0
 
     @property
     def found(self) -> bool:
         """Whether Slurm has folders."""
-        return bool(self._roots)
+        return self._found
 
-    def jobs(self, now_ns: int) -> list[JobFolder]:
-        """The folders of jobs. Raises CollectError for a folder that cannot be listed."""
-        state = [_state(path) for path in (*self._v2, *self._v1)]
-        if state != self._state or now_ns >= self._until_ns:
-            self._roots = self._find()
-            self._state, self._until_ns = state, now_ns + _SEARCH_NS
+    def jobs(self, now_ns: int, *, again: bool = False) -> list[JobFolder]:
+        """The folders of jobs, the same list as before where nothing changed.
+
+        `again`: a job is gone. Raises CollectError for a folder that cannot be listed.
+        """
+        listed = self._listed
+        if again or now_ns >= self._until_ns or any(_state(path) != was for path, was in listed.items()):
+            self._listed = {}
+            self._until_ns = 0
+            self._jobs = self._list()
+            self._until_ns = now_ns + _SEARCH_NS
+        return self._jobs
+
+    def _list(self) -> list[JobFolder]:
+        v2 = [root for tree in self._v2 for root in self._matches(tree, "system.slice/", _V2_ROOT)]
+        v1 = (list(self._matches(tree, "", _V1_ROOT)) for tree in self._v1)
+        roots = v2 or next(filter(None, v1), [])
+        self._found = bool(roots)
+        if roots:  # elsewhere nothing is expected sooner than the next search
+            trees = {path.rpartition("/")[0] for path, _, _ in roots}
+            self._listed = {tree: self._listed[tree] for tree in trees}
         jobs: list[JobFolder] = []
-        for path, below, node in self._roots:
-            if below.startswith("system.slice/"):
-                jobs += _jobs(path, below, node, None)
+        for path, below, node in roots:
+            if v2:
+                jobs += self._jobs_in(path, below, node, None)
             else:
-                jobs += _jobs_of_users(path, below, node)
+                for user, place, uid in self._matches(path, f"{below}/", _V1_USER):
+                    jobs += self._jobs_in(user, place, node, int(uid))
         return jobs
 
-    def _find(self) -> list[tuple[str, str, str]]:
-        v2 = [root for tree in self._v2 for root in _matches(tree, "system.slice/", _V2_ROOT)]
-        return v2 or next(filter(None, (list(_matches(tree, "", _V1_ROOT)) for tree in self._v1)), [])
+    def _matches(self, tree: str, below: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, str, str]]:
+        """Yields path, path within the tree and the named part."""
+        for name, _ in self._entries(tree):
+            if found := pattern.fullmatch(name):
+                yield f"{tree}/{name}", f"{below}{name}", found[1] or ""
+
+    def _jobs_in(self, path: str, below: str, node: str, uid: int | None) -> Iterator[JobFolder]:
+        for name, inode in self._entries(path):
+            if found := _JOB.fullmatch(name):
+                job = found[1] or found[2]
+                yield JobFolder(node, job, uid, inode, f"{path}/{name}", f"{below}/{name}")
+
+    def _entries(self, folder: str) -> list[tuple[str, int]]:
+        """Names and inodes of the folders in a folder; none where it is missing or vanishes meanwhile.
+
+        Raises CollectError.
+        """
+        self._listed[folder] = _state(folder)  # before it is listed: a later change shows
+        try:
+            with os.scandir(folder) as entries:
+                listed = islice(entries, _MOST_ENTRIES)
+                return [(each.name, each.inode()) for each in listed if each.is_dir(follow_symlinks=False)]
+        except OSError as exc:
+            if exc.errno in GONE:
+                return []
+            raise unreadable(folder, exc) from exc
 
 
-def _matches(tree: str, below: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, str, str]]:
-    for name, _ in _entries(tree):
-        if found := pattern.fullmatch(name):
-            yield f"{tree}/{name}", f"{below}{name}", found[1] or ""
-
-
-def _state(folder: str) -> tuple[int, int, int] | None:
+def _state(folder: str) -> _State | None:
     try:
         found = os.stat(folder)  # noqa: PTH116 - strings are faster
     except OSError:
         return None
     return found.st_ino, found.st_nlink, found.st_mtime_ns
-
-
-def _jobs_of_users(path: str, slurm: str, node: str) -> Iterator[JobFolder]:
-    for name, _ in _entries(path):
-        if found := _V1_USER.fullmatch(name):
-            yield from _jobs(f"{path}/{name}", f"{slurm}/{name}", node, int(found[1]))
-
-
-def _jobs(path: str, below: str, node: str, uid: int | None) -> Iterator[JobFolder]:
-    for name, inode in _entries(path):
-        if found := _JOB.fullmatch(name):
-            yield JobFolder(node, found[1] or found[2], uid, inode, f"{path}/{name}", f"{below}/{name}")
-
-
-def _entries(folder: str) -> list[tuple[str, int]]:
-    """Names and inodes of the folders in a folder; none where it is missing or vanishes meanwhile.
-
-    Raises CollectError.
-    """
-    try:
-        with os.scandir(folder) as entries:
-            listed = islice(entries, _MOST_ENTRIES)
-            return [(entry.name, entry.inode()) for entry in listed if entry.is_dir(follow_symlinks=False)]
-    except OSError as exc:
-        if exc.errno in GONE:
-            return []
-        raise unreadable(folder, exc) from exc

@@ -115,3 +115,20 @@ def test_bytes_are_those_of_fio(loop_device: str, jobs: dict[str, list[Path]]) -
         assert row["read_bytes"] == pytest.approx(read, rel=0.01)
         assert row["written_bytes"] == pytest.approx(written, rel=0.01)
         assert row["read_ios"]
+
+
+def test_a_job_in_place_of_another_is_seen_at_once(jobs: dict[str, list[Path]]) -> None:
+    sampled = Sampled(lambda now, mono: Cgroup(CgroupSettings(), surroundings(now, mono))).sample().sample()
+    (id_, paths), *others = jobs.items()
+    new = [path.with_name("job_7200") for path in paths]
+    with ExitStack() as stack:
+        for old, path in zip(paths, new, strict=True):  # as many folders as before
+            old.rmdir()
+            stack.callback(old.mkdir)
+            path.mkdir()
+            stack.callback(path.rmdir)
+        sampled.sample()
+        seen = [each for each in sampled.ids("cgroup") if each.partition("/")[0] == id_.partition("/")[0]]
+        assert sorted(seen) == sorted([*(name for name, _ in others), f"{id_.partition('/')[0]}/7200"])
+    sampled.sample()
+    assert set(sampled.ids("cgroup")) >= set(jobs)
