@@ -124,12 +124,14 @@ class App:
             publishing = group.create_task(self._publisher.run(), name="publish")
             watching = group.create_task(self._watch(), name="watch")
             sending = group.create_task(self._send_documents(), name="outbox")
+            following = group.create_task(self._follow_traces(), name="traces")
             for sampler in self._samplers:
                 sampler.start()
             await stop.wait()
             await self._end_sampling()
             watching.cancel()
             sending.cancel()
+            following.cancel()
             self._publisher.finish()
             await _bounded(publishing, _PUBLISHING_ENDS_SECONDS)
 
@@ -141,6 +143,19 @@ class App:
         outbox = NodeOutbox(directory, self._publisher.store_document, self._clock.wall_ns)
         while True:
             await self._worker.call(outbox.send)
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _follow_traces(self) -> None:
+        """Moves records of the trace logs to the spool until cancelled."""
+        s = self._settings
+        if not s.traces.files:
+            return
+        from laggard_agent.tools.iotrace.follow import TraceFollower
+
+        follower = TraceFollower(s.traces, s.node, s.spool.directory, self._roots.procfs, self._clock)
+        while True:
+            await asyncio.to_thread(follower.read)
+            await self._worker.call(partial(follower.send, self._publisher.store_document))
             await asyncio.sleep(POLL_SECONDS)
 
     async def _watch(self) -> None:

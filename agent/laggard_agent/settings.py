@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from laggard_agent.collectors import registry
@@ -38,6 +38,26 @@ class OutboxSettings:
     directory: Path | None = None
 
 
+def _pattern(pattern: str) -> str | None:
+    if not pattern.startswith("/") or not PurePath(pattern).name:
+        return "expected an absolute path"
+    if "[" in pattern or "**" in pattern or pattern.count("{job}") > 1:
+        return "expected * and ? as wildcards, and {job} once at most"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class TracesSettings:
+    """`[traces]`: I/O trace logs that the agent follows; none without `files`.
+
+    `files`: patterns of paths, in which `{job}` stands for the number of the job.
+    """
+
+    files: tuple[str, ...] = field(default=(), metadata=checked(each(_pattern)))
+    format: str = field(default="auto", metadata=checked(one_of(("auto", "laggard", "strace", "dxt"))))
+    send_seconds: float = field(default=30.0, metadata=checked(between(1, 3600)))
+
+
 def _host_name() -> str:
     return socket.gethostname()
 
@@ -61,6 +81,7 @@ class AgentSettings:
     mqtt: AgentMqttSettings = field(default_factory=AgentMqttSettings)
     spool: SpoolSettings = field(default_factory=SpoolSettings)
     outbox: OutboxSettings = field(default_factory=OutboxSettings)
+    traces: TracesSettings = field(default_factory=TracesSettings)
     tables: Mapping[str, Any] = field(
         default_factory=dict,
         metadata=further_tables(registry.names, registry.settings_class, skip_empty=True),

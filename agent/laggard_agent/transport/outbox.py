@@ -49,7 +49,6 @@ class NodeOutbox:
         self._directory = directory
         self._store = store
         self._now_ns = now_ns
-        self._zstd = zstandard.ZstdCompressor(write_content_size=True)
         self._failure = ""
 
     def send(self) -> int:
@@ -80,22 +79,24 @@ class NodeOutbox:
         except OutboxFileError as exc:
             _log.warning("outbox: %s: %s; deleted", visible(path.name), exc)
             content = b""
-        if content and not self._store(self._document(path.suffix[1:], content)):
+        if content and not self._store(document(path.suffix[1:], content, self._now_ns())):
             return False
         path.unlink()
         return bool(content)
 
-    def _document(self, source: str, content: bytes) -> EncodedBatch:
-        return EncodedBatch(
-            source=source,
-            dictionary=Dictionary(fields=_FIELDS),
-            t0_ns=self._now_ns(),
-            dt_ns=0,
-            n=1,
-            codec=DELTA_ZSTD,
-            payload=self._zstd.compress(content),
-            kind=Kind.EVENTS,
-        )
+
+def document(source: str, content: bytes, now_ns: int) -> EncodedBatch:
+    """The document of `content`; its time is `now_ns`."""
+    return EncodedBatch(
+        source=source,
+        dictionary=Dictionary(fields=_FIELDS),
+        t0_ns=now_ns,
+        dt_ns=0,
+        n=1,
+        codec=DELTA_ZSTD,
+        payload=zstandard.ZstdCompressor(write_content_size=True).compress(content),
+        kind=Kind.EVENTS,
+    )
 
 
 def _read(path: Path) -> bytes:

@@ -114,7 +114,7 @@ def test_tables_of_collectors() -> None:
         parse(AgentSettings, {"node": "n", "lustr": {}, "net": [], "tables": {}, "lwfs": {"log": 1}})
     assert caught.value.problems == (
         "lustr: unknown key, did you mean lustre?",
-        "tables: unknown key",
+        "tables: unknown key, did you mean traces?",
         "net: expected a table, got an array",
         "lwfs.log: expected a path, got 1",
     )

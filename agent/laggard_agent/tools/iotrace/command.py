@@ -67,7 +67,12 @@ def _records(reader: TraceReader, stream: BufferedReader, path: str) -> Iterator
 
 def detect(stream: BufferedReader) -> str:
     """The format of the first line; `laggard` if it matches no other."""
-    first = stream.peek(4096).lstrip()[:4096]
+    return format_of(stream.peek(4096)[:4096])
+
+
+def format_of(start: bytes) -> str:
+    """The format of a log that starts so; `laggard` if it matches no other."""
+    first = start.lstrip()
     if _DXT.match(first):
         return "dxt"
     return "strace" if _STRACE.match(first) else "laggard"

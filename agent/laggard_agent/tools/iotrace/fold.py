@@ -2,9 +2,10 @@
 
 Beacon compares each record with its predecessor in the log. Processes of a node interleave their records, so
 here the predecessor is the previous record *of the same descriptor*: each descriptor has at most one open
-run. A run ends when its descriptor does anything else, or when the table of open runs is full and the run is
-the least recently extended. A record costs one look-up, so the fold is linear in time; at most
-`max_open_runs` runs are held, so it is constant in memory. With `max_open_runs=1` it equals Beacon's.
+run. A run ends when its descriptor does anything else, when its bytes would pass MAX_POSITION, or when the
+table of open runs is full and the run is the least recently extended. A record costs one look-up, so the fold
+is linear in time; at most `max_open_runs` runs are held, so it is constant in memory. With `max_open_runs=1`
+it equals Beacon's.
 
 Only the times between a run's first and last record are lost, and, with more than one open run, the order of
 records of *different* descriptors beyond those times.
@@ -14,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from laggard_common.wire.trace_records import Folded, TraceRecord
+from laggard_common.wire.trace_records import MAX_POSITION, Folded, TraceRecord
 
 MAX_OPEN_RUNS = 1024
 
@@ -52,6 +53,7 @@ class _OpenRun:
             and record.operation == first.operation
             and record.offset == (None if first.offset is None else first.offset + self.count * first.size)
             and record.path == first.path
+            and (first.offset or 0) + (self.count + 1) * first.size <= MAX_POSITION
         )
 
     def folded(self) -> Folded:

@@ -40,14 +40,25 @@ class TraceReader:
                     return
                 self.not_understood += 1
                 continue
-            try:
-                records = self._parse(line.rstrip(b"\r\n").decode("utf-8", "backslashreplace"))
-                _check(records)
-            except ValueError:
-                self.not_understood += 1
-                continue
-            self.records += len(records)
-            yield from records
+            yield from self._records(line)
+
+    def records_of(self, line: bytes) -> Sequence[TraceRecord]:
+        """The records of one complete line."""
+        self.lines += 1
+        if len(line) < MAX_LINE_BYTES:
+            return self._records(line)
+        self.not_understood += 1
+        return ()
+
+    def _records(self, line: bytes) -> Sequence[TraceRecord]:
+        try:
+            records = self._parse(line.rstrip(b"\r\n").decode("utf-8", "backslashreplace"))
+            _check(records)
+        except ValueError:
+            self.not_understood += 1
+            return ()
+        self.records += len(records)
+        return records
 
 
 def _skip_line(stream: BinaryIO, line: bytes) -> bool:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_agent.tools.iotrace.fold import fold
-from laggard_common.wire.trace_records import Folded, TraceRecord
+from laggard_common.wire.trace_records import MAX_POSITION, Folded, TraceRecord
 from tests.support.builders.iotrace import unfold
 
 WRITE = TraceRecord("cn-17", "write", "1:3", 0, 100, 1000)
@@ -52,6 +52,14 @@ def test_records_without_an_offset_continue_each_other() -> None:
 def test_records_without_bytes_fold_where_they_are() -> None:
     same = [replace(WRITE, size=0, offset=4096)] * 3
     assert shape(list(fold(same))) == [(4096, 3)]
+
+
+def test_a_run_ends_before_its_bytes_pass_the_largest_position() -> None:
+    size = MAX_POSITION // 2
+    same = [replace(WRITE, size=size, offset=None)] * 5
+    assert [f.count for f in fold(same)] == [2, 2, 1]
+    assert [f.count for f in fold([replace(WRITE, size=size, offset=at) for at in (1, size + 1)])] == [2]
+    assert [f.count for f in fold([replace(WRITE, size=size, offset=at) for at in (2, size + 2)])] == [1, 1]
 
 
 def test_descriptors_among_each_other_have_a_run_each() -> None:
