@@ -199,8 +199,9 @@ class App:
         """Ends the loops in the order in which data flows, and writes the state."""
         await self._actions.close()
         await self._control.aclose()
-        await self._cancel("watchdog", "ingest", "housekeeping", "notify", "release")
+        await self._cancel("watchdog", "ingest", "housekeeping", "release")
         await self._join("windows", "snapshots", "background", "jobs")
+        await self._cancel("notify")
         await self._ingest.drain()
         self.view.close()
         self._ended.set()

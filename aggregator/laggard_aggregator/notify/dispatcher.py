@@ -85,9 +85,10 @@ class Dispatcher:
                     group.create_task(_restarted(partial(route.worker.run, outbox)), name=f"{name} delivery")
         finally:
             try:
+                await self._queue_further(outbox)
                 await outbox.do(Outbox.save_timelines, timelines.state())
             except StateError as exc:
-                _log.debug("timelines not saved: %s", exc)
+                _log.debug("not saved: %s", exc)
             if self._in_memory is None:
                 await outbox.do(Outbox.close)
 

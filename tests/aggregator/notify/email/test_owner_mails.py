@@ -14,11 +14,13 @@ from laggard_aggregator.jobs.job_verdict import RunReport
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.notify.email.channel import MailChannel
 from laggard_aggregator.notify.email.owner_mails import LATEST_SECONDS, MOST_WAITING, OwnerMails
+from laggard_aggregator.notify.outbox import Outbox
 from laggard_common.clock import SystemClock
 from tests.aggregator.jobs.test_findings_pass import NOW_NS, SECOND, flooded, joined
 from tests.support.builders.job_tables import EPOCH, job_row
 from tests.support.clock import FakeClock
 from tests.support.dispatching import PAGE, site
+from tests.support.ports import free_port
 from tests.support.smtp import Box, served, settings
 from tests.support.wait import async_wait_until
 
@@ -70,6 +72,29 @@ def test_a_slow_job_is_mailed_to_its_owner_once(tmp_path: Path) -> None:
                 assert not any(each in shown for each in ("77700777", "otto", "secret"))
 
     asyncio.run(story())
+
+
+def test_a_mail_that_waits_at_a_stop_is_in_the_outbox(tmp_path: Path) -> None:
+    now = EPOCH + 4000
+    mails = mails_of(now)
+
+    async def story() -> None:
+        made = Dispatcher(
+            [MailChannel(settings(free_port()))], "site", PAGE, tmp_path,
+            clock=SystemClock(), rng=random.Random(1), further={"mail": mails.waiting},
+        )  # fmt: skip
+        task = asyncio.create_task(made.run(site()))
+        mails.judged(job_row(99, user="bob", end=now - 10), slow())
+        await async_wait_until(lambda: not mails.waiting)
+        mails.judged(job_row(98, user="eve", end=now - 10), slow())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(story())
+    outbox = Outbox(tmp_path, now)
+    waiting = {recipient for each in outbox.waiting("mail") for recipient in each.recipients}
+    outbox.close()
+    assert waiting == {"bob@example.org", "eve@example.org"}
 
 
 def test_names_are_escaped_and_start_no_header() -> None:
