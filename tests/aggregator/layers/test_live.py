@@ -101,7 +101,9 @@ def test_readers_interleave_until_they_read_ahead(app: Path, disk: LoopFileSyste
             out, app, "seq", disk.folder / "data.bin", out / "app.csv", str(readers), "800"
         )
         assert_matched(found[name], direct=False)
-    assert found["eight"].findings == [("interleaving", "application")]
+    # one worker of the kernel may serve the loop device's requests one after the other, which is named too
+    of_loop = ("serialisation", "device")
+    assert [each for each in found["eight"].findings if each != of_loop] == [("interleaving", "application")]
     assert found["one"].findings == []
     assert found["cured"].findings == []
     device = f"7,{disk.number.partition(':')[2]}"
