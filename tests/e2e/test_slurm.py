@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -153,6 +154,11 @@ def wait_for(lab: SlurmLab, wanted: set[str], *jobs: int) -> None:
     wait_until(lambda: {states(lab).get(job) for job in jobs} <= wanted, f"{wanted}: {jobs}")
 
 
+def have_begun(lab: SlurmLab, job: int, tasks: int) -> bool:
+    """Whether at least this number of tasks of a job wrote; slurmctld calls it running before they start."""
+    return sum("\n" in file.read_text() for file in lab.work.glob(f"{job}.*.task")) >= tasks
+
+
 def run_jobs(lab: SlurmLab, task: Path, stack: ExitStack) -> None:
     """All the jobs; returns when each has ended."""
 
@@ -171,6 +177,8 @@ def run_jobs(lab: SlurmLab, task: Path, stack: ExitStack) -> None:
     lab.submit("-n1", "--wrap", f"srun --het-group=0,1 {task} 6", ":", "-n1")
     wait_for(lab, {"RUNNING"}, through, within, requeued, resized, cancelled)
     wait_for(lab, {"RUNNING", *ENDED}, *shared)
+    for job, tasks in ((requeued, 1), (resized, 2), (cancelled, 1)):
+        wait_until(partial(have_begun, lab, job, tasks), f"{tasks} tasks of job {job}")
     lab.command("scontrol", "update", f"JobId={resized}", "NumNodes=1")
     lab.command("scontrol", "requeue", str(requeued))
     lab.command("scancel", str(cancelled))
