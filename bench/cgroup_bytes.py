@@ -2,7 +2,7 @@
 
 Jobs run side by side in control groups named like Slurm's, each with a fio that reads or writes its own part
 of a device by requests of its own size. The collector samples once a second. As Slurm's step daemon does, a
-process outlives the application, here by two samples: what is moved after a job's last sample is in no row.
+process outlives the application, here until the last sample: what is moved after it is in no row.
 Exit 1 when a job's bytes are more than 1 % off, 2 without root.
 """
 
@@ -28,11 +28,15 @@ LIMIT = 0.01
 PART_MIB = 48
 BOUND_SECONDS = 120.0
 KINDS = ("read", "write", "randread", "randwrite", "randrw")
-JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 1; shift; done; shift; "$@" && sleep 2.5'
+JOIN = """
+while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 1; shift; done
+shift
+"$@" && touch "$0" && cat
+"""
 
 
 def fio(device: str, number: int, paths: Sequence[Path], chance: random.Random, report: Path) -> list[str]:
-    """The command line of a job, which joins its control groups first."""
+    """The command line of a job, which joins its control groups first and ends when its input does."""
     options = {
         "name": f"job{number}",
         "filename": device,
@@ -48,16 +52,20 @@ def fio(device: str, number: int, paths: Sequence[Path], chance: random.Random, 
         "output-format": "json",
     }
     words = [f"--{name}={value}" for name, value in options.items()]
-    return ["sh", "-c", JOIN, "sh", *map(str, paths), "--", "fio", *words]
+    return ["sh", "-c", JOIN, str(_end(report)), *map(str, paths), "--", "fio", *words]
 
 
 def counted(collector: Cgroup) -> dict[str, tuple[int, int]]:
-    """Bytes read and written by job, of one sample."""
+    """Bytes read and written by job, of one sample; jobs of others on this machine are left out."""
     (reading,) = [each for each in collector.read() if each.source == "cgroup"]
     names = [each.name for each in reading.fields]
     read, written = names.index("read_bytes"), names.index("written_bytes")
-    rows = zip(reading.components, reading.rows, strict=True)
-    return {each.id.rpartition("/")[2]: (int(row[read] or 0), int(row[written] or 0)) for each, row in rows}
+    rows = zip((each.id.rpartition("/") for each in reading.components), reading.rows, strict=True)
+    return {
+        job: (int(row[read] or 0), int(row[written] or 0))
+        for (node, _, job), row in rows
+        if not node or node == f"bench{os.getpid()}"
+    }
 
 
 def measure(jobs: int, seed: int) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
@@ -69,22 +77,28 @@ def measure(jobs: int, seed: int) -> list[tuple[str, tuple[int, int], tuple[int,
         settings = CgroupSettings(include=(device.removeprefix("/dev/"),))
         collector = Cgroup(settings, Context(Roots(), time.time_ns, time.monotonic_ns))
         started = []
+        reports = [scratch / f"{number}.json" for number in range(jobs)]
         for number, paths in enumerate(folders(jobs)):
             stack.enter_context(made(paths))
-            command = fio(device, number, paths, chance, scratch / f"{number}.json")
-            started.append(subprocess.Popen(command))
+            command = fio(device, number, paths, chance, reports[number])
+            started.append(subprocess.Popen(command, stdin=subprocess.PIPE))
             stack.callback(started[-1].wait)
             stack.callback(started[-1].kill)
         until = time.monotonic() + BOUND_SECONDS
         seen: dict[str, tuple[int, int]] = {}
-        while any(each.poll() is None for each in started) and time.monotonic() < until:
+        while not all(_end(each).exists() for each in reports) and time.monotonic() < until:
             seen |= counted(collector)
             time.sleep(1)
-        assert not any(each.wait(1) for each in started), "fio failed"
-        return [
-            (str(number + 1), _true(scratch / f"{number}.json"), seen[str(number + 1)])
-            for number in range(jobs)
-        ]
+        seen |= counted(collector)
+        for each in started:
+            each.communicate(timeout=BOUND_SECONDS)
+        assert not any(each.returncode for each in started), "fio failed"
+        return [(str(number), _true(each), seen[str(number)]) for number, each in enumerate(reports, start=1)]
+
+
+def _end(report: Path) -> Path:
+    """The file that a job makes when its fio has ended well."""
+    return report.with_suffix(".end")
 
 
 def _true(report: Path) -> tuple[int, int]:

@@ -25,6 +25,14 @@ GOALS = {"top-1": 0.90, "top-3": 0.98, "innocent blamed": 0.02}
 Rng = np.random.Generator
 
 
+class HeavyTails(np.random.Generator):
+    """Draws from Student's t with 3 degrees of freedom where a normal variable is asked for."""
+
+    def standard_normal(self, size=None, *_args, **_options):  # type: ignore[no-untyped-def]
+        """One deviate, or an array of `size`."""
+        return self.standard_t(3, size)
+
+
 def noise(rng: Rng, spread: float = 0.1) -> float:
     """A factor around 1."""
     return float(np.exp(spread * rng.standard_normal()))
@@ -118,9 +126,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.jobs_causes", description=__doc__)
     parser.add_argument("--seed", type=int, help="of the generator (default: drawn, and printed)")
     parser.add_argument("--phases", type=int, default=1000, help="(default %(default)s)")
+    parser.add_argument("--heavy-tails", action="store_true", help="of loads, own numbers and measurements")
     args = parser.parse_args()
     seed = secrets.randbits(32) if args.seed is None else args.seed
-    rng = np.random.default_rng(seed)
+    rng = HeavyTails(np.random.PCG64(seed)) if args.heavy_tails else np.random.default_rng(seed)
     print(f"{machine('numpy')}\nseed {seed}, {args.phases} phases\n")
     rows: dict[str, list[tuple[bool, bool, bool]]] = {}
     for _ in range(args.phases):

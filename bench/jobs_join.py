@@ -26,12 +26,15 @@ from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.jobs.accounts import JoinedJob
+from laggard_aggregator.jobs.jobid import JobIdFormat
 from laggard_aggregator.jobs.join import Join
 from laggard_aggregator.jobs.rollup_pass import RollupPass
 from laggard_aggregator.jobs.summary import series_rows, summary_row
 from laggard_aggregator.jobs.tables import JOB_SERIES
 from laggard_aggregator.windows.counter_block import Block
 from laggard_common.wire.schema import Component, Field, Schema
+from tests.aggregator.jobs.job_archives import job_batch
+from tests.naive_jobs import NaiveReading
 
 SECOND = 10**9
 START_NS = 1_800_000_000 * SECOND
@@ -40,6 +43,7 @@ FIELDS = (
     *("read_bytes_sum", "write_bytes_sum", "read_bytes_samples", "write_bytes_samples"),
     *("open_samples", "close_samples", "getattr_samples", "statfs_samples"),
 )
+SERVER_SECONDS = 10
 GAP_PERCENT = 5
 """Nodes with a gap of two minutes."""
 
@@ -50,6 +54,7 @@ class Truth:
     def __init__(self, nodes: int, seconds: int, chance: random.Random) -> None:
         self.jobs: list[JoinedJob] = []
         self.moved: Counter[tuple[str, int]] = Counter()
+        self.by_second: Counter[tuple[int, int, int]] = Counter()
         self.rates = np.zeros((nodes, seconds, 2), dtype=np.int64)
         self.gaps: dict[int, tuple[int, int]] = {}
         first = 0
@@ -68,14 +73,17 @@ class Truth:
             start_ns, end_ns = (START_NS + round(each * SECOND) for each in (at, end))
             key = f"c/{len(self.jobs)}/0"
             held = tuple((f"cn{node:05d}", start_ns, end_ns) for node in nodes)
-            self.jobs.append(JoinedJob(key, len(self.jobs), start_ns, end_ns, held, 4 * len(nodes)))
+            number = len(self.jobs)
+            self.jobs.append(JoinedJob(key, number, start_ns, end_ns, held, 4 * len(nodes)))
             for node in nodes:
-                self._work(key, node, at, end, chance)
+                self._work(key, number, node, (at, end), chance)
             at = end + chance.choice([0.0, 0.25, 20.0])
 
-    def _work(self, key: str, node: int, start: float, end: float, chance: random.Random) -> None:
+    def _work(
+        self, key: str, number: int, node: int, span: tuple[float, float], chance: random.Random
+    ) -> None:
         """Phases of reading or writing, as bytes in each second; parts of seconds at both ends."""
-        at = start
+        at, end = span
         while at < end:
             until = min(at + chance.uniform(1, 120), end)
             rate, place = chance.choice([0, 0, chance.randrange(10**9)]), chance.randrange(2)
@@ -85,6 +93,7 @@ class Truth:
                 amount = int(rate * (stop - moment))
                 self.rates[node, int(moment), place] += amount
                 self.moved[key, place] += amount
+                self.by_second[number, int(moment), place] += amount
                 moment = stop
             at = until
 
@@ -136,6 +145,35 @@ def batches(truth: Truth, nodes: int, seconds: int) -> Iterator[Batch]:
             )
 
 
+def server_batches(truth: Truth, chance: random.Random) -> Iterator[Batch]:
+    """Entries of the jobs on two of eight OSTs each, every 10 s until 10 minutes after the last change.
+
+    Writes come up to 5 s late, as clients write back; an entry begins with the job's first bytes.
+    """
+    late: dict[int, Counter[tuple[int, int]]] = {}
+    for (number, second, place), amount in truth.by_second.items():
+        arrives = second + (chance.randrange(6) if place else 0)
+        late.setdefault(number, Counter())[arrives, place] += amount
+    for number, amounts in late.items():
+        seconds = [second for second, _ in amounts]
+        halves: list[list[NaiveReading]] = [[], []]
+        sums = [0, 0]
+        for at in range(min(seconds), max(seconds) + 600):
+            for place in (0, 1):
+                sums[place] += amounts.get((at, place), 0)
+            if at % SERVER_SECONDS or not any(sums):
+                continue
+            time_ms = START_NS // 1_000_000 + (at + 1) * 1000
+            for half, readings in enumerate(halves):
+                own = {name: (each + half) // 2 for name, each in zip(FIELDS, sums, strict=False)}
+                readings.append(NaiveReading(time_ms, time_ms, own))
+        for half, readings in enumerate(halves):
+            target = f"fs-OST{(number + half) % 8:04x}:{number}"
+            for first in range(0, len(readings), 60):
+                part, lsn = readings[first : first + 60], 10**7 + number * 1000 + first + half
+                yield job_batch("oss0", target, part, lsn=lsn, received_ns=START_NS, source="lustre_job_ost")
+
+
 def main() -> None:
     """Prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -154,6 +192,9 @@ def main() -> None:
         for batch in batches(truth, nodes, seconds):
             writer.batch(batch)
             readings += TICKS
+        for batch in server_batches(truth, chance):
+            writer.batch(batch)
+            readings += len(batch.late)
         writer.flush()
         retention.compact(directory, START_NS + (seconds + 7200) * SECOND)
         print(f"{nodes} nodes, {options.minutes} minutes, {readings:,} readings, {len(truth.jobs)} jobs")
@@ -179,7 +220,7 @@ def rollups(directory: Path, readings: int, seconds: int) -> None:
 def joins(directory: Path, truth: Truth, readings: int) -> None:
     """Cost and size of the join, and how close it is to the truth."""
     before = time.process_time()
-    join = Join(directory, "site", truth.jobs)
+    join = Join(directory, "site", truth.jobs, format_=JobIdFormat("%j"))
     accounts = join.run()
     spent = time.process_time() - before
     print(f"join: {spent / readings * 1e6:.2f} us of CPU a reading")
@@ -209,6 +250,10 @@ def joins(directory: Path, truth: Truth, readings: int) -> None:
         f"conservation, {whole.sum()} jobs without a gap: read {sums[2] / sums[0] - 1:+.6%}, "
         f"written {sums[3] / sums[1] - 1:+.6%} of the true bytes"
     )
+    names = ("server_read_bytes", "server_written_bytes")
+    served = [np.array([row[name] or 0.0 for row in summaries]) for name in names]
+    off = [each.sum() / every.sum() - 1 for each, every in zip(served, true, strict=True)]
+    print(f"servers, all {len(summaries)} jobs: read {off[0]:+.6%}, written {off[1]:+.6%} of the true bytes")
     both = true[0] + true[1]
     chosen = whole & (both > 2e8)
     errors = np.abs((found[0] + found[1] - both)[chosen] / both[chosen])

@@ -23,8 +23,13 @@ def visible(who: Principal, row: Row) -> bool:
     return who.role is Role.MANAGER and bool(row["account"]) and row["account"] in who.projects
 
 
+def _findings(row: Row) -> list[str]:
+    amplified = ["amplification"] if (row["amplification"] or 0.0) > 1.5 else []
+    return [row["verdict"], *row["kinds"], *amplified]
+
+
 def selected(who: Principal, wanted: JobSelection, rows: list[Row]) -> list[str]:
-    """Keys of the jobs that a list has, in no order; rows have lists `nodes` and `components`."""
+    """Keys of the jobs that a list has, in no order; rows have lists `nodes`, `components`, `kinds`."""
     found = []
     for row in rows:
         at = row["submit"] if row["start"] is None else row["start"]
@@ -42,7 +47,7 @@ def selected(who: Principal, wanted: JobSelection, rows: list[Row]) -> list[str]
             wanted.before is None or at < wanted.before,
             not wanted.node or wanted.node in row["nodes"],
             not wanted.component or wanted.component in row["components"],
-            not wanted.finding or (row["amplification"] or 0.0) > 1.5,
+            not wanted.finding or wanted.finding in _findings(row),
         ]
         if all(conditions):
             found.append(row["job_key"])

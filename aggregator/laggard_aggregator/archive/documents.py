@@ -1,7 +1,8 @@
 """Documents as rows of the archive's kind `events`.
 
-A document of source `layers` is a part of a recording (`laggard layers send`): one row for each request. Any
-other is one row with its content.
+A document of source `layers` is a part of a recording (`laggard layers send`): one row for each request. One
+of source `traces` is a part of a trace log: one row for each folded record. Any other is one row with its
+content.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from laggard_aggregator.archive.tables import TEXT, TIME
 from laggard_aggregator.ingest.batches import Document
 from laggard_common.errors import WireError
 from laggard_common.wire.limits import MAX_EVENT_BYTES, MAX_PATH_CHARS
+from laggard_common.wire.trace_document import TRACES, TraceDocument, decode_document
 
 LAYERS: Final = "layers"
 VERSION: Final = 1
@@ -44,6 +46,20 @@ REQUESTS: Final = pa.schema(
         pa.field("recording", TEXT, nullable=False),
         *(pa.field(name, TEXT) for name in TEXTS),
         *(pa.field(name, pa.int64()) for name in NUMBERS),
+    ]
+)
+
+RECORDS: Final = pa.schema(
+    [
+        *_KEY,
+        pa.field("job", TEXT, nullable=False),
+        pa.field("log", TEXT, nullable=False),
+        pa.field("log_session", pa.int64(), nullable=False),
+        pa.field("log_start", pa.int64(), nullable=False),
+        pa.field("log_end", pa.int64(), nullable=False),
+        *(pa.field(name, TEXT, nullable=False) for name in ("host", "operation", "descriptor", "path")),
+        pa.field("offset", pa.int64()),
+        *(pa.field(name, pa.int64(), nullable=False) for name in ("size", "count", "first_ns", "last_ns")),
     ]
 )
 
@@ -106,6 +122,8 @@ def document_table(document: Document, run_ns: int) -> pa.Table:
         )
     except zstandard.ZstdError as exc:
         raise WireError("zstd", str(exc)[:200]) from exc
+    if document.source == TRACES:
+        return _records_table(document, run_ns, decode_document(content))
     if document.source != LAYERS:
         return _table(CONTENT, document, run_ns, {"content": pa.array([content], pa.binary())}, 1)
     part = decode_part(content)
@@ -119,6 +137,33 @@ def document_table(document: Document, run_ns: int) -> pa.Table:
     for name in NUMBERS:
         columns[name] = pa.array(part.columns[name], mask=part.columns[name] == NULL)
     return _table(REQUESTS, document, run_ns, columns, rows)
+
+
+def _records_table(document: Document, run_ns: int, trace: TraceDocument) -> pa.Table:
+    records, rows = trace.records, len(trace.records)
+    texts = {
+        "host": [each.node for each in records],
+        "operation": [each.operation for each in records],
+        "descriptor": [each.descriptor for each in records],
+        "path": [each.path for each in records],
+    }
+    numbers = {
+        "offset": [each.offset for each in records],
+        "size": [each.size for each in records],
+        "count": [each.count for each in records],
+        "first_ns": [each.first_ns for each in records],
+        "last_ns": [each.last_ns for each in records],
+    }
+    columns = {
+        "job": _same(trace.job, rows),
+        "log": _same(trace.log, rows),
+        "log_session": pa.array(np.full(rows, trace.session)),
+        "log_start": pa.array(np.full(rows, trace.start)),
+        "log_end": pa.array(np.full(rows, trace.end)),
+        **{name: pa.array(values, pa.string()).dictionary_encode() for name, values in texts.items()},
+        **{name: pa.array(values, pa.int64()) for name, values in numbers.items()},
+    }
+    return _table(RECORDS, document, run_ns, columns, rows)
 
 
 def _table(

@@ -32,7 +32,7 @@ OF_SHADOWS = ("shadow_verdicts", "shadow_windows")
 """Kinds with the same columns for the shadow detectors, which raise no alarms."""
 OF_JOBS = (
     *("series60", "jobs", "job_nodes", "paths"),
-    *("job_series", "job_components", "job_summaries", "job_findings"),
+    *("job_series", "job_components", "job_summaries", "job_findings", "job_traces"),
 )
 """Kinds of the rollups and of the jobs (`jobs/tables.py`)."""
 _OF_INPUT = ("counters", "schemas", "groups", "closes", "events")
@@ -239,9 +239,12 @@ def checked_file(part: Part) -> Iterator[pq.ParquetFile]:
 
 
 @contextmanager
-def page_checked_file(part: Part) -> Iterator[pq.ParquetFile]:
-    """The same without its digest, for blocks that read the footer or little besides: checks pages only."""
-    with _damage(part), pq.ParquetFile(part.path, page_checksum_verification=True) as file:
+def page_checked_file(part: Part, metadata: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
+    """The same without its digest, for blocks that read the footer or little besides: checks pages only.
+
+    `metadata`: those of the file where it was read before, so that the footer is not read again.
+    """
+    with _damage(part), pq.ParquetFile(part.path, metadata=metadata, page_checksum_verification=True) as file:
         yield file
 
 

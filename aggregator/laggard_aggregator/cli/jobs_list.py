@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from laggard_aggregator.cli.jobs_source import AskArchive, Asker, AskServer, Record
-from laggard_aggregator.jobs.job_record import csv_lines
+from laggard_aggregator.jobs.job_record import csv_lines, mode_text
 from laggard_aggregator.status.formatting import counted, iso, lasting, size
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
 from laggard_common.errors import InputError
@@ -99,6 +99,7 @@ def _details(job: Record) -> Iterator[str]:
     else:
         coverage = "-" if job["coverage"] is None else f"{job['coverage']:.0%}"
         yield f"  read {size(read)}, written {size(written)}"
+        yield f"  I/O mode by volume: {mode_text(job['summary']['mode'])}"
         yield f"  counters cover {coverage} of its time"
     history = job["history"]
     if history is not None and job["mib_per_second"] is not None:

@@ -26,7 +26,6 @@ MACHINE: Final = "testbed"
 SECTOR_BYTES: Final = 512.0
 """Unit of /proc/diskstats, whatever the device has."""
 _READS, _READ_SECTORS, _READ_MS, _WRITES, _WRITTEN_SECTORS, _WRITE_MS = 0, 2, 3, 4, 6, 7
-_OBSERVED = 7
 
 
 def write_recorded_job(recording: Recording, site: Site) -> None:
@@ -71,10 +70,10 @@ def recorded_account(recording: Recording, key: str, nodes: Mapping[str, str]) -
         account.add(SERVER, at_ns[:-1], at_ns[1:], moved)
         times = rises[:, [_READS, _WRITES, _READ_MS, _WRITE_MS]].sum(axis=0)
         sums = account.components[SERVER, node, lun, False]
-        sums.sums[:_OBSERVED] = [*moved.sum(axis=1), *times]
+        sums.sums[: 3 + times.size] = [*moved.sum(axis=1), *times]
         sums.time_scale = 1e-3
     # The machine has no counters of a client; those of its LUNs cover all of the job's time.
-    account.components[CLIENT, MACHINE, "", False].sums[_OBSERVED] = end_ns - start_ns
+    account.components[CLIENT, MACHINE, "", False].sums[-1] = end_ns - start_ns
     return account
 
 

@@ -64,9 +64,9 @@ class JoinedJob:
 @dataclass(slots=True)
 class ComponentSums:
     """Of a job and component: `sums`: bytes read, written, metadata operations, reads, writes, latencies of
-    both (raw), ns observed."""
+    reads, writes and metadata operations (raw), ns observed."""
 
-    sums: FloatArray = field(default_factory=lambda: np.zeros(8))
+    sums: FloatArray = field(default_factory=lambda: np.zeros(9))
     time_scale: float = 1.0
 
 

@@ -16,13 +16,14 @@ from typing import Any
 
 from laggard_aggregator.jobs.findings_pass import FindingsPass
 from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.index_reader import Row
 from laggard_aggregator.jobs.job_verdict import RunReport
 from laggard_aggregator.jobs.join_pass import JoinPass, JoinSettings
 from laggard_aggregator.jobs.path_pass import PathPass
 from laggard_aggregator.jobs.paths import read_forwarders
-from laggard_aggregator.jobs.queries import Row
 from laggard_aggregator.jobs.rollup_pass import RollupPass
 from laggard_aggregator.jobs.series60 import PassStoppedError
+from laggard_aggregator.jobs.trace_pass import TracePass
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_aggregator.settings.jobs import JobsTable
 from laggard_aggregator.status.background import BackgroundWork
@@ -36,6 +37,7 @@ JOIN_SHARE = 0.05
 """The most of a core that joining takes, and judging, by longer pauses: one job can be a scan of days."""
 ROLLUPS, JOBS = "rollups of the archive", "join of jobs"
 PATHS, INDEX, FINDINGS = "paths of nodes", "index of jobs", "verdicts on jobs"
+MERGES = "traces of jobs"
 
 
 class BackgroundTask:
@@ -77,6 +79,8 @@ class BackgroundTask:
             self._passes[INDEX] = self._refresh_index
             self._findings = FindingsPass(settings.directory, site, self._index, judged)
             self._passes[FINDINGS] = self._judge_jobs
+            self._traces = TracePass(settings.directory, site, self._index)
+            self._passes[MERGES] = self._merge_traces
 
     async def run(self, stop: asyncio.Event) -> None:
         """Makes a pass every PASS_SECONDS until `stop`, which ends a pass within a slice."""
@@ -132,6 +136,9 @@ class BackgroundTask:
     def _judge_jobs(self) -> None:
         self._paced(FINDINGS, self._judge_due)
 
+    def _merge_traces(self) -> None:
+        self._paced(MERGES, self._merge_due)
+
     def _paced(self, name: str, work: Callable[[], None]) -> None:
         """Does `work` unless it rests after the last time, so that it takes JOIN_SHARE of a core."""
         if self._clock.monotonic_ns() < self._rest_until_ns.get(name, 0):
@@ -145,6 +152,9 @@ class BackgroundTask:
 
     def _judge_due(self) -> None:
         self._work.judged_jobs += self._findings.run(self._clock.wall_ns(), self._goes_on)
+
+    def _merge_due(self) -> None:
+        self._traces.run(self._clock.wall_ns(), self._goes_on)
 
     def _join_due(self) -> None:
         joined = self._join.run(self._clock.wall_ns(), self._settings.raw_days, self._goes_on)

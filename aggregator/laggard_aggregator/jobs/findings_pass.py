@@ -4,6 +4,7 @@ A verdict holds for everybody who may see the job, so its neighbours have no ide
 jobs whose last join has no verdict; a pass that is killed is done again.
 """
 
+import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,12 +12,16 @@ from typing import Final
 
 from laggard_aggregator.archive import layout
 from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.index_reader import Row
 from laggard_aggregator.jobs.job_verdict import JobJudge, RunReport
 from laggard_aggregator.jobs.principals import NOBODY, Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries, Row
+from laggard_aggregator.jobs.queries import JobQueries
 from laggard_aggregator.jobs.result_parts import write_part
 from laggard_aggregator.jobs.summary import ResultRow
 from laggard_aggregator.jobs.tables import JOB_FINDINGS
+from laggard_common.visible import visible
+
+_log = logging.getLogger(__name__)
 
 MAX_JOBS: Final = 256
 """Jobs that are judged in one pass at most; the next one goes on."""
@@ -37,19 +42,30 @@ class FindingsPass:
     ) -> None:
         self._directory, self._site, self._index = directory, site, index
         self._judged = judged
+        self._seen_ns: int | None = None
+        """Until when joined jobs were looked at as neighbours; None before the first pass."""
 
     def run(self, now_ns: int, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Judges the jobs without a verdict, while `go_on()`; returns their number. Raises LaggardError."""
+        """Judges the jobs without a verdict, while `go_on()`; returns their number. Raises LaggardError.
+
+        Slow ones are judged again once a job beside them was joined: its load is known from then on.
+        """
         self._index.refresh(go_on)
         queries = JobQueries(self._index)
         try:
             judge = JobJudge(self._directory, queries)
             reports = []
-            for job in queries.unjudged(now_ns - OLDEST_NS, MAX_JOBS):
+            last_ns = queries.last_join()
+            since_ns = queries.last_verdict() if self._seen_ns is None else self._seen_ns
+            again = queries.slow_beside(since_ns, MAX_JOBS)
+            due = {job["id"]: job for job in (*queries.unjudged(now_ns - OLDEST_NS, MAX_JOBS), *again)}
+            self._seen_ns = last_ns if len(again) < MAX_JOBS else since_ns
+            for job in due.values():
                 if not go_on():
+                    self._seen_ns = since_ns
                     break
-                reports.append((job, judge.verdict(_JUDGE, job, reader=NOBODY)))
-            self._write(reports, now_ns)
+                reports.append((job, self._report(judge, job)))
+            self._write(reports, max(now_ns, queries.last_verdict() + 1))  # also after a step of the clock
             for job, report in reports:
                 if self._judged is not None:
                     self._judged(job, report)
@@ -58,6 +74,14 @@ class FindingsPass:
         if reports:
             self._index.refresh(go_on)
         return len(reports)
+
+    def _report(self, judge: JobJudge, job: Row) -> RunReport:
+        """The verdict on a job; one that fails is not judged, and stops no other. Raises ArchiveError."""
+        try:
+            return judge.verdict(_JUDGE, job, reader=NOBODY)
+        except (ArithmeticError, LookupError, ValueError, TypeError) as exc:
+            _log.exception("jobs: no verdict on %s", visible(job["job_key"]))
+            return RunReport("not judged", f"Not judged: {type(exc).__name__}, see the aggregator's log")
 
     def _write(self, reports: list[tuple[Row, RunReport]], now_ns: int) -> None:
         by_day: dict[str, list[ResultRow]] = {}

@@ -1,4 +1,4 @@
-"""Heat map of a job's nodes over time: bytes read and written and metadata operations of each node.
+"""Heat map of nodes over time: bytes that each read and wrote.
 
 Below a minute the archive's readings are used, as long as it keeps them; from a minute on its rollups. A cell
 without a known increment is a gap, never zero.
@@ -18,13 +18,12 @@ import pyarrow.compute as pc
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.part_reader import set_aside
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray
+from laggard_aggregator.jobs.counter_slices import CounterSlices, sources
 from laggard_aggregator.jobs.increments import IncrementStream
 from laggard_aggregator.jobs.membership import short_name
-from laggard_aggregator.jobs.principals import Principal
-from laggard_aggregator.jobs.queries import JobQueries
-from laggard_aggregator.jobs.readings import SECOND_NS, CounterSlices, sources
+from laggard_aggregator.jobs.readings import SECOND_NS
 from laggard_aggregator.jobs.series60 import KIND, MINUTE_NS, sum_column
-from laggard_aggregator.jobs.volumes import CLIENT, SOURCES, VolumeFields, amounts
+from laggard_aggregator.jobs.volumes import CLIENT, SOURCES, VolumeFields, moved
 from laggard_common.errors import ArchiveError, ConfigError
 
 MAX_CELLS: Final = 8_000_000
@@ -33,7 +32,7 @@ MAX_CELLS: Final = 8_000_000
 
 @dataclass(frozen=True, slots=True)
 class NodeHeatMap:
-    """Amounts (3, N, T) by READ, WRITTEN and OPERATIONS of N nodes in T steps; NaN is a gap.
+    """Amounts (2, N, T) by READ and WRITTEN of N nodes in T steps; NaN is a gap.
 
     `start`: epoch seconds of the first step.
     """
@@ -42,18 +41,6 @@ class NodeHeatMap:
     start: float
     step_seconds: float
     amounts: FloatArray
-
-
-def job_heat_map(
-    queries: JobQueries, principal: Principal, directory: Path, job_key: str, step_seconds: float
-) -> NodeHeatMap | None:
-    """The nodes of a job from its start to its end, now where it runs; None where it may not be seen."""
-    job = queries.job(principal, job_key)
-    if job is None or job["start"] is None:
-        return None
-    nodes = dict.fromkeys(str(row["name"]) for row in queries.nodes(principal, job_key))
-    end = datetime.now(UTC).timestamp() if job["end"] is None else job["end"]
-    return heat_map(directory, tuple(nodes), job["start"], end, step_seconds)
 
 
 def heat_map(
@@ -82,9 +69,9 @@ class _MapCells:
     def __init__(self, nodes: Sequence[str], start_ns: int, step_ns: int, steps: int) -> None:
         self.place = {short_name(node): at for at, node in enumerate(nodes)}
         self._start_ns, self._step_ns, self._steps = start_ns, step_ns, steps
-        self._sums = np.zeros((3, len(nodes) * steps))
+        self._sums = np.zeros((2, len(nodes) * steps))
         self._known: BoolArray = np.zeros(len(nodes) * steps, dtype=np.bool_)
-        self._shape = (3, len(nodes), steps)
+        self._shape = (2, len(nodes), steps)
         self._names = pa.array([], pa.string())
         self._places: IntArray = np.zeros(0, dtype=np.int64)
 
@@ -99,17 +86,26 @@ class _MapCells:
         return isinstance(node, str) and short_name(node) in self.place
 
     def add(self, node: IntArray, until_ns: IntArray, spans: IntArray, moved: FloatArray) -> None:
-        """Adds `moved` (3, R) at the steps that end with `until_ns`, evenly over `spans` steps each."""
+        """Adds `moved` (2, R) at the steps that end with `until_ns`, evenly over `spans` steps each."""
         last = (until_ns - 1 - self._start_ns) // self._step_ns
         if (spans > 1).any():
             row = np.repeat(np.arange(spans.size), spans)
             back = np.arange(row.size) - np.repeat(np.cumsum(spans) - spans, spans)
             node, last, moved = node[row], last[row] - back, (moved / spans)[:, row]
         inside = (last >= 0) & (last < self._steps)
-        cell = node[inside] * self._steps + last[inside]
+        if not inside.all():
+            node, last, moved = node[inside], last[inside], moved[:, inside]
+        cell = node * self._steps + last
+        distinct = bool((cell[1:] > cell[:-1]).all())
+        first = distinct and not self._known[cell].any()
         self._known[cell] = True
-        for sums, each in zip(self._sums, moved[:, inside], strict=True):
-            np.add.at(sums, cell, each)
+        for sums, each in zip(self._sums, moved, strict=True):
+            if first:
+                sums[cell] = each
+            elif distinct:
+                sums[cell] += each
+            else:
+                np.add.at(sums, cell, each)
 
     def spans(self, taken_ns: IntArray) -> IntArray:
         """Steps that an increment over this time covers."""
@@ -127,19 +123,23 @@ def _from_readings(cells: _MapCells, directory: Path, start_ns: int, end_ns: int
         fields = SOURCES.get(source)
         if fields is None or fields.layer != CLIENT:
             continue
-        slices = CounterSlices(directory, source, site)
+        slices = CounterSlices(directory, source, site, {fields.read, fields.written})
         increments = IncrementStream()
+        of: IntArray = np.zeros(0, dtype=np.int64)
         after = start_ns - 2 * SECOND_NS
         for until in slices.ends(after, end_ns, SECOND_NS):
             found = increments.add(slices.read(after, until, cells), until)
             after = until
             if not found.component.size:
                 continue
-            moved = amounts(fields, found)
-            rows = np.flatnonzero(moved.known)
-            of = np.array([cells.place[short_name(node)] for node, _ in slices.components.keys])
+            amounts, known = moved(fields, found)
+            rows = slice(None) if known.all() else known
             spans = cells.spans(found.read_ns[rows] - found.before_ns[rows])
-            cells.add(of[found.component[rows]], found.tick_ns[rows], spans, moved.moved[:, rows])
+            keys = slices.components.keys  # components are only ever added
+            of = np.append(of, [cells.place[short_name(node)] for node, _ in keys[of.size :]]).astype(
+                np.int64
+            )
+            cells.add(of[found.component[rows]], found.tick_ns[rows], spans, amounts[:, rows])
 
 
 def _from_rollups(cells: _MapCells, directory: Path, start_ns: int, end_ns: int) -> None:
@@ -166,7 +166,7 @@ def _minutes(
     part: layout.Part, fields: VolumeFields, cells: _MapCells, start_ns: int, end_ns: int
 ) -> Iterator[pa.Table]:
     """Yields the rows of the map's nodes and time."""
-    wanted = {"node", "minute", "seconds", *map(sum_column, (fields.read, fields.written, *fields.metadata))}
+    wanted = {"node", "minute", "seconds", sum_column(fields.read), sum_column(fields.written)}
     try:
         with layout.page_checked_file(part) as file:
             names = file.schema_arrow.names
@@ -195,9 +195,8 @@ def _add_minutes(cells: _MapCells, table: pa.Table, fields: VolumeFields) -> Non
     node = table["node"].unify_dictionaries().combine_chunks()
     of = cells.places(node.dictionary)
     until_ns = table["minute"].cast(pa.int64()).to_numpy() + MINUTE_NS
-    moved = np.zeros((3, table.num_rows))
-    for place, names in enumerate(((fields.read,), (fields.written,), fields.metadata)):
-        for name in names:
-            if sum_column(name) in table.column_names:
-                moved[place] += pc.fill_null(table[sum_column(name)], 0).to_numpy()
+    moved = np.zeros((2, table.num_rows))
+    for place, name in enumerate((fields.read, fields.written)):
+        if sum_column(name) in table.column_names:
+            moved[place] = pc.fill_null(table[sum_column(name)], 0).to_numpy()
     cells.add(of[node.indices.to_numpy()], until_ns, np.ones(table.num_rows, dtype=np.int64), moved)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, IntArray
-from laggard_aggregator.jobs.readings import MOST_GAP_NS, Column, CounterReadings, joined_readings
+from laggard_aggregator.jobs.counter_slices import MOST_GAP_NS
+from laggard_aggregator.jobs.readings import Column, CounterReadings, joined_readings
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,51 +39,62 @@ class IncrementStream:
 
     def add(self, readings: CounterReadings, until_ns: int) -> Increments:
         """Increments of the readings of a slice that ends at `until_ns`."""
-        carried = self._last.component.size
-        every = joined_readings([self._last, readings]) if carried else readings
-        if carried and readings.component.size:
-            order = np.lexsort((every.tick_ns, every.component))
-            every, new = every.only(order), order >= carried
-        else:
-            new = np.full(every.component.size, not carried)
-        found = _increments(every, new)
-        last = np.append(
-            every.component[1:] != every.component[:-1], np.ones(min(every.component.size, 1), np.bool_)
-        )
-        self._last = every.only(last & (every.tick_ns > until_ns - MOST_GAP_NS))
+        begins = np.diff(readings.component, prepend=-1) != 0
+        found = _increments(readings, np.flatnonzero(begins), self._last)
+        absent = ~np.isin(self._last.component, readings.component[begins])
+        ends = np.append(begins[1:], np.ones(min(begins.size, 1), np.bool_))
+        last = joined_readings([self._last.only(absent), readings.only(ends)])
+        last = last.only(last.tick_ns > until_ns - MOST_GAP_NS)
+        self._last = last.only(np.argsort(last.component))
         return found
 
 
-def _increments(every: CounterReadings, new: BoolArray) -> Increments:
-    n = every.tick_ns.size
-    same = np.zeros(n, dtype=np.bool_)
-    same[1:] = every.component[1:] == every.component[:-1]
-    spans = np.diff(every.tick_ns, prepend=every.tick_ns[:1])
-    seconds = np.diff(every.read_ns, prepend=every.read_ns[:1])
-    good = same & (spans <= every.limit_ns) & (seconds > 0)
-    started = np.zeros(n, dtype=np.bool_)
-    started[1:] = (
-        (every.started[1:] != every.started[:-1]) & (every.started[1:] != 0) & (every.started[:-1] != 0)
-    )
-    good &= ~started
-    rises: dict[str, Column] = {}
-    both: dict[str, BoolArray] = {}
-    for name, values in every.values.items():
+def _increments(readings: CounterReadings, begins: IntArray, carried: CounterReadings) -> Increments:
+    """Increments since the reading before; `carried` has that of components' first rows, `begins`."""
+    place = np.searchsorted(carried.component, readings.component[begins])
+    found = place < carried.component.size
+    found[found] = carried.component[place[found]] == readings.component[begins[found]]
+    rows, place = begins[found], place[found]
+
+    def since_before(values: Column, before: Column | None) -> Column:
         rise = np.zeros_like(values)
         with np.errstate(over="ignore", invalid="ignore"):
-            rise[1:] = values[1:] - values[:-1]  # wraps around at 2^64 as the counter does
-        there = every.known[name].copy()
-        there[1:] &= every.known[name][:-1]
-        good &= ~(there & ~(rise >= 0))
-        rises[name], both[name] = rise, there
-    chosen = good[new]
-    known = {name: there[new] & chosen for name, there in both.items()}
-    read = every.read_ns[new]
+            np.subtract(values[1:], values[:-1], out=rise[1:])  # wraps around at 2^64 as the counter does
+            rise[begins] = 0
+            if before is not None:
+                rise[rows] = values[rows] - before[place]
+        return rise
+
+    good: BoolArray = np.ones(readings.tick_ns.size, dtype=np.bool_)
+    good[begins] = False
+    good[rows] = True
+    seconds = since_before(readings.read_ns, carried.read_ns)
+    good &= (since_before(readings.tick_ns, carried.tick_ns) <= readings.limit_ns) & (seconds > 0)
+    if readings.started.any():
+        started = np.zeros_like(readings.started)
+        started[1:] = readings.started[:-1]
+        started[rows] = carried.started[place]
+        good &= (readings.started == started) | (readings.started == 0) | (started == 0)
+    rises = {name: since_before(values, carried.values.get(name)) for name, values in readings.values.items()}
+    both: dict[str, BoolArray] = {}
+    for name, rise in rises.items():
+        kept = rise >= 0
+        if name in readings.known or name in carried.known or (rows.size and name not in carried.values):
+            own = readings.known.get(name, np.ones(rise.size, dtype=np.bool_))
+            both[name] = there = own.copy()
+            there[1:] &= own[:-1]
+            of_carried = carried.known.get(name, np.full(carried.component.size, name in carried.values))
+            there[rows] = own[rows] & of_carried[place]
+            kept |= ~there
+        good &= kept
+    known = {name: both[name] & good if name in both else good for name in rises}
+    for name, rise in rises.items():
+        rise[~known[name]] = 0
     return Increments(
-        component=every.component[new],
-        tick_ns=every.tick_ns[new],
-        before_ns=np.where(chosen, read - seconds[new], read),
-        read_ns=read,
-        rises={name: np.where(known[name], rise[new], 0) for name, rise in rises.items()},
+        component=readings.component,
+        tick_ns=readings.tick_ns,
+        before_ns=np.where(good, readings.read_ns - seconds, readings.read_ns),
+        read_ns=readings.read_ns,
+        rises=rises,
         known=known,
     )

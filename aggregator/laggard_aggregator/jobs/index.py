@@ -9,7 +9,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +24,7 @@ from laggard_aggregator.jobs.index_rows import (
     add_nodes,
     add_summaries,
 )
-from laggard_aggregator.jobs.index_schema import INDEXES, TABLES, VERSION
+from laggard_aggregator.jobs.index_schema import INDEXES, PAGE_BYTES, TABLES, VERSION
 from laggard_common.errors import ArchiveError, InputError
 
 FILE: Final = "jobs.sqlite"
@@ -52,6 +52,7 @@ class JobIndex:
     def __init__(self, directory: Path, path: Path | None = None) -> None:
         self.directory = directory
         self.path = path if path is not None else directory / FOLDER / FILE
+        self._damaged = self.path.with_suffix(".damaged")
 
     def refresh(self, goes_on: Callable[[], bool] = lambda: True) -> int:
         """Adds the archive's new files and drops days that are gone; returns the number of files read.
@@ -66,7 +67,7 @@ class JobIndex:
                 try:
                     return self._refresh(goes_on)
                 except sqlite3.DatabaseError as exc:
-                    if isinstance(exc, sqlite3.OperationalError) and not _is_damage(exc):
+                    if not _is_damage(exc):
                         raise
                     self._remove()
                     return self._refresh(goes_on)
@@ -85,9 +86,18 @@ class JobIndex:
             )
             found.execute("pragma query_only = 1")
             found.execute(f"pragma cache_size = -{_CACHE_KIB}")
+            if found.execute("pragma user_version").fetchone()[0] != VERSION:
+                found.close()
+                raise ArchiveError(str(self.path), "the index of jobs is being built")
         except sqlite3.Error as exc:
             raise ArchiveError(str(self.path), f"the index of jobs cannot be read: {exc}") from exc
         return found
+
+    def report(self, exc: sqlite3.DatabaseError) -> None:
+        """Has the next `refresh` build the index again where `exc`, of a reader, says that it is damaged."""
+        if _is_damage(exc):
+            with suppress(OSError):  # of a reader that may not write
+                self._damaged.touch()
 
     def file_number(self) -> int:
         """Number of the present file, another after a rebuild. Raises ArchiveError where there is none."""
@@ -105,11 +115,13 @@ class JobIndex:
     def _remove(self) -> None:
         for suffix in ("", "-wal", "-shm"):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+        self._damaged.unlink(missing_ok=True)
 
     def _refresh(self, goes_on: Callable[[], bool]) -> int:
-        if self._is_outdated():
+        if self._damaged.exists() or self._is_outdated():
             self._remove()
         with closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)) as db:
+            db.execute(f"pragma page_size = {PAGE_BYTES}")  # of a file that is made now
             db.execute("pragma journal_mode = wal")
             db.execute("pragma synchronous = normal")
             db.execute(f"pragma cache_size = -{_CACHE_KIB}")
@@ -121,7 +133,7 @@ class JobIndex:
                 if not goes_on():
                     return read
                 read += self._add(db, kind, day, part)
-            db.executescript(INDEXES)
+            db.executescript(f"{INDEXES}pragma user_version = {VERSION};")
             refresh_history(db)
             if read:
                 db.execute("pragma optimize = 0x10002")
@@ -131,7 +143,7 @@ class JobIndex:
         if not self.path.exists():
             return False
         with closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS)) as db:
-            return db.execute("pragma user_version").fetchone()[0] not in (0, VERSION)
+            return db.execute("pragma user_version").fetchone()[0] not in (0, -VERSION, VERSION)
 
     def _new_parts(self, db: sqlite3.Connection) -> list[tuple[str, str, layout.Part]]:
         """The archive's files whose rows are missing here, day by day, nodes before jobs."""
@@ -195,8 +207,8 @@ class JobIndex:
 def _forget(db: sqlite3.Connection, job: int) -> None:
     db.execute("delete from boxes where id in (select id from members where job = ?)", (job,))
     db.execute("delete from members where job = ?", (job,))
-    db.execute("delete from uses where job = ?", (job,))
-    db.execute("delete from findings where job = ?", (job,))
+    for table in ("stays", "uses", "findings"):
+        db.execute(f"delete from {table} where job = ?", (job,))  # noqa: S608 - names of this module
     db.execute(
         "insert or ignore into touched select user, account, application, node_count from jobs where id = ?",
         (job,),

@@ -11,13 +11,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from laggard_aggregator.jobs.index_schema import (
+    BLOCK_NODES,
     FINDING_COLUMNS,
     JOB_COLUMNS,
     SUMMARY_COLUMNS,
     TIME_ORIGIN,
     key_digest,
+    span,
 )
 
+_WITH_JOB = "from (select 1) left join jobs j on j.id = ?1"
 _DIGITS = re.compile(r"(\d+)", re.ASCII)
 _FOREVER = (1 << 31) - 1
 
@@ -31,9 +34,16 @@ def add_jobs(db: sqlite3.Connection, table: pa.Table, day: str) -> None:
         s if s is not None else t
         for s, t in zip(_values(table, "start"), _values(table, "submit"), strict=True)
     ]
-    digests = [key_digest(key) for key in _values(table, "job_key")]
-    names = ("id", "revision_at", "day", "at", "key_digest", *JOB_COLUMNS)
-    rows = zip(ids, revisions, [day] * len(ids), at, digests, *columns, strict=True)
+    keys = _values(table, "job_key")
+    digests = [key_digest(key) for key in keys]
+    owners = {f"{name}_id": _owner_ids(db, _values(table, name)) for name in ("user", "account")}
+    spans = [
+        span(None if end is None else end - begin)
+        for begin, end in zip(at, _values(table, "end"), strict=True)
+    ]
+    derived = {"at": at, "job_key": keys, "key_digest": digests, "span": spans, **owners}
+    names = ("id", "revision_at", "day", *derived, *JOB_COLUMNS)
+    rows = zip(ids, revisions, [day] * len(ids), *derived.values(), *columns, strict=True)
     db.execute("create temp table if not exists changed (id integer primary key, revision_at integer)")
     db.execute("delete from changed")
     db.executemany(_upsert("jobs", names), rows)
@@ -43,11 +53,12 @@ def add_jobs(db: sqlite3.Connection, table: pa.Table, day: str) -> None:
         zip(ids, revisions, strict=True),
     )
     stale = (
-        "select m.id from changed c join members m on m.job = c.id"
-        " where not m.observed and m.revision_at < c.revision_at"
+        "from changed c join members m on m.job = c.id where not m.observed and m.revision_at < c.revision_at"
     )
-    db.execute(f"delete from boxes where id in ({stale})")  # noqa: S608 - a constant
-    db.execute(f"delete from members where id in ({stale})")  # noqa: S608 - a constant
+    moved = [job for (job,) in db.execute(f"select distinct c.id {stale}")]
+    db.execute(f"delete from boxes where id in (select m.id {stale})")  # noqa: S608 - a constant
+    db.execute(f"delete from members where id in (select m.id {stale})")  # noqa: S608 - a constant
+    _add_stays(db, moved)
     db.execute(
         "insert or ignore into touched select j.user, j.account, j.application, j.node_count"
         " from changed c join jobs j on j.id = c.id where j.node_count is not null"
@@ -96,10 +107,30 @@ def add_nodes(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
     )
     db.execute(f"delete from members where id in ({stale})", (top,))  # noqa: S608 - a constant
     db.execute(
-        "insert into boxes select id, max(-?1, cast(start as integer) - ?1),"
-        " min(?2, coalesce(cast(end as integer) + 1 - ?1, ?2)), low, high, job from members where id > ?3",
+        "insert into boxes select id, max(-?1, cast(start as integer) - ?1), min(?2, max("
+        "cast(start as integer) - ?1, coalesce(cast(end as integer) + 1 - ?1, ?2))), low, high, job"
+        " from members where id > ?3",
         (TIME_ORIGIN, _FOREVER, top),
     )
+    _add_stays(db, np.unique(jobs).tolist())
+
+
+def _add_stays(db: sqlite3.Connection, jobs: Sequence[int]) -> None:
+    """Writes the blocks of nodes of jobs again, in each the nodes that a job had, as bits."""
+    for job in jobs:
+        blocks: dict[int, int] = {}
+        for low, high in db.execute("select low, high from members where job = ?", (job,)):
+            for block in range(low // BLOCK_NODES, high // BLOCK_NODES + 1):
+                first = max(low - block * BLOCK_NODES, 0)
+                last = min(high - block * BLOCK_NODES, BLOCK_NODES - 1)
+                blocks[block] = blocks.get(block, 0) | ((2 << last) - (1 << first))
+        signed = {block: bits - (bits >> BLOCK_NODES - 1 << BLOCK_NODES) for block, bits in blocks.items()}
+        db.execute("delete from stays where job = ?", (job,))
+        db.executemany(
+            "insert into stays (job, block, nodes, at, user_id, account_id)"
+            f" select ?1, ?2, ?3, j.at, j.user_id, j.account_id {_WITH_JOB}",
+            ((job, block, bits) for block, bits in signed.items()),
+        )
 
 
 def add_components(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
@@ -127,8 +158,8 @@ def add_components(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
         zip(known.tolist(), newest.tolist(), strict=True),
     )
     db.executemany(
-        "insert into uses (job, component, revision_at, at, until)"
-        " select ?1, ?2, ?3, (select at from jobs where id = ?1), (select end from jobs where id = ?1)"
+        "insert into uses (job, component, revision_at, at, user_id, account_id)"  # noqa: S608
+        f" select ?1, ?2, ?3, j.at, j.user_id, j.account_id {_WITH_JOB}"
         " where not exists (select 1 from uses where job = ?1 and revision_at > ?3) on conflict do nothing",
         zip(known[rows[0]].tolist(), rows[1].tolist(), newest[rows[0]].tolist(), strict=True),
     )
@@ -143,10 +174,9 @@ def add_summaries(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
         None if read is None and written is None else (read or 0.0) + (written or 0.0)
         for read, written in zip(*means, strict=True)
     ]
-    find = "select at from jobs where id = ?"
-    at = [found[0] if (found := db.execute(find, (each,)).fetchone()) else None for each in ids]
-    names = ("id", "revision_at", "at", "rate", *SUMMARY_COLUMNS)
-    db.executemany(_upsert("summaries", names), zip(ids, revisions, at, rates, *columns, strict=True))
+    names = ("id", "revision_at", "rate", *SUMMARY_COLUMNS)
+    db.executemany(_upsert("summaries", names), zip(ids, revisions, rates, *columns, strict=True))
+    _add_owners(db, "summaries", ids)
     db.executemany(
         "insert or ignore into touched select user, account, application, node_count"
         " from jobs where id = ? and node_count is not null",
@@ -161,17 +191,37 @@ def add_findings(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
     own = [_values(table, name) for name in ("verdict", "slowdown", "sentence")]
     names = ("id", "revision_at", "joined_at", "verdict", "slowdown", "sentence")
     db.executemany(_upsert("verdicts", names), zip(ids, revisions, joined, *own, strict=True))
+    _add_owners(db, "verdicts", ids)
     stale = "delete from findings where job = ? and revision_at < ?"
     db.executemany(stale, zip(ids, revisions, strict=True))
     columns = [_values(table, name) for name in ("rank", *FINDING_COLUMNS)]
     rows = (row for row in zip(ids, revisions, *columns, strict=True) if row[3] is not None)
     places = ", ".join(f"?{at}" for at in range(1, len(FINDING_COLUMNS) + 4))
     db.executemany(
-        f"insert into findings (job, revision_at, rank, {', '.join(FINDING_COLUMNS)}) select {places}"  # noqa: S608
+        f"insert into findings (job, revision_at, rank, {', '.join(FINDING_COLUMNS)},"  # noqa: S608
+        f" at, user_id, account_id) select {places}, j.at, j.user_id, j.account_id {_WITH_JOB}"
         " where not exists (select 1 from findings where job = ?1 and revision_at > ?2)"
         " on conflict do nothing",
         rows,
     )
+
+
+def _add_owners(db: sqlite3.Connection, table: str, ids: Sequence[int]) -> None:
+    """Gives rows of a table the time of their job, and whose it is."""
+    db.executemany(
+        f"update {table} set (at, user_id, account_id) ="  # noqa: S608 - names of this module
+        " (select at, user_id, account_id from jobs where id = ?1) where id = ?1",
+        ((each,) for each in ids),
+    )
+
+
+def _owner_ids(db: sqlite3.Connection, names: Sequence[str | None]) -> list[int | None]:
+    """Numbers of users or projects."""
+    known = {name for name in names if name is not None}
+    db.executemany("insert or ignore into owners (name) values (?)", ((name,) for name in sorted(known)))
+    find = "select id from owners where name = ?"
+    number: dict[str | None, int | None] = {name: db.execute(find, (name,)).fetchone()[0] for name in known}
+    return [number.get(name) for name in names]
 
 
 def _upsert(table: str, names: Sequence[str]) -> str:
@@ -194,10 +244,16 @@ def _nanoseconds(table: pa.Table) -> list[int]:
 
 
 def _job_ids(db: sqlite3.Connection, table: pa.Table) -> list[int]:
-    """Numbers of the jobs of each row; new jobs get one."""
+    """Numbers of the jobs of each row; new jobs get one.
+
+    Where starts are known, new numbers are in their order, as lists have it: a list then reads few pages.
+    """
     coded = _coded(table["job_key"])
     keys = coded.dictionary.to_pylist()
-    db.executemany("insert or ignore into keys (job_key) values (?)", ((key,) for key in keys))
+    new = keys
+    if "start" in table.column_names:
+        new = _coded(table["job_key"].take(pc.sort_indices(table["start"]))).dictionary.to_pylist()
+    db.executemany("insert or ignore into keys (job_key) values (?)", ((key,) for key in new))
     find = "select id from keys where job_key = ?"
     ids = np.array([db.execute(find, (key,)).fetchone()[0] for key in keys], np.int64)
     return ids[coded.indices.to_numpy()].tolist()  # type: ignore[no-any-return]

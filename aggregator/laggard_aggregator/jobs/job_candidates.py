@@ -1,96 +1,73 @@
-"""Candidates of a list of jobs in order of time, by what is rare in it: a node, a component, a finding.
+"""Candidates of a list of jobs, newest first, by what is rare in it: a node, a component, a finding.
 
-Whoever sees all jobs gets the newest 50 on a node, or of an OST, without a look at the others.
+Each is read from an index that begins with whose jobs may be listed, so the newest 50 are found without a
+look at other jobs.
 """
 
 import heapq
-import json
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
-from laggard_aggregator.jobs.index_schema import tick
+from laggard_aggregator.jobs.index_schema import BLOCK_NODES
 
-_BLOCK: Final = 200
-_NODE_SPANS: Final = (16 * 86_400.0, 64 * 86_400.0, 256 * 86_400.0, 1e12)
-"""Seconds before the newest job in which jobs of a node are searched, one after the other."""
+Candidate = tuple[float, int]
+"""Time and number of a job."""
 _FEW: Final = 20_000
 """Fewer jobs below a share of their history are sorted; more are often enough in order of time."""
 
-_OF_COMPONENT: Final = (
-    "select x.at, x.job from uses x where x.component = :id and x.at <= :newest"
-    " order by x.at desc, x.job desc"
+_OF_NODE: Final = "x.at, x.job from stays x where x.block = :block and (x.nodes >> :bit) & 1"
+_OF_COMPONENT: Final = "x.at, x.job from uses x where x.component = :component_id"
+_AMPLIFIED: Final = "x.at, x.id as job from summaries x where x.amplification > 1.5"
+_OF_VERDICT: Final = (
+    "x.at, x.id as job from verdicts x where x.verdict <> 'as usual' and x.verdict = :finding"
 )
-_AMPLIFIED: Final = (
-    "select x.at, x.id from summaries x where x.amplification > 1.5 and x.at <= :newest"
-    " order by x.at desc, x.id desc"
-)
-_FEW_BELOW: Final = (
-    "select x.at, x.id from summaries x where x.ratio < :below_history and +x.at <= :newest"
-    " order by +x.at desc, +x.id desc"
-)
-_MANY_BELOW: Final = (
-    "select x.at, x.id from summaries x where +x.ratio < :below_history and x.at <= :newest"
-    " order by x.at desc, x.id desc"
-)
-_ON_NODE: Final = (
-    "select distinct b.job from nodes n cross join boxes b"
-    " where n.name = :node and b.low <= n.number and b.high >= n.number and b.end >= :tick"
-)
+_OF_KIND: Final = "x.at, x.job from findings x where x.kind = :finding"
+_BELOW: Final = "x.at, x.id as job from summaries x where +x.ratio < :below_history"
+_FEW_BELOW: Final = "x.at, x.id as job from summaries x where x.ratio < :below_history"
+_VERDICTS: Final = ("slow", "different work")
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Numbers of jobs as JSON; of those that count `at` is in (after, until]. Later ones are older."""
+def candidates(
+    db: sqlite3.Connection, values: dict[str, Any], finding: str, owner: str
+) -> Iterator[Candidate] | None:
+    """Jobs that a list may have, the newest first; None where nothing in the list is rare.
 
-    ids: str
-    after: float
-    until: float
-
-
-def candidates(db: sqlite3.Connection, values: dict[str, Any], finding: str) -> Iterator[Candidates] | None:
-    """Blocks of candidates of the list with these parameters, None where nothing in it is rare."""
-    newest = min(values.get("at", 1e15), values.get("before", 1e15))
-    bounded = values | {"newest": newest}
+    `values`: parameters of the list, and `at` of the job that it continues after. `owner`: condition on `x`,
+    whose jobs they are; empty for everyone's.
+    """
     if "node" in values:
-        return _on_node(db, values["node"], newest)
-    if "component" in values:
-        found = db.execute("select id from components where name = ?", (values["component"],)).fetchall()
-        ordered = [db.execute(_OF_COMPONENT, {"id": each, "newest": newest}) for (each,) in found]
-        return _blocks(heapq.merge(*ordered, reverse=True))
-    if finding == "amplification":
-        return _blocks(db.execute(_AMPLIFIED, {"newest": newest}))
-    if "below_history" in values:
-        few = "select count(*) from (select 1 from summaries where ratio < ? limit ?)"
-        count = db.execute(few, (values["below_history"], _FEW)).fetchone()[0]
-        below = {name: bounded[name] for name in ("below_history", "newest")}
-        return _blocks(db.execute(_FEW_BELOW if count < _FEW else _MANY_BELOW, below))
-    return None
+        sources = _on_node(db, values)
+    elif "component" in values:
+        ids = db.execute("select id from components where name = :component", values).fetchall()
+        sources = [(_OF_COMPONENT, {"component_id": found}) for (found,) in ids]
+    elif finding:
+        other = _AMPLIFIED if finding == "amplification" else _OF_KIND
+        sources = [(_OF_VERDICT if finding in _VERDICTS else other, {"finding": finding})]
+    elif "below_history" in values:
+        sources = [(_FEW_BELOW if not owner and _are_few(db, values) else _BELOW, {})]
+    else:
+        return None
+    newest = {"newest": min(values.get("at", 1e15), values.get("before", 1e15))}
+    each = (_ordered(db, source, owner, values | more | newest) for source, more in sources)
+    return heapq.merge(*each, reverse=True)
 
 
-def _blocks(ordered: Iterator[tuple[float, int]]) -> Iterator[Candidates]:
-    """Blocks of jobs in order of time, each once."""
-    block: list[int] = []
-    last = -1
-    for _, job in ordered:
-        if job != last:
-            block.append(job)
-        last = job
-        if len(block) == _BLOCK:
-            yield Candidates(json.dumps(block), -1e15, 1e15)
-            block = []
-    if block:
-        yield Candidates(json.dumps(block), -1e15, 1e15)
+def _on_node(db: sqlite3.Connection, values: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    found = db.execute("select number from nodes where name = :node", values).fetchall()
+    places = (divmod(number, BLOCK_NODES) for (number,) in found)
+    return [(_OF_NODE, {"block": block, "bit": bit}) for block, bit in places]
 
 
-def _on_node(db: sqlite3.Connection, node: str, newest: float) -> Iterator[Candidates]:
-    last = db.execute("select max(at) from jobs").fetchone()[0]
-    if last is None:
-        return
-    until = newest = min(newest, last)
-    for span in _NODE_SPANS:
-        after = newest - span
-        found = db.execute(_ON_NODE, {"node": node, "tick": tick(after)}).fetchall()
-        yield Candidates(json.dumps([job for (job,) in found]), after, until)
-        until = after
+def _are_few(db: sqlite3.Connection, values: dict[str, Any]) -> bool:
+    """Whether jobs below a share of their history are better sorted than searched in order of time."""
+    count = "select count(*) from (select 1 from summaries where ratio < :below_history limit :few)"
+    return bool(db.execute(count, values | {"few": _FEW}).fetchone()[0] < _FEW)
+
+
+def _ordered(db: sqlite3.Connection, source: str, owner: str, values: dict[str, Any]) -> Iterator[Candidate]:
+    """Reads candidates as they are asked for, the newest first."""
+    whose = f" and {owner}" if owner else ""
+    plus = "+" if source == _FEW_BELOW else ""  # these are sorted
+    order = f"{plus}x.at <= :newest order by {plus}x.at desc, {plus}job desc"
+    return db.execute(f"select {source}{whose} and {order}", values)

@@ -22,12 +22,13 @@ from laggard_aggregator.jobs.analysis.causes import (
 )
 from laggard_aggregator.jobs.analysis.phases import Phase
 from laggard_aggregator.jobs.component_series import JobPlaces, component_series
+from laggard_aggregator.jobs.index_reader import Row
 from laggard_aggregator.jobs.job_results import JobResults
 from laggard_aggregator.jobs.neighbour_load import NeighbourEvidence, NeighbourLoads, described
 from laggard_aggregator.jobs.own_numbers import MEANS, Requests, own_numbers, requests
 from laggard_aggregator.jobs.path_shares import carried_shares, names
 from laggard_aggregator.jobs.principals import Principal
-from laggard_aggregator.jobs.queries import JobQueries, Row
+from laggard_aggregator.jobs.queries import JobQueries
 from laggard_aggregator.jobs.slow_parts import SlowPart, slow_parts
 from laggard_aggregator.jobs.volumes import FORWARDER, SERVER
 from laggard_common.errors import ArchiveError, InputError

@@ -53,3 +53,12 @@ def excludes(granted: dict[str, Any], values: dict[str, Any]) -> bool:
         if wanted != value:
             return True
     return False
+
+
+def owner_of(granted: dict[str, Any], values: dict[str, Any]) -> str:
+    """Condition on `x` with an owner's number that each job of a list meets; empty where there is none."""
+    known = (*granted, *(name for name in ("user", "project") if name in values))
+    if not known:
+        return ""
+    column = "user_id" if known[0].startswith("user") else "account_id"
+    return f"x.{column} = (select id from owners where name = :{known[0]})"  # noqa: S608 - names of this module

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from laggard_aggregator.jobs.index_schema import LARGE_NODES
 from laggard_aggregator.jobs.principals import Principal
 from laggard_common.errors import ConfigError
 
@@ -53,6 +54,9 @@ class JobSelection:
         if self.finding and self.finding not in FINDINGS:
             known = ", ".join(FINDINGS)
             raise ConfigError("", [f"finding: expected one of {known}, got {self.finding[:40]!r}"])
+        for name, value in asdict(self).items():
+            if isinstance(value, str) and not _is_utf8(value):
+                raise ConfigError("", [f"{name}: is not UTF-8"])
 
     def sql(self) -> tuple[list[str], dict[str, Any]]:
         """Conditions on the tables `j` (jobs), `s` (summaries) and `v` (verdicts), and their parameters."""
@@ -73,6 +77,8 @@ class JobSelection:
             if value is not None:
                 found.append(condition)
                 values[name] = value
+        if self.min_nodes is not None and self.min_nodes >= LARGE_NODES:
+            found.append(f"j.node_count >= {LARGE_NODES}")  # for an index of these
         if self.finding:
             found.append(FINDINGS[self.finding])
             values |= {"finding": self.finding} if FINDINGS[self.finding] == _WITH_KIND else {}
@@ -85,6 +91,14 @@ _ON_NODE: Final = """exists (
 _ON_COMPONENT: Final = """exists (
     select 1 from components c join uses u on u.job = j.id and u.component = c.id
     where c.name = :component)"""
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class CursorError(ConfigError):

@@ -5,9 +5,10 @@ import io
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from laggard_aggregator.jobs.index_reader import Row
 from laggard_aggregator.jobs.job_verdict import JobJudge
 from laggard_aggregator.jobs.principals import Principal
-from laggard_aggregator.jobs.queries import JobQueries, Row
+from laggard_aggregator.jobs.queries import JobQueries
 from laggard_common.visible import visible
 
 _OWN: Final = (
@@ -35,6 +36,7 @@ CSV_COLUMNS: Final = (
     *_SUMMARY,
     "verdict",
 )
+_LEAST_SHARE: Final = 0.01
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -61,9 +63,12 @@ def full_record(
     """
     key = job["job_key"]
     history = queries.history(principal, key)
+    report, own = judge.verdict(principal, job, method), job_record(job)
+    if report.modes is not None:
+        own["summary"]["mode"] = dict(report.modes)
     return {
-        **job_record(job),
-        **judge.verdict(principal, job, method).record(),
+        **own,
+        **report.record(),
         "nodes": list(dict.fromkeys(each["name"] for each in queries.nodes(principal, key))),
         "volumes": {name: job[f"s_{name}"] for name in _VOLUMES},
         "mib_per_second": job["rate"],
@@ -80,6 +85,14 @@ def full_record(
             for each in queries.neighbours(principal, key)
         ],
     }
+
+
+def mode_text(modes: Mapping[str, float | None]) -> str:
+    """The I/O modes in words: those with a hundredth of the volume, the largest first; or unknown."""
+    found = sorted((-(share or 0.0), name) for name, share in modes.items() if (share or 0.0) >= _LEAST_SHARE)
+    if [name for _, name in found] in ([], ["unknown"]):
+        return "unknown"
+    return ", ".join(f"{name} {-share:.0%}" for share, name in found)
 
 
 def csv_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.part_reader import set_aside
+from laggard_aggregator.jobs.index_reader import Row
 from laggard_aggregator.jobs.principals import Principal
-from laggard_aggregator.jobs.queries import JobQueries, Row
+from laggard_aggregator.jobs.queries import JobQueries
 from laggard_common.errors import ArchiveError
 
 _LISTINGS: Final = 3
@@ -43,6 +44,21 @@ class JobResults:
             for table in self._rows(principal, "job_components", job_key)
             for row in table.drop_columns(["revision_at"]).to_pylist()
         ]
+
+    def trace_blocks(self, principal: Principal, job_key: str) -> Iterator[bytes]:
+        """Yields the blocks of `job_traces`, none of a job that may not be seen.
+
+        Raises ArchiveError, and FileNotFoundError or DamagedPartError for a file that changed meanwhile.
+        """
+        job = self._queries.job(principal, job_key)
+        if job is None or job["end"] is None:
+            return
+        kind, date = "job_traces", _date(job["end"])
+        found = self._of_day(kind, date, [job_key], ("revision_at",))
+        last = max((pc.max(table["revision_at"]).as_py() for table in found), default=None)
+        for part in self._parts(kind, date) if last is not None else ():
+            for table in matching(part, [job_key]):
+                yield from table.filter(pc.equal(table["revision_at"], last))["block"].to_pylist()
 
     def of_jobs(self, kind: str, jobs: Sequence[Row]) -> dict[str, list[Row]]:
         """Rows of a kind by key, of finished `jobs` that a query gave; each day's files are read once.
@@ -72,39 +88,50 @@ class JobResults:
         last = pc.max(table["revision_at"])
         return [table.filter(pc.equal(table["revision_at"], last))]
 
-    def _of_day(self, kind: str, date: str, keys: Collection[str]) -> list[pa.Table]:
+    def _parts(self, kind: str, date: str) -> list[layout.Part]:
         sites = layout.folder(self._directory, kind, layout.OWN, date, "").parent
+        return [part for where in sorted(sites.glob("site=*")) for part in layout.parts(where)]
+
+    def _of_day(
+        self, kind: str, date: str, keys: Collection[str], columns: Sequence[str] | None = None
+    ) -> list[pa.Table]:
         for _ in range(_LISTINGS):
             found: list[pa.Table] = []
             try:
-                for where in sorted(sites.glob("site=*")):
-                    for part in layout.parts(where):
-                        found += _matching(part, keys)
+                for part in self._parts(kind, date):
+                    found += matching(part, keys, columns=columns)
             except FileNotFoundError:
                 continue  # merged since it was listed
             except layout.DamagedPartError as exc:
                 set_aside(exc)
                 continue
             except OSError as exc:
-                raise ArchiveError(str(sites), exc.strerror or str(exc)) from exc
+                raise ArchiveError(str(self._directory), exc.strerror or str(exc)) from exc
             return found
-        raise ArchiveError(str(sites), "files change faster than they can be read")
+        raise ArchiveError(str(self._directory), "files change faster than they can be read")
 
 
-def _matching(part: layout.Part, keys: Collection[str]) -> list[pa.Table]:
-    """Rows of some jobs in a file; of most row groups the keys alone are read."""
-    found, wanted = [], pa.array(sorted(keys), pa.string())
+def matching(
+    part: layout.Part,
+    keys: Collection[str],
+    column: str = "job_key",
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.Table]:
+    """Yields rows of some jobs in a file, by row group; of most row groups the keys alone are read.
+
+    `columns`: what to read, None for all. Raises OSError, and DamagedPartError.
+    """
+    wanted = pa.array(sorted(keys), pa.string())
     with layout.page_checked_file(part) as file:
-        at = file.schema_arrow.names.index("job_key")
+        at = file.schema_arrow.names.index(column)
         for group in range(file.num_row_groups):
             known = file.metadata.row_group(group).column(at).statistics
             if known is not None and known.has_min_max and not any(known.min <= k <= known.max for k in keys):
                 continue
-            own = file.read_row_group(group, columns=["job_key"], use_threads=False)["job_key"]
-            chosen = pc.is_in(own, wanted)
+            own = file.read_row_group(group, columns=[column], use_threads=False)[column]
+            chosen = pc.is_in(own.cast(pa.string()), wanted)
             if pc.any(chosen).as_py():
-                found.append(file.read_row_group(group, use_threads=False).filter(chosen))
-    return found
+                yield file.read_row_group(group, columns=columns, use_threads=False).filter(chosen)
 
 
 def _records(table: pa.Table) -> Iterator[Row]:

@@ -5,41 +5,64 @@ from typing import Final
 from laggard_aggregator.jobs.index_schema import JOB_COLUMNS, SUMMARY_COLUMNS
 
 COLUMNS: Final = ", ".join(
-    ["k.job_key", "j.id", "j.at", "j.revision_at", "j.day", "s.rate", "s.ratio", "v.verdict", "v.slowdown"]
+    ["j.job_key", "j.id", "j.at", "j.revision_at", "j.day", "s.rate", "s.ratio", "v.verdict", "v.slowdown"]
     + ["v.sentence"]
     + [f'j."{name}"' for name in JOB_COLUMNS]
     + [f's."{name}" as "s_{name}"' for name in SUMMARY_COLUMNS]
 )
-FROM_JOBS: Final = (
-    "jobs j join keys k on k.id = j.id left join summaries s on s.id = j.id"
-    " left join verdicts v on v.id = j.id"
-)
+WITH_RESULTS: Final = "left join summaries s on s.id = j.id left join verdicts v on v.id = j.id"
+FROM_JOBS: Final = f"jobs j {WITH_RESULTS}"
+
+_DURING: Final = """
+during (id) as materialized (
+    select j.id from spans p cross join jobs j
+    where p.span <= :last_span and j.span = p.span and j.at > :start - p.seconds - 1 and j.at < :end
+    and coalesce(j.end, 9e15) > :start and j.id <> :id),
+sharing (id) as (
+    select d.id from during d where exists (
+        select 1 from uses v where v.job = d.id
+        and v.component in (select component from uses where job = :id)))
+"""
+"""Jobs that ran, by classes of their length, and of these the ones that used a component of job `id`."""
 
 NEIGHBOURS: Final = f"""
-with beside (id) as materialized (
-    select v.job from uses u join uses v on v.component = u.component
-    where u.job = :id and v.job <> :id and v.at >= :oldest and v.at < :end
-    and coalesce(v.until, 9e15) > :start
+with {_DURING},
+beside (id) as (
+    select id from sharing
     union
     select c.job from members a join boxes b on b.low <= a.high and b.high >= a.low
     and b.start <= :to and b.end >= :from join members c on c.id = b.id join jobs o on o.id = c.job
     where a.job = :id and (a.observed or a.revision_at = :revision_at) and c.job <> :id
     and (c.observed or c.revision_at = o.revision_at)
-    and a.start < coalesce(c.end, 9e15) and c.start < coalesce(a.end, 9e15))
-select {COLUMNS} from beside d join jobs j on j.id = d.id join keys k on k.id = j.id
-left join summaries s on s.id = j.id
-left join verdicts v on v.id = j.id
-where j.start < :end and coalesce(j.end, 9e15) > :start
-order by s.mdops desc nulls last, s.rate desc nulls last, j.id limit :most
+    and a.start < coalesce(c.end, 9e15) and c.start < coalesce(a.end, 9e15)),
+most (id) as materialized (
+    select b.id from beside b left join summaries l indexed by summaries_load on l.id = b.id
+    order by l.mdops desc nulls last, l.rate desc nulls last, b.id limit :most)
+select {COLUMNS} from {FROM_JOBS}
+where j.id in (select id from most) and j.start < :end and coalesce(j.end, 9e15) > :start
+order by s.mdops desc nulls last, s.rate desc nulls last, j.id
 """  # noqa: S608 - texts of this module
 
 SHARING: Final = f"""
-with beside (id) as materialized (
-    select distinct v.job from uses u join uses v on v.component = u.component
-    where u.job = :id and v.job <> :id and v.at >= :oldest and v.at < :end
-    and v.until > :start)
-select {COLUMNS} from beside d join jobs j on j.id = d.id join keys k on k.id = j.id
-left join summaries s on s.id = j.id
-left join verdicts v on v.id = j.id
-where j.start < :end and j.end > :start
+with {_DURING},
+most (id) as materialized (
+    select d.id from sharing d left join summaries l indexed by summaries_load on l.id = d.id
+    order by l.{{load}} desc nulls last, d.id limit :most)
+select {COLUMNS} from {FROM_JOBS}
+where j.id in (select id from most) and j.start < :end and j.end > :start
 """  # noqa: S608 - texts of this module
+
+SLOW_BESIDE: Final = f"""
+with joined (id, at, start, end) as materialized (
+    select o.id, t.revision_at, o.start, coalesce(o.end, 9e15)
+    from summaries t indexed by summaries_revision join jobs o on o.id = t.id
+    where t.revision_at > :since and o.start is not null)
+select {COLUMNS}, s.revision_at as joined_at from {FROM_JOBS}
+where j.id in (select id from verdicts where verdict = 'slow' and verdict <> 'as usual' and at > :at)
+and exists (
+    select 1 from joined o where o.at > v.revision_at and o.id <> j.id and o.start < j.end and o.end > j.start
+    and exists (
+        select 1 from uses a join uses b on b.job = o.id and b.component = a.component where a.job = j.id))
+order by v.revision_at, j.id limit :most
+"""  # noqa: S608 - texts of this module
+"""Slow jobs whose neighbours were joined after they had been judged."""

@@ -5,7 +5,7 @@ change with its revision alone, so those of earlier runs are kept.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -13,15 +13,19 @@ from typing import Any, Final
 import numpy as np
 
 from laggard_aggregator.jobs.analysis.advice import Footprint, advice
+from laggard_aggregator.jobs.analysis.io_modes import ModeShares
 from laggard_aggregator.jobs.analysis.phases import Phase, find_phases
 from laggard_aggregator.jobs.analysis.rate_series import rate_series
 from laggard_aggregator.jobs.analysis.run_history import LEAST_RUNS, PhaseKey, RunPhases, RunVerdict, judge
+from laggard_aggregator.jobs.index_reader import Row
 from laggard_aggregator.jobs.job_causes import JobCauses, JobFinding, SlowJob
 from laggard_aggregator.jobs.job_results import JobResults
 from laggard_aggregator.jobs.methods import LAGGARD
-from laggard_aggregator.jobs.own_numbers import Requests
+from laggard_aggregator.jobs.own_numbers import requests
 from laggard_aggregator.jobs.principals import Principal
-from laggard_aggregator.jobs.queries import JobQueries, Row
+from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.request_time import waiting
+from laggard_aggregator.jobs.traces import JobTraces, shares
 
 MOST_EARLIER: Final = 20
 """Earlier runs beside a job; each takes a look into the archive's folder of its day."""
@@ -37,6 +41,7 @@ class RunReport:
     """`verdict`: slow, as usual, different work, too few runs or not judged; `sentence`: with its evidence.
 
     `factor`: duration as a multiple of the expected one. `phases`: by layer's series, in order of time.
+    `modes`: shares of the volume by I/O mode, None without a trace.
     """
 
     verdict: str
@@ -44,6 +49,7 @@ class RunReport:
     factor: float | None = None
     phases: Sequence[Phase] = ()
     findings: Sequence[JobFinding] = field(default_factory=list)
+    modes: Mapping[str, float] | None = None
 
     @property
     def has_cause(self) -> bool:
@@ -51,11 +57,13 @@ class RunReport:
         return self.verdict == "slow" and not self.sentence.endswith(_NO_CAUSE)
 
     def record(self) -> dict[str, Any]:
-        """The verdict as JSON has it."""
-        return asdict(self) | {
+        """The verdict as JSON has it, but for the modes, which are part of the summary there."""
+        found = asdict(self) | {
             "phases": [asdict(each) for each in self.phases],
             "findings": [asdict(each) for each in self.findings],
         }
+        del found["modes"]
+        return found
 
 
 class JobJudge:
@@ -66,6 +74,7 @@ class JobJudge:
         self._queries = queries
         self._results = JobResults(directory, queries)
         self._causes = JobCauses(directory, queries, self._results)
+        self._traces = JobTraces(directory, queries)
         self._phases: dict[tuple[str, int], list[Phase]] = {}
         self._lock = Lock()
 
@@ -79,8 +88,20 @@ class JobJudge:
         """
         if job["end"] is None:
             return RunReport("not judged", "Not judged: it has not ended")
+        modes = self._traces.modes(principal, job)
+        report = self._judged(principal, job, method, reader, modes)
+        return replace(report, modes=shares(modes) if modes else None)
+
+    def _judged(
+        self,
+        principal: Principal,
+        job: Row,
+        method: str,
+        reader: Principal | None,
+        modes: Mapping[str, ModeShares],
+    ) -> RunReport:
         phases = self._phases_of(principal, job)
-        footprint = _footprint(job, self._causes.requests_of(principal, job))
+        footprint = _footprint(job, self._results.components(principal, job["job_key"]), modes)
         found = [JobFinding(**asdict(each), cause="") for each in advice(footprint)]
         if not phases:
             return RunReport("not judged", "Not judged: the archive has no I/O of it", findings=found)
@@ -139,8 +160,9 @@ def _run(job: Row, phases: Sequence[Phase]) -> RunPhases:
     return RunPhases(job["job_key"], job["application"], job["node_count"] or 1, filled)
 
 
-def _footprint(job: Row, asked_by: Mapping[str, Requests]) -> Footprint:
-    """The job's totals by its counters; modes and files are unknown without traces."""
+def _footprint(job: Row, components: Sequence[Row], modes: Mapping[str, ModeShares]) -> Footprint:
+    """The job's totals by its counters, and modes by its traces; files are unknown."""
+    asked_by = requests(components)
     asked = job["s_client_read_bytes"]
     return Footprint(
         nodes=job["node_count"] or 1,
@@ -149,7 +171,9 @@ def _footprint(job: Row, asked_by: Mapping[str, Requests]) -> Footprint:
         reads=asked_by["read"].count if "read" in asked_by else None,
         writes=asked_by["write"].count if "write" in asked_by else None,
         metadata_rate=job["s_mdops"],
+        modes={direction: each.shares for direction, each in modes.items()} or None,
         forwarder_bytes=job["s_forwarder_read_bytes"] if asked else None,
+        waiting=waiting(job, components),
     )
 
 

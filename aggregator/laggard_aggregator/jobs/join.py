@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import FloatArray, IntArray
 from laggard_aggregator.jobs.accounts import SECOND_NS, JobAccount, JoinedJob
+from laggard_aggregator.jobs.counter_slices import MOST_GAP_NS, CounterSlices, sources
 from laggard_aggregator.jobs.increments import Increments, IncrementStream
 from laggard_aggregator.jobs.jobid import JobIdFormat
 from laggard_aggregator.jobs.membership import FREE, Membership, NodeNames, Occupation, behind, short_name
-from laggard_aggregator.jobs.readings import MOST_GAP_NS, CounterSlices, sources
 from laggard_aggregator.jobs.series60 import PassStoppedError
 from laggard_aggregator.jobs.server_jobs import ServerJobs
 from laggard_aggregator.jobs.volume_servers import VolumeServers
@@ -175,7 +175,7 @@ class Join:
             if not shared:
                 account.add(layer, begin, end, parts[:3, chosen])
                 if layer == CLIENT:
-                    account.add(None, begin, end, parts[7:, chosen])
+                    account.add(None, begin, end, parts[-1:, chosen])
                 elif layer == SERVER:
                     account.read_until(layer, int(end.max()))
             unique, inverse = np.unique(component[chosen], return_inverse=True)
@@ -187,7 +187,7 @@ class Join:
 
 
 def _sums(parts: FloatArray, group: IntArray, count: int) -> FloatArray:
-    """Sums (count, 8) of the columns of each group."""
+    """Sums (count, rows) of the columns of each group."""
     found = np.zeros((count, parts.shape[0]))
     for at in range(parts.shape[0]):
         found[:, at] = np.bincount(group, parts[at], count)

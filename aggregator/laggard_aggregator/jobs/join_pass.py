@@ -23,11 +23,11 @@ from laggard_aggregator.archive.decode_batches import integers
 from laggard_aggregator.archive.layout import DamagedPartError, Part, page_checked_file
 from laggard_aggregator.archive.part_reader import set_aside
 from laggard_aggregator.jobs.accounts import JobAccount, JoinedJob
+from laggard_aggregator.jobs.counter_slices import MOST_GAP_NS, sources
 from laggard_aggregator.jobs.job_reader import JobsOfTime, read_jobs
 from laggard_aggregator.jobs.jobid import JobIdFormat
 from laggard_aggregator.jobs.join import Join
 from laggard_aggregator.jobs.membership import Occupation, short_name
-from laggard_aggregator.jobs.readings import MOST_GAP_NS, sources
 from laggard_aggregator.jobs.result_parts import write_results
 from laggard_aggregator.jobs.summary import coverage_of
 from laggard_aggregator.jobs.volumes import SOURCES

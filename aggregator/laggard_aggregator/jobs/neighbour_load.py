@@ -12,9 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from laggard_aggregator.jobs.analysis.causes import Neighbour
+from laggard_aggregator.jobs.index_reader import Row
 from laggard_aggregator.jobs.job_results import JobResults
 from laggard_aggregator.jobs.principals import Principal
-from laggard_aggregator.jobs.queries import JobQueries, Row, rounded
+from laggard_aggregator.jobs.queries import JobQueries, rounded
 from laggard_aggregator.jobs.targets import targets
 from laggard_aggregator.jobs.volumes import CLIENT, FORWARDER, METADATA, SERVER
 

@@ -10,12 +10,17 @@ from typing import Final
 import numpy as np
 
 from laggard_aggregator.jobs.analysis.causes import OwnNumber
-from laggard_aggregator.jobs.queries import Row
+from laggard_aggregator.jobs.index_reader import Row
+from laggard_aggregator.jobs.queries import MANY_OPERATIONS
 
 _OF_SUMMARY: Final = {
     "s_mdops": "metadata operations a second",
     "s_amplification": "bytes moved for each that was asked for",
 }
+_LEAST: Final = {"s_mdops": MANY_OPERATIONS, "s_amplification": 1.0}
+"""A smaller number slows nothing."""
+_LEAST_USUAL: Final = 1.0
+"""The usual number counts as this at least: a rise above none has no ratio."""
 _LAYERS: Final = ("client", "server")
 _MEAN: Final = {"read": "mean read", "write": "mean write"}
 MEANS: Final = frozenset(_MEAN.values())
@@ -56,8 +61,9 @@ def own_numbers(
 ) -> Iterator[OwnNumber]:
     """Yields the numbers of `job` beside those of its earlier runs."""
     for name, text in _OF_SUMMARY.items():
-        if job[name] is not None:
-            then = [each[name] for each in earlier if each[name] is not None]
+        least = _LEAST[name]
+        if job[name] is not None and job[name] >= least:
+            then = [max(each[name], _LEAST_USUAL) for each in earlier if each[name] is not None]
             yield OwnNumber(text, job[name], np.array(then))
     mine = requests_of(job)
     theirs = [requests_of(each) for each in earlier] if mine else []

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Final
 
-from laggard_aggregator.jobs.queries import Row
+from laggard_aggregator.jobs.index_reader import Row
 from laggard_aggregator.jobs.targets import targets
 from laggard_aggregator.jobs.volumes import SERVER
 

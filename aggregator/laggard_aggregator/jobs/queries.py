@@ -4,34 +4,32 @@ The condition of access is part of each statement, so jobs of others are absent 
 searches as if they did not exist, and take no time of their own. The default is to see nothing.
 """
 
-import heapq
-import itertools
 import json
-import sqlite3
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.index_reader import IndexReader, Row
 from laggard_aggregator.jobs.index_schema import (
     FINDING_COLUMNS,
+    OPEN_SPAN,
     key_digest,
     tick,
 )
-from laggard_aggregator.jobs.job_candidates import Candidates, candidates
 from laggard_aggregator.jobs.job_conditions import access_of, excludes, grants, in_order
-from laggard_aggregator.jobs.job_filter import MAX_PAGE, CursorError, JobSelection, cursor, position
-from laggard_aggregator.jobs.job_statements import COLUMNS, FROM_JOBS, NEIGHBOURS, SHARING
+from laggard_aggregator.jobs.job_filter import MAX_PAGE, JobSelection, cursor, position
+from laggard_aggregator.jobs.job_lists import JobLists
+from laggard_aggregator.jobs.job_statements import COLUMNS, FROM_JOBS, NEIGHBOURS, SHARING, SLOW_BESIDE
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.statistics import GroupBy
-from laggard_common.errors import ArchiveError, ConfigError
+from laggard_common.errors import ConfigError
 
-Row = dict[str, Any]
 AMPLIFIED: Final = 1.5
 """Bytes moved for each byte that was asked for, above which a job is listed."""
 MAX_NEIGHBOURS: Final = 20
 _MAX_MATCHES: Final = 50
+_BESIDE_SECONDS: Final = 14 * 86_400.0
 _COUNT_LIMIT: Final = 1_000_000
 
 
@@ -68,15 +66,12 @@ class JobQueries:
     """
 
     def __init__(self, index: JobIndex) -> None:
-        self._index = index
-        self._local = threading.local()
+        self._reader = IndexReader(index)
+        self._lists = JobLists(self._reader)
 
     def close(self) -> None:
         """Closes this thread's connection."""
-        held = getattr(self._local, "held", None)
-        if held is not None:
-            held[1].close()
-            self._local.held = None
+        self._reader.close()
 
     def list_jobs(
         self, principal: Principal, selection: JobSelection, limit: int = 50, after: str = ""
@@ -88,14 +83,12 @@ class JobQueries:
         if after:
             at, key = position(principal, selection, after)
             last = self.job(principal, key)
-            if last is None:
-                raise CursorError
-            more = {"at": at, "id": last["id"]}
-        rows = self._newest(principal, selection, more, limit + 1)
-        self._add_findings(rows[:limit])
-        if len(rows) <= limit:
-            return JobPage(rows, "")
+            more = {"at": at, "id": -1 if last is None else last["id"]}  # none: gone, or another's now
+        rows = self._lists.newest(principal, selection, more, limit + 1)
         kept = rows[:limit]
+        self._add_findings(kept)
+        if len(rows) <= limit:
+            return JobPage(kept, "")
         return JobPage(kept, cursor(principal, selection, float(kept[-1]["at"]), kept[-1]["job_key"]))
 
     def unjudged(self, since_ns: int, limit: int) -> list[Row]:
@@ -103,12 +96,28 @@ class JobQueries:
 
         For the daemon's verdicts: nobody's access is checked.
         """
-        return self._rows(
+        return self._reader.rows(
             f"select {COLUMNS}, s.revision_at as joined_at from {FROM_JOBS} where s.revision_at >= :since"  # noqa: S608
             " and (v.joined_at is null or v.joined_at < s.revision_at)"
             " order by s.revision_at, j.id limit :most",
             {"since": since_ns, "most": limit},
         )
+
+    def slow_beside(self, since_ns: int, limit: int) -> list[Row]:
+        """Jobs judged slow before a job was joined, since then, that had run on a component of theirs.
+
+        For the daemon's verdicts, as a job's load is known from its join on: nobody's access is checked.
+        """
+        values = {"since": since_ns, "at": since_ns / 1e9 - _BESIDE_SECONDS, "most": limit}
+        return self._reader.rows(SLOW_BESIDE, values)
+
+    def last_join(self) -> int:
+        """When a job was joined last, in ns; 0 without one."""
+        return int(self._reader.rows("select max(revision_at) as last from summaries", {})[0]["last"] or 0)
+
+    def last_verdict(self) -> int:
+        """When a job was judged last, in ns; 0 without one."""
+        return int(self._reader.rows("select max(revision_at) as last from verdicts", {})[0]["last"] or 0)
 
     def _add_findings(self, rows: list[Row]) -> None:
         """Adds `findings` of the daemon's verdict to rows that a principal may see."""
@@ -116,7 +125,7 @@ class JobQueries:
         for row in rows:
             row["findings"] = []
         names = ", ".join(FINDING_COLUMNS)
-        found = self._rows(
+        found = self._reader.rows(
             f"select job, {names} from findings"  # noqa: S608 - names of this module
             " where job in (select value from json_each(:ids)) order by job, rank",
             {"ids": json.dumps(list(by_id))},
@@ -126,16 +135,17 @@ class JobQueries:
 
     def every(self, principal: Principal, selection: JobSelection) -> Iterator[Row]:
         """Yields all jobs of a list, newest first, a page at a time: the same rows as its pages."""
-        after = ""
-        while True:
-            page = self.list_jobs(principal, selection, MAX_PAGE, after)
-            yield from page.jobs
-            after = page.next_cursor
-            if not after:
-                return
+        more: dict[str, Any] = {}
+        while rows := self._lists.newest(principal, selection, more, MAX_PAGE):
+            self._add_findings(rows)
+            yield from rows
+            more = {"at": rows[-1]["at"], "id": rows[-1]["id"]}
 
     def count(self, principal: Principal, selection: JobSelection) -> int:
         """Number of jobs of a list, counted up to a million."""
+        found = self._lists.count(principal, selection)
+        if found is not None:
+            return min(found, _COUNT_LIMIT)
         conditions, values = selection.sql()
         searches = []
         for access, granted in grants(principal):
@@ -146,11 +156,11 @@ class JobQueries:
         if not searches:
             return 0
         sql = f"select count(*) from ({' union '.join(searches)} limit {_COUNT_LIMIT})"  # noqa: S608
-        return int(self._rows(sql, values)[0]["count(*)"])
+        return int(self._reader.rows(sql, values)[0]["count(*)"])
 
     def job(self, principal: Principal, job_key: str) -> Row | None:
         """The job of a key; None where there is none that the principal may see."""
-        condition = "j.key_digest = :digest and +k.job_key = :key"
+        condition = "j.key_digest = :digest and +j.job_key = :key"
         found = self._granted(principal, condition, {"key": job_key, "digest": key_digest(job_key)})
         return found[0] if found else None
 
@@ -162,14 +172,18 @@ class JobQueries:
         shown = self._granted(principal, "j.job = :key", {"key": text})
         if shown or not (text.isascii() and text.isdecimal() and len(text) < 19):
             return shown
-        return self._granted(principal, "j.raw_id = :key", {"key": int(text)})
+        return self.of_number(principal, int(text))
+
+    def of_number(self, principal: Principal, number: int) -> list[Row]:
+        """Jobs with a number of the scheduler, below 2^63, newest first: runs again, of other clusters."""
+        return self._granted(principal, "j.raw_id = :key", {"key": number})
 
     def nodes(self, principal: Principal, job_key: str) -> list[Row]:
         """Nodes of a job with the times for which it had them: name, start, end, observed."""
         job = self.job(principal, job_key)
         if job is None:
             return []
-        return self._rows(
+        return self._reader.rows(
             "select n.name, m.start, m.end, m.observed from members m"
             " join nodes n on n.number between m.low and m.high"
             " where m.job = :id and (m.observed or m.revision_at = :revision_at) order by n.number, m.start",
@@ -193,7 +207,7 @@ class JobQueries:
         job = self.job(principal, job_key)
         if job is None:
             return []
-        return self._rows(
+        return self._reader.rows(
             "select c.layer, c.name from uses u join components c on c.id = u.component"
             " where u.job = :id order by c.layer, c.name",
             {"id": job["id"]},
@@ -205,7 +219,7 @@ class JobQueries:
         if job is None or job["node_count"] is None:
             return None
         names = ("user", "account", "application", "node_count")
-        found = self._rows(
+        found = self._reader.rows(
             "select runs, p10, median, p90 from history where user = :user and account = :account"
             " and application = :application and node_count = :node_count",
             {name: job[name] for name in names},
@@ -234,8 +248,8 @@ class JobQueries:
         end = 9e15 if job["end"] is None else job["end"]
         values = {"id": job["id"], "start": job["start"], "end": end, "revision_at": job["revision_at"]}
         values |= {"from": tick(job["start"]), "to": tick(end), "most": MAX_NEIGHBOURS}
-        values["oldest"] = job["start"] - self._longest()
-        found = self._rows(NEIGHBOURS, values)
+        values["last_span"] = OPEN_SPAN
+        found = self._reader.rows(NEIGHBOURS, values)
         return [
             JobNeighbour(_anonymous(row), row if principal.may_see(row["user"], row["account"]) else None)
             for row in found
@@ -249,11 +263,11 @@ class JobQueries:
         job = self.job(principal, job_key)
         if job is None:
             return []
-        values = {"id": job["id"], "start": start, "end": end, "oldest": start - self._longest()}
+        values = {"id": job["id"], "start": start, "end": end, "last_span": OPEN_SPAN - 1}
         found: dict[int, Row] = {}
         for order in ("mdops", "rate"):
-            sql = f"{SHARING} order by s.{order} desc nulls last, j.id limit :most"
-            found |= {row["id"]: row for row in self._rows(sql, values | {"most": MAX_NEIGHBOURS})}
+            sql, most = SHARING.format(load=order), {"most": MAX_NEIGHBOURS}
+            found |= {row["id"]: row for row in self._reader.rows(sql, values | most)}
         return list(found.values())
 
     def sees_site(self, principal: Principal) -> bool:
@@ -278,68 +292,13 @@ class JobQueries:
         access, more = access_of(principal)
         column = _GROUPS[group]
         share = "(min(j.end, :before) - max(j.start, :after)) / max(j.end - j.start, 1e-9)"
-        return self._rows(
+        return self._reader.rows(
             f"select j.{column} as name, count(*) as jobs, sum(s.metadata_operations * {share}) as operations"  # noqa: S608
             " from jobs j join summaries s on s.id = j.id"
             f" where j.at >= :since and j.at < :before and j.start < :before and j.end > :after and {access}"
             f" and s.metadata_operations > 0 group by j.{column} order by operations desc, name",
             {"after": after, "before": before, "since": since} | more,
         )
-
-    def _newest(
-        self, principal: Principal, selection: JobSelection, more: dict[str, Any], limit: int
-    ) -> list[Row]:
-        """The newest jobs of a list, those before the job `at`, `id` of `more` where it has them."""
-        conditions, values = selection.sql()
-        values |= more
-        if more:
-            conditions.append("(j.at, j.id) < (:at, :id)")
-        if principal.sees_all and not values.keys() & {"user", "project", "application"}:
-            blocks = candidates(self._connection(), values, selection.finding)
-            if blocks is not None:
-                return self._of_candidates(blocks, conditions, values, limit)
-        spans = self._spans(principal, values)
-        lists = []
-        for access, granted in grants(principal):
-            if excludes(granted, values):
-                continue
-            own = in_order(conditions, {each.rstrip("0123456789") for each in granted})
-            for span in spans:
-                where = " and ".join([*own, *span, access]) + " order by j.at desc, j.id desc limit :most"
-                sql = f"select {COLUMNS} from {FROM_JOBS} where {where}"  # noqa: S608 - texts of this module
-                lists.append(self._rows(sql, values | granted | {"most": limit}))
-        merged = heapq.merge(*lists, key=lambda row: (row["at"], row["id"]), reverse=True)
-        distinct = (next(group) for _, group in itertools.groupby(merged, key=lambda row: row["id"]))
-        return list(itertools.islice(distinct, limit))
-
-    def _spans(self, principal: Principal, values: dict[str, Any]) -> list[list[str]]:
-        """Conditions on the times of jobs, one after the other: of those that are over, and of others."""
-        if "after" not in values or not principal.sees_all:
-            return [[]]
-        values["oldest"] = values["after"] - self._longest()
-        return [["j.end is not null", "j.at >= :oldest"], ["j.end is null"]]
-
-    def _longest(self) -> float:
-        """Seconds of the longest job that is over."""
-        return float(self._rows("select seconds from longest", {})[0]["seconds"])
-
-    def _of_candidates(
-        self, blocks: Iterator[Candidates], conditions: list[str], values: dict[str, Any], limit: int
-    ) -> list[Row]:
-        where = " and ".join([*conditions, "j.at > :block_after and j.at <= :block_until"])
-        sql = (
-            f"select {COLUMNS} from json_each(:block) i cross join jobs j on j.id = i.value"  # noqa: S608
-            " join keys k on k.id = j.id left join summaries s on s.id = j.id"
-            " left join verdicts v on v.id = j.id"
-            f" where {where} order by j.at desc, j.id desc limit :most"
-        )
-        found: list[Row] = []
-        for block in blocks:
-            own = {"block": block.ids, "block_after": block.after, "block_until": block.until}
-            found += self._rows(sql, values | own | {"most": limit - len(found)})
-            if len(found) >= limit:
-                break
-        return found
 
     def _granted(self, principal: Principal, condition: str, values: dict[str, Any]) -> list[Row]:
         """The jobs of a condition, newest first."""
@@ -357,35 +316,17 @@ class JobQueries:
         for access, more in grants(principal):
             where = f"{condition} and {access} order by {order} limit :most"
             sql = f"select {COLUMNS} from {FROM_JOBS} where {where}"  # noqa: S608 - texts of this module
-            found |= {row["id"]: row for row in self._rows(sql, values | more)}
+            found |= {row["id"]: row for row in self._reader.rows(sql, values | more)}
         return list(found.values())
 
     def _visible(self, principal: Principal, rest: str, values: dict[str, Any]) -> list[Row]:
         access, more = access_of(principal)
         sql = f"select {COLUMNS} from {FROM_JOBS} where {access} and {rest}"  # noqa: S608 - texts of this module
-        return self._rows(sql, {"most": _MAX_MATCHES} | values | more)
-
-    def _rows(self, sql: str, values: dict[str, Any]) -> list[Row]:
-        try:
-            cursor = self._connection().execute(sql, values)
-            names = [each[0] for each in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-        except sqlite3.DatabaseError as exc:
-            raise ArchiveError(str(self._index.path), f"the index of jobs cannot be read: {exc}") from exc
-        except OverflowError:
-            return []  # a number that no row has
-
-    def _connection(self) -> sqlite3.Connection:
-        """This thread's connection, a new one where the index was rebuilt."""
-        held: tuple[int, sqlite3.Connection] | None = getattr(self._local, "held", None)
-        file = self._index.file_number()
-        if held is None or held[0] != file:
-            if held is not None:
-                held[1].close()
-            held = self._local.held = (file, self._index.connect())
-        return held[1]
+        return self._reader.rows(sql, {"most": _MAX_MATCHES} | values | more)
 
 
+MANY_OPERATIONS: Final = 50.0
+"""Metadata operations a second from which they are a job's load, as of a neighbour that is a cause."""
 _GROUPS: Final = {
     GroupBy.USER: "user",
     GroupBy.PROJECT: "account",
@@ -394,12 +335,11 @@ _GROUPS: Final = {
 
 
 def _anonymous(row: Row) -> str:
-    """Load of a job without its identity, to two digits."""
-    if row["s_mdops"]:
-        return f"a job with {rounded(row['s_mdops'])} metadata operations a second"
-    if row["rate"]:
-        return f"a job with {rounded(row['rate'])} MiB a second"
-    return "a job of unknown load"
+    """Load of a job without its identity, to two digits; few metadata operations come with any bytes."""
+    operations, rate = row["s_mdops"] or 0.0, row["rate"] or 0.0
+    if operations and (operations >= MANY_OPERATIONS or not rate):
+        return f"a job with {rounded(operations)} metadata operations a second"
+    return f"a job with {rounded(rate)} MiB a second" if rate else "a job of unknown load"
 
 
 def rounded(value: float) -> str:

@@ -29,16 +29,24 @@ def write_results(directory: Path, site: str, day: str, accounts: Sequence[JobAc
 def write_part(where: Path, schema: pa.Schema, rows: Iterable[ResultRow], now_ns: int) -> None:
     """Appends rows as a file of the folder `where`; none without rows."""
     found = list(rows)
-    if not found:
-        return
+    if found:
+        write_tables(where, schema, [result_table(schema, found)], now_ns)
+
+
+def write_tables(where: Path, schema: pa.Schema, tables: Iterable[pa.Table], now_ns: int) -> None:
+    """Appends tables as one file of the folder `where`. Raises ArchiveError."""
+    number = layout.next_part(where)
+    layout.write_part(where, layout.stamp(now_ns), (number, number), schema, tables)
+
+
+def result_table(schema: pa.Schema, rows: Sequence[ResultRow]) -> pa.Table:
+    """Rows as a table."""
     columns = []
     for each in schema:
-        values = [row[each.name] for row in found]
+        values = [row[each.name] for row in rows]
         columns.append(
             pa.array(values, pa.string()).dictionary_encode()
             if pa.types.is_dictionary(each.type)
             else pa.array(values, each.type)
         )
-    number = layout.next_part(where)
-    table = pa.table(columns, schema=schema)
-    layout.write_part(where, layout.stamp(now_ns), (number, number), schema, [table])
+    return pa.table(columns, schema=schema)

@@ -21,7 +21,7 @@ from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.decode_batches import integers
 from laggard_aggregator.archive.layout import DamagedPartError, Part, page_checked_file
 from laggard_aggregator.archive.part_reader import set_aside
-from laggard_aggregator.jobs.readings import MOST_GAP_NS, CounterSlices, sources
+from laggard_aggregator.jobs.counter_slices import MOST_GAP_NS, CounterSlices, sources
 from laggard_aggregator.jobs.series60 import HOUR_NS, roll_hour
 from laggard_common.errors import ArchiveError
 from laggard_common.segment_log import sync_path

@@ -20,8 +20,9 @@ from laggard_aggregator.archive.layout import DamagedPartError, page_checked_fil
 from laggard_aggregator.archive.part_reader import set_aside
 from laggard_aggregator.archive.tables import TEXT, TIME
 from laggard_aggregator.detect.interface import IntArray
+from laggard_aggregator.jobs.counter_slices import MOST_GAP_NS, CounterSlices
 from laggard_aggregator.jobs.increments import Increments, IncrementStream
-from laggard_aggregator.jobs.readings import MOST_GAP_NS, SECOND_NS, CounterSlices
+from laggard_aggregator.jobs.readings import SECOND_NS
 from laggard_common.errors import ArchiveError
 
 KIND = "series60"

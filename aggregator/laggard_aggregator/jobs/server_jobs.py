@@ -13,14 +13,9 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.accounts import JobAccount
+from laggard_aggregator.jobs.counter_slices import MOST_GAP_NS, CounterSlices
 from laggard_aggregator.jobs.jobid import JobIdFormat, ServerJob
-from laggard_aggregator.jobs.readings import (
-    MOST_GAP_NS,
-    SECOND_NS,
-    CounterReadings,
-    CounterSlices,
-    joined_readings,
-)
+from laggard_aggregator.jobs.readings import SECOND_NS, CounterReadings, joined_readings
 from laggard_aggregator.jobs.series60 import PassStoppedError
 from laggard_aggregator.jobs.volumes import VolumeFields
 
@@ -44,7 +39,13 @@ class ServerJobs:
         by_id: dict[int, list[JobAccount]] = {}
         for account in sorted(self.accounts, key=lambda each: (each.job.start_ns, each.job.key)):
             by_id.setdefault(account.job.raw_id, []).append(account)
-        known: dict[int, ServerJob | None] = {}
+        until_of = {
+            raw_id: max(min(each.job.end_ns + AFTER_NS, each.job.next_start_ns) for each in accounts)
+            for raw_id, accounts in by_id.items()
+        }
+        known: list[ServerJob | None] = []
+        ends = np.zeros(0, dtype=np.int64)
+        """By number of component: until when it counts, 0 where it is no job's of these."""
         last = joined_readings([])
         after = min(each.job.start_ns for each in self.accounts) - MOST_GAP_NS
         end = max(each.job.end_ns for each in self.accounts) + AFTER_NS
@@ -53,20 +54,23 @@ class ServerJobs:
                 raise PassStoppedError
             found = self.slices.read(after, until)
             after = until
-            for number, (_, component) in enumerate(self.slices.components.keys[len(known) :], len(known)):
-                named = self.format_.parse(component)
-                known[number] = named if named is not None and named.raw_id in by_id else None
-            mine = np.array([known[number] is not None for number in range(len(known))], dtype=np.bool_)
-            if not found.component.size or not mine[found.component].any():
+            new = [self.format_.parse(each) for _, each in self.slices.components.keys[len(known) :]]
+            known += new
+            own = [until_of.get(each.raw_id, 0) if each is not None else 0 for each in new]
+            ends = np.concatenate([ends, np.array(own, dtype=np.int64)])
+            found = found.only(ends[found.component] > 0)
+            if not found.component.size:
                 continue
-            held = set(last.component.tolist())
-            every = joined_readings([last, found.only(mine[found.component])])
+            held = np.isin(last.component, found.component)
+            carried = set(last.component[held].tolist())
+            every = joined_readings([last.only(held), found])
             every = every.only(np.lexsort((every.tick_ns, every.component)))
             bounds = [*np.flatnonzero(np.diff(every.component, prepend=-1)).tolist(), every.component.size]
             for begin, stop in pairwise(bounds):
                 number = int(every.component[begin])
-                self._add(known[number], number, by_id, every, slice(begin, stop), carried=number in held)
-            last = every.only(np.array(bounds[1:]) - 1)
+                self._add(known[number], number, by_id, every, slice(begin, stop), carried=number in carried)
+            rest = last.only(~held & (ends[last.component] > last.read_ns))
+            last = joined_readings([rest, every.only(np.array(bounds[1:]) - 1)])
 
     def _add(
         self,
@@ -83,30 +87,26 @@ class ServerJobs:
         server, _ = self.slices.components.keys[number]
         values = self._values(every, rows)
         tick, read, started = every.tick_ns[rows], every.read_ns[rows], every.started[rows]
-        for at in range(int(carried), tick.size):
-            account = next((a for a in reversed(by_id[named.raw_id]) if a.job.start_ns <= read[at]), None)
-            if account is None or read[at] > min(account.job.end_ns + AFTER_NS, account.job.next_start_ns):
+        accounts = by_id[named.raw_id]
+        last_begun = np.searchsorted([each.job.start_ns for each in accounts], read, side="right") - 1
+        for place, account in enumerate(accounts):
+            job = account.job
+            until = min(job.end_ns + AFTER_NS, job.next_start_ns)
+            own = np.flatnonzero((last_begun == place) & (read <= until))
+            own = own[own >= int(carried)]
+            if not own.size:
                 continue
-            start = account.job.start_ns
-            rise = values[:, at]
-            begins = start
-            if at and tick[at - 1] > start - MOST_GAP_NS:
-                restarted = started[at] != started[at - 1] and started[at] and started[at - 1]
-                begins = max(int(read[at - 1]), start)
-                if not restarted and (values[:, at] >= values[:, at - 1]).all():
-                    rise = values[:, at] - values[:, at - 1]
-            self._to_job(account, named, server, rise, (begins, int(read[at])))
-
-    def _to_job(
-        self, account: JobAccount, named: ServerJob, server: str, rise: FloatArray, times: tuple[int, int]
-    ) -> None:
-        layer, job = self.fields.layer, account.job
-        begins, ends = times
-        account.read_until(layer, ends)
-        begin, end = np.array([min(begins, job.end_ns - 1)]), np.array([ends])
-        account.add(layer, begin, end, rise[:3, None])
-        mine = account.components[layer, named.node or server, named.target, False]
-        mine.sums[:5] += rise
+            before = np.maximum(own - 1, 0)
+            follows = (own > 0) & (tick[before] > job.start_ns - MOST_GAP_NS)
+            restarted = (started[own] != started[before]) & (started[own] != 0) & (started[before] != 0)
+            rises = values[:, own] - values[:, before]
+            grows = follows & ~restarted & (rises >= 0).all(axis=0)
+            begins = np.where(follows, np.maximum(read[before], job.start_ns), job.start_ns)
+            moved = np.where(grows, rises, values[:, own])
+            account.read_until(self.fields.layer, int(read[own].max()))
+            account.add(self.fields.layer, np.minimum(begins, job.end_ns - 1), read[own], moved[:3])
+            mine = account.components[self.fields.layer, named.node or server, named.target, False]
+            mine.sums[:5] += moved.sum(axis=1)
 
     def _values(self, every: CounterReadings, rows: slice) -> FloatArray:
         """Bytes read, written, metadata operations, reads, writes: (5, N)."""

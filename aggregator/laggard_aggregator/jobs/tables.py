@@ -110,6 +110,14 @@ JOB_FINDINGS: Final = pa.schema(
 )
 """A row a finding by `rank`, or one without `kind`. `joined_at`: revision of the summary that was judged."""
 
+JOB_TRACES: Final = pa.schema(
+    [
+        *_KEY,
+        *_columns((pa.int64(), "records first_ns last_ns"), (pa.binary(), "block"), nullable=False),
+    ]
+)
+"""A row a block of folded records (`merged_block.py`)."""
+
 OF_JOBS: Final = {
     "jobs": JOBS,
     "job_nodes": JOB_NODES,
@@ -118,5 +126,6 @@ OF_JOBS: Final = {
     "job_components": JOB_COMPONENTS,
     "job_summaries": JOB_SUMMARIES,
     "job_findings": JOB_FINDINGS,
+    "job_traces": JOB_TRACES,
 }
 """Schemas by kind; `series60` has a schema for each source (`series60.py`)."""

@@ -24,8 +24,8 @@ _NFS = (
     " READDIRPLUS"
 )
 _GLUSTER = (
-    "lookup stat open create flush truncate link unlink symlink mkdir rmdir rename opendir readdirp getxattr"
-    " setxattr setattr statfs"
+    "lookup stat fstat open create flush truncate link unlink symlink mkdir rmdir rename opendir readdirp"
+    " getxattr setxattr setattr fsetattr statfs"
 )
 _DUMP_NS: Final = 1_000_000_000
 """Recommended interval of GlusterFS's dumps, `diagnostics.stats-dump-interval`."""
@@ -35,8 +35,8 @@ _DUMP_NS: Final = 1_000_000_000
 class VolumeFields:
     """Fields of a source by their meaning; empty where it has none.
 
-    `read`, `written`: bytes; `reads`, `writes`: operations; `read_time`, `write_time`: summed latencies,
-    times `time_scale` seconds. `by_job`: components are named by a job's id on a target.
+    `read`, `written`: bytes; `reads`, `writes`: operations; `read_time`, `write_time`, `metadata_time`:
+    summed latencies, times `time_scale` seconds. `by_job`: components are named by a job's id on a target.
     """
 
     layer: str
@@ -47,6 +47,7 @@ class VolumeFields:
     metadata: tuple[str, ...] = ()
     read_time: str = ""
     write_time: str = ""
+    metadata_time: tuple[str, ...] = ()
     time_scale: float = 1e-6
     by_job: bool = False
     of_volume: bool = False
@@ -60,6 +61,7 @@ SOURCES: Final[Mapping[str, VolumeFields]] = {
         metadata=tuple(f"{name}_samples" for name in _LLITE.split()),
         read_time="read_sum",
         write_time="write_sum",
+        metadata_time=tuple(f"{name}_sum" for name in _LLITE.split()),
     ),
     "nfs_mount": VolumeFields(
         CLIENT,
@@ -75,6 +77,7 @@ SOURCES: Final[Mapping[str, VolumeFields]] = {
         metadata=tuple(f"fop_{name}_count" for name in _GLUSTER.split()),
         read_time="fop_read_latency_ns",
         write_time="fop_write_latency_ns",
+        metadata_time=tuple(f"fop_{name}_latency_ns" for name in _GLUSTER.split()),
         time_scale=1e-9,
         age_ns=_DUMP_NS,
     ),
@@ -99,7 +102,7 @@ SOURCES: Final[Mapping[str, VolumeFields]] = {
 @dataclass(frozen=True, slots=True)
 class Amounts:
     """Of N increments: `moved` (3, N) by READ, WRITTEN and OPERATIONS, `operations` (2, N) reads and writes,
-    `latency` (2, N) raw; `known` (N,): whether the volumes are."""
+    `latency` (3, N) of these and metadata operations, raw; `known` (N,): whether the volumes are."""
 
     moved: FloatArray
     operations: FloatArray
@@ -109,19 +112,24 @@ class Amounts:
 
 def amounts(fields: VolumeFields, found: Increments) -> Amounts:
     """The increments by their meaning; a field that the source lacks, as it never counted, is 0."""
-    n = found.tick_ns.size
-
-    def of(name: str) -> FloatArray:
-        rises = found.rises.get(name)
-        return np.zeros(n) if rises is None else rises.astype(np.float64)
-
-    metadata = np.zeros(n)
-    for name in fields.metadata:
-        metadata += of(name)
-    known: BoolArray = found.before_ns < found.read_ns
     return Amounts(
-        np.stack([of(fields.read), of(fields.written), metadata]),
-        np.stack([of(fields.reads), of(fields.writes)]),
-        np.stack([of(fields.read_time), of(fields.write_time)]),
-        known,
+        _sums(found, (fields.read,), (fields.written,), fields.metadata),
+        _sums(found, (fields.reads,), (fields.writes,)),
+        _sums(found, (fields.read_time,), (fields.write_time,), fields.metadata_time),
+        found.before_ns < found.read_ns,
     )
+
+
+def moved(fields: VolumeFields, found: Increments) -> tuple[FloatArray, BoolArray]:
+    """Bytes (2, N) by READ and WRITTEN, and `known` (N,) of the same amounts."""
+    return _sums(found, (fields.read,), (fields.written,)), found.before_ns < found.read_ns
+
+
+def _sums(found: Increments, *names: tuple[str, ...]) -> FloatArray:
+    """Rises of some fields together; one row for each of `names`."""
+    sums = np.zeros((len(names), found.tick_ns.size))
+    for row, fields in enumerate(names):
+        for name in fields:
+            if name in found.rises:
+                sums[row] += found.rises[name]
+    return sums

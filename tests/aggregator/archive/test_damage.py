@@ -48,7 +48,7 @@ def written(directory: Path, parts: int = 1) -> None:
 def derived(directory: Path, kind: str) -> None:
     """An archive with a row of a table of jobs."""
     schema = OF_JOBS.get(kind, pa.schema([("node", pa.string()), ("minute", pa.int64())]))
-    values = {pa.string(): "a", TEXT: "a", pa.bool_(): True}
+    values = {pa.string(): "a", TEXT: "a", pa.bool_(): True, pa.binary(): b"a"}
     row = {each.name: [values.get(each.type, [] if pa.types.is_list(each.type) else 1)] for each in schema}
     table = pa.table({name: pa.array(row[name], schema.field(name).type) for name in row}, schema=schema)
     where = layout.folder(directory, kind, layout.OWN, layout.day_of(START_NS), "site")

@@ -122,6 +122,7 @@ SELECTIONS = {
     "application": JobSelection(application="theirs"),
     "time": JobSelection(after=EPOCH + 1000.0),
     "size": JobSelection(min_nodes=64),
+    "large": JobSelection(min_nodes=1024),
 }
 
 
@@ -129,7 +130,7 @@ def filled(folder: Path, others: int) -> Path:
     """OWN jobs of MINE that no selection but the time has, and some of others that each has."""
     mine = [job_row(at, user=MINE, account="a1") for at in range(1, OWN + 1)]
     theirs = [
-        job_row(100 + at, user=f"o{at % 7}", account="a9", application="theirs", node_count=64)
+        job_row(100 + at, user=f"o{at % 7}", account="a9", application="theirs", node_count=1024)
         for at in range(others)
     ]
     write_rows(folder, "job_nodes", [row for job in theirs for row in node_rows(job, ["cn-9"])])

@@ -15,7 +15,9 @@ from laggard_aggregator.cli.main import main
 from laggard_aggregator.jobs.daemon_task import BackgroundTask
 from laggard_aggregator.jobs.findings_pass import OLDEST_NS, FindingsPass
 from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.index_reader import Row
 from laggard_aggregator.jobs.job_filter import FINDINGS, JobSelection
+from laggard_aggregator.jobs.job_verdict import JobJudge, RunReport
 from laggard_aggregator.jobs.principals import Principal, Role
 from laggard_aggregator.jobs.queries import JobQueries
 from laggard_aggregator.settings.aggregator import ArchiveTable
@@ -76,8 +78,69 @@ def test_each_join_is_judged_once_and_again_when_it_is_revised(tmp_path: Path) -
     assert work.run(NOW_NS + 3 * SECOND) == 0, "the archive has them"
     queries = JobQueries(index)
     (row,) = queries.list_jobs(ADMIN, JobSelection(finding="slow")).jobs
-    assert [each["kind"] for each in row["findings"]] == ["neighbour", "own change", "metadata rate"]
+    assert [each["kind"] for each in row["findings"]] == ["own change", "neighbour", "metadata rate"]
     queries.close()
+
+
+def test_a_slow_job_is_judged_again_once_a_neighbour_was_joined(tmp_path: Path) -> None:
+    jobs = disturbed(tmp_path, [*usual(np.random.default_rng(11)), 930.0])
+    for job in jobs:
+        joined(tmp_path, job, NOW_NS - 60 * SECOND)
+    work = FindingsPass(tmp_path, "s", JobIndex(tmp_path))
+    assert work.run(NOW_NS) == len(jobs)
+    assert _causes(tmp_path) == []
+    start = jobs[-1]["start"]
+    flood = add_load(tmp_path, 77700777, start + 437, start + 1793, metadata=4900.0)
+    elsewhere = add_load(tmp_path, 77700778, start + 4e5, start + 5e5, metadata=4900.0)
+    for each in (flood, elsewhere):
+        joined(tmp_path, each, NOW_NS + SECOND, mdops=4900.0)
+    assert work.run(NOW_NS + 2 * SECOND) == 3
+    assert _causes(tmp_path) == ["neighbour"]
+    assert work.run(NOW_NS + 3 * SECOND) == 0
+    assert FindingsPass(tmp_path, "s", JobIndex(tmp_path)).run(NOW_NS + 4 * SECOND) == 0
+
+
+@pytest.mark.parametrize("now", [0.0, 0.01, 49.0])
+def test_few_metadata_operations_are_no_cause(tmp_path: Path, now: float) -> None:
+    jobs = disturbed(tmp_path, [*usual(np.random.default_rng(11)), 930.0])
+    for job in jobs:
+        joined(tmp_path, job, NOW_NS - 60 * SECOND, mdops=now if job is jobs[-1] else 0.0)
+    FindingsPass(tmp_path, "s", JobIndex(tmp_path)).run(NOW_NS)
+    assert _causes(tmp_path) == []
+
+
+def test_a_verdict_after_a_step_of_the_clock_is_stored_once(tmp_path: Path) -> None:
+    jobs = flooded(tmp_path)
+    work = FindingsPass(tmp_path, "s", JobIndex(tmp_path))
+    work.run(NOW_NS)
+    joined(tmp_path, jobs[-1], NOW_NS - 50 * SECOND)
+    assert [work.run(NOW_NS - 3600 * SECOND + at) for at in range(3)] == [1, 0, 0]
+
+
+def test_a_job_that_cannot_be_judged_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = flooded(tmp_path)
+    judged = JobJudge.verdict
+
+    def failing(self: JobJudge, principal: Principal, job: Row, **more: Any) -> RunReport:
+        if job["job"] == "12":
+            raise ZeroDivisionError
+        return judged(self, principal, job, **more)
+
+    monkeypatch.setattr(JobJudge, "verdict", failing)
+    work = FindingsPass(tmp_path, "s", JobIndex(tmp_path))
+    assert [work.run(NOW_NS), work.run(NOW_NS + SECOND)] == [len(jobs), 0]
+    assert verdicts(tmp_path)["12"] == "not judged"
+    assert "no verdict on" in caplog.text
+
+
+def _causes(folder: Path) -> list[str]:
+    """Kinds of the findings of the one slow job."""
+    queries = JobQueries(JobIndex(folder))
+    (row,) = queries.list_jobs(ADMIN, JobSelection(finding="slow")).jobs
+    queries.close()
+    return [each["kind"] for each in row["findings"]]
 
 
 def test_old_joins_get_none(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laggard_aggregator.jobs.heat_map import heat_map, job_heat_map
+from laggard_aggregator.jobs.heat_map import heat_map
 from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.job_results import JobResults
 from laggard_aggregator.jobs.principals import NOBODY, Principal, Role
@@ -65,7 +65,7 @@ def test_cells_are_the_twins_at_both_resolutions(tmp_path: Path) -> None:
     nodes = ("CN2", "cn1", "gone")
     for step in (1, 60):
         found = heat_map(tmp_path, nodes, START / 1000, START / 1000 + 2400, step)
-        assert found.amounts.shape == (3, 3, 2400 // step)
+        assert found.amounts.shape == (2, 3, 2400 // step)
         assert np.isnan(found.amounts[:, 2]).all()
         for place, name in enumerate(("cn2.site", "cn1")):
             wanted = by_step(of[name], step)
@@ -105,9 +105,5 @@ def test_results_of_a_job_are_of_its_last_revision_and_for_those_who_see_it(tmp_
         (row,) = results.series(who, key)
         assert row["read_bytes"].tolist() == pytest.approx([1.0, math.nan, 2.0], nan_ok=True)
         assert row["written_bytes"] is None
-        found = job_heat_map(queries, who, tmp_path, key, 60)
-        assert found is not None
-        assert found.nodes == ("cn1",)
     for who in (NOBODY, Principal("bob", Role.USER)):
         assert results.series(who, key) == results.components(who, key) == []
-        assert job_heat_map(queries, who, tmp_path, key, 60) is None

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.index_schema import PAGE_BYTES
 from laggard_aggregator.jobs.job_filter import JobSelection
 from laggard_aggregator.jobs.principals import Principal, Role
 from laggard_aggregator.jobs.queries import JobQueries
-from laggard_common.errors import InputError
+from laggard_common.errors import ArchiveError, InputError
 from tests.support.builders.job_tables import DAY, EPOCH, job_row, node_rows, write_rows
 
 ADMIN = Principal("root", Role.ADMIN)
@@ -99,3 +100,41 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match="damaged"):
         JobIndex(tmp_path).refresh()
+
+
+def test_damage_that_a_reader_finds_is_mended_by_the_next_refresh(tmp_path: Path) -> None:
+    jobs = [job_row(number) for number in range(1, 3001)]
+    write_rows(tmp_path, "jobs", jobs)
+    index = JobIndex(tmp_path)
+    index.refresh()
+    with closing(sqlite3.connect(index.path)) as db:
+        db.execute("pragma wal_checkpoint(truncate)")
+        (page,) = db.execute("select rootpage from sqlite_master where name = 'jobs_at'").fetchone()
+    with index.path.open("r+b") as file:
+        file.seek((page - 1) * PAGE_BYTES)
+        file.write(b"\xff" * PAGE_BYTES)
+    with pytest.raises(ArchiveError, match="cannot be read"):
+        JobQueries(index).list_jobs(ADMIN, JobSelection())
+    assert index.refresh() == 1
+    assert len(JobQueries(index).list_jobs(ADMIN, JobSelection(), 1000).jobs) == 1000
+    assert index.refresh() == 0
+
+
+def test_an_index_that_is_not_complete_is_not_read(tmp_path: Path) -> None:
+    for number in (1, 2):
+        write_rows(tmp_path, "jobs", [job_row(number)])
+    index, left = JobIndex(tmp_path), iter([True, False])
+    assert index.refresh(lambda: next(left)) == 1
+    with pytest.raises(ArchiveError, match="is being built"):
+        JobQueries(index).list_jobs(ADMIN, JobSelection())
+    assert index.refresh() == 1
+    assert set(_states(index)) == {1, 2}
+
+
+def test_times_the_wrong_way_round_cost_no_other_job(tmp_path: Path) -> None:
+    good, bad = job_row(1), job_row(2, end=EPOCH - 50.0)
+    write_rows(tmp_path, "job_nodes", [*node_rows(good, ["n1"]), *node_rows(bad, ["n1"])])
+    write_rows(tmp_path, "jobs", [good, bad])
+    index = JobIndex(tmp_path)
+    index.refresh()
+    assert set(_states(index)) == {1, 2}

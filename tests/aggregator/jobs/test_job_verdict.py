@@ -93,10 +93,11 @@ def archive_of(
     volumes: Sequence[float] = (),
     mdops: Sequence[float] = (),
     requests: Sequence[float] = (),
+    latency: float | None = None,
 ) -> list[dict[str, Any]]:
     """Runs whose writing took so many seconds, for 100 GiB and no metadata operations by default.
 
-    `requests`: mean write of each run in bytes, unknown by default.
+    `requests`: mean write of each run in bytes, unknown by default. `latency`: of a request, in s.
     """
     jobs = jobs_of(len(seconds))
     volumes = volumes or [100 * GIB] * len(jobs)
@@ -113,6 +114,7 @@ def archive_of(
                 "bytes": volume / 8,
                 "direction": "write",
                 "operations": volume / 8 / mean if mean else None,
+                "latency_seconds": volume / 8 / mean * latency if mean and latency else None,
             }
             for n in (40, 41, 42, 43, 44, 45, 46, 47)
         ]
@@ -201,6 +203,16 @@ def test_smaller_requests_are_its_own_change_and_get_advice(tmp_path: Path, rng:
         ("small writes", ""),
     ]
     assert found.findings[1].text == "the mean write has 4 KiB"
+
+
+def test_advice_says_what_the_job_would_save(tmp_path: Path) -> None:
+    (job,) = archive_of(tmp_path, [930.0], requests=[4096.0], latency=3e-5)
+    found = verdict_on(tmp_path, job)
+    (small,) = found.findings
+    assert small.text == "the mean write has 4 KiB"
+    assert small.advice.endswith(
+        "; that would save a node about 12 min of waiting for writes, in a job of 60 min"
+    )
 
 
 def test_requests_as_ever_are_no_cause(tmp_path: Path, rng: np.random.Generator) -> None:

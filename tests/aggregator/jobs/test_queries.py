@@ -1,6 +1,8 @@
 """Every answer about jobs equals a plain filter over the rows, for every principal."""
 
 import dataclasses
+import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.index_schema import LARGE_NODES
 from laggard_aggregator.jobs.job_filter import CursorError, JobSelection
 from laggard_aggregator.jobs.principals import NOBODY, READ_ALL, READ_PROJECT, READ_USER, Principal, Role
 from laggard_aggregator.jobs.queries import JobQueries
@@ -27,6 +30,7 @@ ADMIN = Principal("root", Role.ADMIN)
 ALICE = Principal("alice", Role.USER)
 NAMES = st.sampled_from(["alice", "bob", "carol", ""])
 ACCOUNTS = st.sampled_from(["physics", "chem", ""])
+NODE_COUNTS = st.integers(0, 4) | st.integers(LARGE_NODES - 1, LARGE_NODES + 1)
 HOSTILE = "' or 1=1 --"
 
 
@@ -48,13 +52,15 @@ def _jobs(draw: st.DrawFn) -> list[dict[str, Any]]:
             account=draw(ACCOUNTS),
             application=draw(st.sampled_from(["app", HOSTILE])),
             state=draw(st.sampled_from(["COMPLETED", "FAILED"])),
-            node_count=draw(st.none() | st.integers(0, 4)),
+            node_count=draw(st.none() | NODE_COUNTS),
         )
         row["nodes"] = (
             [] if start is None else draw(st.lists(st.sampled_from(["n1", "n2", "n3", "n10"]), unique=True))
         )
         row["components"] = draw(st.lists(st.sampled_from(["OST0", "OST1", "fwd1"]), unique=True))
         row["amplification"] = draw(st.none() | st.sampled_from([1.0, 1.5, 3.5]))
+        row["verdict"] = draw(st.sampled_from(["slow", "as usual", "different work"]))
+        row["kinds"] = draw(st.lists(st.sampled_from(["straggler", "opens"]), unique=True))
         rows.append(row)
     return rows
 
@@ -77,14 +83,20 @@ SELECTIONS = st.builds(
     project=st.just("") | ACCOUNTS,
     application=st.sampled_from(["", "app", HOSTILE]),
     state=st.sampled_from(["", "failed"]),
-    min_nodes=st.none() | st.integers(0, 4),
-    max_nodes=st.none() | st.integers(0, 4),
+    min_nodes=st.none() | NODE_COUNTS,
+    max_nodes=st.none() | NODE_COUNTS,
     after=TIMES,
     before=TIMES,
     node=st.sampled_from(["", "n1", "n10", "n2' --"]),
     component=st.sampled_from(["", "OST1", "fwd1"]),
-    finding=st.sampled_from(["", "amplification"]),
+    finding=st.sampled_from(["", "amplification", "slow", "opens"]),
 )
+
+
+def _findings(row: dict[str, Any]) -> list[dict[str, Any]]:
+    told = {"verdict": row.get("verdict", "as usual"), "joined_at": 1}
+    kinds = row.get("kinds") or [None]
+    return [summary_row(row, rank=rank, kind=kind, **told) for rank, kind in enumerate(kinds)]
 
 
 def _filled(archive: Path, rows: list[dict[str, Any]]) -> JobQueries:
@@ -93,9 +105,19 @@ def _filled(archive: Path, rows: list[dict[str, Any]]) -> JobQueries:
         write_rows(archive, "jobs", rows)
         write_rows(archive, "job_components", [component_row(r, c) for r in rows for c in r["components"]])
         write_rows(archive, "job_summaries", [summary_row(r, amplification=r["amplification"]) for r in rows])
+        write_rows(archive, "job_findings", [each for row in rows for each in _findings(row)])
     index = JobIndex(archive)
     index.refresh()
     return JobQueries(index)
+
+
+def _are_beside(job: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two jobs ran at the same time on a common component or node."""
+    if job is other or job["start"] is None or other["start"] is None:
+        return False
+    ends = [math.inf if each["end"] is None else each["end"] for each in (job, other)]
+    shared = any(set(job[name]) & set(other[name]) for name in ("components", "nodes"))
+    return shared and other["start"] < ends[0] and job["start"] < ends[1]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -135,6 +157,9 @@ def test_equals_a_plain_filter(
             assert sorted(c["name"] for c in queries.components(who, key)) == (
                 sorted(row["components"]) if may else []
             )
+            if who.sees_all:
+                beside = {each.job["job_key"] for each in queries.neighbours(who, key) if each.job}
+                assert beside == {other["job_key"] for other in rows if _are_beside(row, other)}
             for neighbour in queries.neighbours(who, key):
                 assert neighbour.job is None or naive.visible(who, neighbour.job)
         amplified = {
@@ -158,6 +183,24 @@ def test_nobody_sees_nothing(tmp_path: Path) -> None:
     queries = _filled(tmp_path, [job_row(1, nodes=[], components=[], amplification=9.0, user="", account="")])
     assert queries.list_jobs(NOBODY, JobSelection()).jobs == []
     assert queries.count(NOBODY, JobSelection()) == 0
+    queries.close()
+
+
+@pytest.mark.parametrize(
+    ("mdops", "load"),
+    [(7.7, "31 MiB"), (49.0, "31 MiB"), (50.0, "50 metadata operations")],
+)
+def test_few_metadata_operations_beside_bytes_are_not_the_load(
+    tmp_path: Path, mdops: float, load: str
+) -> None:
+    mine, other = (job_row(at, nodes=[f"n{at}"], components=["OST0"], amplification=None) for at in (1, 2))
+    queries = _filled(tmp_path, [mine, other])
+    moved = {"read_bytes": 0.0, "written_bytes": 31.0 * 2**20 * 60, "active_seconds": 60.0}
+    rates = {"mean_read_mib_per_second": 0.0, "mean_written_mib_per_second": 31.0}
+    row = summary_row(other | {"revision_at": 2}, mdops=mdops, **moved, **rates)
+    write_rows(tmp_path, "job_summaries", [row])
+    JobIndex(tmp_path).refresh()
+    assert [n.text for n in queries.neighbours(ADMIN, mine["job_key"])] == [f"a job with {load} a second"]
     queries.close()
 
 
@@ -253,6 +296,38 @@ def test_jobs_below_a_share_of_their_history_come_in_order_of_time(
     assert paged == expected
 
 
+def test_nodes_of_many_blocks_are_found_by_their_owners(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    names = [f"n{at}" for at in range(200)]
+    rows = [
+        job_row(at, user=rng.choice(["alice", "bob"]), account=rng.choice(["physics", "chem"]))
+        | {"nodes": rng.sample(names, rng.choice([1, 3, 150])), "components": [], "amplification": None}
+        for at in range(1, 40)
+    ]
+    rows[0]["nodes"] = names
+    _filled(tmp_path, rows)
+    moved = [row | {"revision_at": 2, "nodes": rng.sample(names, 70)} for row in rows[:10]]
+    given = moved[9] = moved[9] | {"user": "carol", "account": "bio"}  # and to another owner
+    write_rows(tmp_path, "job_nodes", [node for row in moved for node in node_rows(row, row["nodes"])])
+    write_rows(tmp_path, "jobs", moved)
+    JobIndex(tmp_path).refresh()
+    queries, rows = JobQueries(JobIndex(tmp_path)), moved + rows[10:]
+    carol = Principal("carol", Role.USER)
+    assert queries.list_jobs(carol, JobSelection(node=given["nodes"][0])).jobs
+    manager = Principal("alice", Role.MANAGER, frozenset({"chem"}))
+    for who in (ADMIN, ALICE, manager, carol):
+        for node in names[::9] + names[62:66] + names[126:130] + names[-1:]:
+            for wanted in (JobSelection(node=node), JobSelection(node=node, user="alice")):
+                expected = [
+                    row["job_key"]
+                    for row in sorted(rows, key=lambda row: row["start"], reverse=True)
+                    if naive.visible(who, row) and node in row["nodes"] and wanted.user in ("", row["user"])
+                ]
+                found = [row["job_key"] for row in queries.every(who, wanted)]
+                assert sorted(found) == sorted(expected)
+    queries.close()
+
+
 def test_a_new_revision_changes_the_order_by_component(tmp_path: Path) -> None:
     rows = [job_row(at) for at in range(1, 4)]
     queries = _filled(
@@ -265,3 +340,26 @@ def test_a_new_revision_changes_the_order_by_component(tmp_path: Path) -> None:
     JobIndex(tmp_path).refresh()
     for wanted in (JobSelection(component="OST0"), JobSelection(finding="amplification")):
         assert [row["raw_id"] for row in queries.list_jobs(ADMIN, wanted).jobs] == [1, 3, 2]
+
+
+def test_an_export_goes_on_when_its_last_job_changes_hands(tmp_path: Path) -> None:
+    rows = [job_row(number) for number in range(1, 1501)]
+    write_rows(tmp_path, "jobs", rows)
+    index = JobIndex(tmp_path)
+    index.refresh()
+    queries = JobQueries(index)
+    found = queries.every(ALICE, JobSelection())
+    first = [next(found)["job_key"] for _ in range(1000)]
+    last = next(row for row in rows if row["job_key"] == first[-1])
+    write_rows(tmp_path, "jobs", [last | {"user": "bob", "revision_at": 9}])
+    index.refresh()
+    assert len({*first, *(row["job_key"] for row in found)}) == 1500
+
+
+def test_a_text_that_is_no_utf8_finds_nothing(tmp_path: Path) -> None:
+    write_rows(tmp_path, "jobs", [job_row(1)])
+    index = JobIndex(tmp_path)
+    index.refresh()
+    assert JobQueries(index).find(ADMIN, "\udc80") == JobQueries(index).find(ADMIN, "c/\udc80/1") == []
+    with pytest.raises(ConfigError, match="user: is not UTF-8"):
+        JobSelection(user="\udc80")

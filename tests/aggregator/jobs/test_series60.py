@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.archive import layout, retention
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.jobs import readings, rollup_pass, series60
+from laggard_aggregator.jobs import counter_slices, rollup_pass, series60
 from laggard_aggregator.jobs.rollup_pass import RollupPass
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.errors import ArchiveError
@@ -162,7 +162,7 @@ def test_a_late_backlog_of_one_node_adds_its_own_rows_only(tmp_path: Path) -> No
 def test_rows_are_the_same_after_a_merge_and_with_little_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readings, "MAX_CELLS", 500)
+    monkeypatch.setattr(counter_slices, "MAX_CELLS", 500)
     monkeypatch.setattr(series60, "PART_ROWS", 16)
     found = steady(START + 1000, 4000)
     parts = [

@@ -39,6 +39,9 @@ def counted(rate: int) -> list[NaiveReading]:
                 "fop_write_count": rate * at // 131_072,
                 "fop_write_latency_ns": 2_000_000 * at,
                 "fop_open_count": at,
+                "fop_open_latency_ns": 3_000_000 * at,
+                "fop_fstat_count": at,
+                "fop_fstat_latency_ns": 1_000_000 * at,
             },
         )
         for at in range(SECONDS)
@@ -78,8 +81,11 @@ def test_bricks_of_its_volume_are_the_job_s_while_it_is_alone(tmp_path: Path) ->
     assert row["written_bytes"] == pytest.approx(2 * RATE * 200, rel=0.01)
     assert row["server_written_bytes"] == pytest.approx(row["written_bytes"], rel=0.01)
     assert row["amplification"] == pytest.approx(1.0, rel=0.01)
-    assert row["metadata_operations"] == pytest.approx(2 * 200, rel=0.02)
+    assert row["metadata_operations"] == pytest.approx(2 * 2 * 200, rel=0.02), "opens and stats of open files"
     assert row["coverage"] == pytest.approx(1.0)
+    metadata = [each for each in component_rows(account, 1) if each["direction"] == "metadata"]
+    assert [each["node"] for each in metadata] == ["cn-1", "cn-2"]
+    assert metadata[0]["latency_seconds"] == pytest.approx(0.004 * 200, rel=0.02)
     servers = [each for each in component_rows(account, 1) if each["layer"] == "server"]
     assert [(each["node"], each["component"], each["shared"]) for each in servers] == [
         ("gl-1", "/srv/b0", False),

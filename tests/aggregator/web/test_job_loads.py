@@ -13,9 +13,13 @@ import pytest
 
 from laggard_aggregator.ingest.node_view import NodeView
 from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.metadata_load import MetadataLoad
 from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.rollup_pass import RollupPass
+from laggard_aggregator.jobs.statistics import GroupBy
 from laggard_aggregator.web.app import make_app
+from laggard_aggregator.web.pages.job_loads import metadata_table
+from laggard_aggregator.web.pages.tables import Query
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.aggregator.web.test_jobs_access import HOSTILE, PRINCIPALS, SEEN, acting
 from tests.naive_jobs import NaiveReading
@@ -185,3 +189,8 @@ def test_the_query_sorts_filters_and_chooses_the_time(archive: Path) -> None:
 def test_without_an_archive_there_is_no_load() -> None:
     codes = [each.status_code for each in ask(None, PRINCIPALS["admin"], ALL)]
     assert codes == [503] * len(PATHS) + [404]
+
+
+def test_operations_of_jobs_without_length_have_no_share() -> None:
+    (row,) = metadata_table([MetadataLoad("app", 1, 0.0, 0.0)], GroupBy.APPLICATION, Query({})).page.items
+    assert row["share"] == 0.0

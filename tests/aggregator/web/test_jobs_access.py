@@ -286,3 +286,20 @@ def test_pages_escape_hostile_names_and_link_their_jobs(archive: Path) -> None:
     assert all(each.status_code == 200 for each in ask(archive, PRINCIPALS["admin"], links))
     (empty,) = ask(archive, PRINCIPALS["nobody"], ["/jobs"])
     assert "does not know who asks" in empty.text
+
+
+def test_a_page_says_which_components_were_shared(tmp_path: Path) -> None:
+    """Nodes of its own, on a volume that another job used: gl-1 has the bytes of both."""
+    job = job_row(1, user="alice")
+    write_rows(tmp_path, "jobs", [job])
+    write_rows(tmp_path, "job_nodes", node_rows(job, ["cn-1"]))
+    own = component_row(job, "data", "client") | {"node": "cn-1", "bytes": 1e8}
+    both = component_row(job, "/srv/b0") | {"node": "gl-1", "bytes": 6e8, "shared": True}
+    write_rows(tmp_path, "job_components", [own, both])
+    write_rows(tmp_path, "job_summaries", [summary_row(job, read_bytes=1e8, coverage=1.0, shared=True)])
+    JobIndex(tmp_path).refresh()
+    (page,) = ask(tmp_path, PRINCIPALS["admin"], ["/jobs/1"])
+    assert "It shared nodes or servers with other jobs." in page.text
+    assert "Its nodes were shared" not in page.text
+    assert page.text.count("<td>read, shared</td>") == 1
+    assert page.text.count("<td>read</td>") == 1

@@ -3,6 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from laggard_aggregator.jobs.analysis.advised_gain import (
+    UNKNOWN_WAITS,
+    RequestWaits,
+    of_larger_requests,
+    of_no_requests,
+    seconds,
+)
+
 KIB, MIB = 2.0**10, 2.0**20
 NON_TRIVIAL_BYTES = 200e6
 """Jobs that move less are given no advice (NSDI '19, section 4: 200 MB)."""
@@ -15,6 +23,7 @@ class Footprint:
     `modes`: share of the volume by direction and mode. `file_bytes`: bytes of different places in files, so
     what is read twice counts once. `metadata_rate`: operations a second in phases. `forwarder_bytes`: read by
     forwarders from the file system on behalf of the job. `largest_shared_file`: bytes, with its stripes.
+    `waiting`: from which the gain of some rules follows.
     """
 
     nodes: int
@@ -30,6 +39,7 @@ class Footprint:
     modes: Mapping[str, Mapping[str, float]] | None = None
     largest_shared_file: float | None = None
     stripes: int | None = None
+    waiting: RequestWaits = UNKNOWN_WAITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,19 +119,21 @@ def _single_process(job: Footprint) -> Iterator[Advice]:
 
 
 def _small_requests(job: Footprint) -> Iterator[Advice]:
-    for kind, volume, count in (
-        ("write", job.written_bytes, job.writes),
-        ("read", job.read_bytes, job.reads),
+    spent = job.waiting
+    for kind, volume, count, waited in (
+        ("write", job.written_bytes, job.writes, spent.writes),
+        ("read", job.read_bytes, job.reads, spent.reads),
     ):
         if count and volume >= NON_TRIVIAL_BYTES and volume / count < SMALL_REQUEST:
             mean = volume / count
+            gain = _gain(job, of_larger_requests(spent, waited, mean), f"{kind}s")
             yield Advice(
                 f"small {kind}s",
                 SMALL_REQUEST / mean,
                 _share(job, volume),
                 f"the mean {kind} has {mean / KIB:.3g} KiB",
                 "Use a larger buffer: setvbuf with 4 MiB, or collect records and call "
-                f"{kind} with 1 MiB and more",
+                f"{kind} with 1 MiB and more{gain}",
             )
 
 
@@ -129,13 +141,15 @@ def _metadata(job: Footprint) -> Iterator[Advice]:
     volume = (job.read_bytes + job.written_bytes) / MIB
     rate = job.metadata_rate or 0.0
     if rate > MDOPS:
+        saved = of_no_requests(job.waiting, job.waiting.metadata)
+        gain = _gain(job, saved, "metadata operations")
         yield Advice(
             "metadata rate",
             rate / MDOPS,
             0.0,
             f"{rate:,.0f} metadata operations a second in its phases",
             "Keep files open, and stat and open by one process that broadcasts (MPI_Bcast); put trees of "
-            "small files into one image (squashfs, HDF5)",
+            f"small files into one image (squashfs, HDF5){gain}",
         )
     if job.opens is not None and job.opens >= MANY_FILES and job.opens > OPENS_PER_MIB * volume:
         yield Advice(
@@ -145,6 +159,14 @@ def _metadata(job: Footprint) -> Iterator[Advice]:
             f"{job.opens:,.0f} files are opened for {volume:,.0f} MiB",
             "Open a file once and keep it open: move open and close out of the loop",
         )
+
+
+def _gain(job: Footprint, saved: float | None, work: str) -> str:
+    """The promise of `saved` seconds a node, to be added to advice; empty where they are unknown."""
+    if saved is None:
+        return ""
+    job_takes = seconds(job.waiting.job)
+    return f"; that would save a node about {seconds(saved)} of waiting for {work}, in a job of {job_takes}"
 
 
 def _amplification(job: Footprint) -> Iterator[Advice]:

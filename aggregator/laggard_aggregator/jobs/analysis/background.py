@@ -40,14 +40,13 @@ class Background:
     def learned(cls, rate: FloatArray, smooth: FloatArray, is_open: Mask) -> Self:
         """The background of the open rows: their quietest stretches, grown as long as more are like them."""
         size = rate.size // _BLOCK * _BLOCK
-        whole = is_open[:size].reshape(-1, _BLOCK).all(1)
-        if whole.sum() < 2:
+        blocks, smooth_blocks = rate[:size].reshape(-1, _BLOCK), smooth[:size].reshape(-1, _BLOCK)
+        if not is_open.all():
+            whole = is_open[:size].reshape(-1, _BLOCK).all(1)
+            blocks, smooth_blocks = blocks[whole], smooth_blocks[whole]
+        if len(blocks) < 2:
             return cls(float(rate.min()), 0.0, 0.0)
-        blocks, smooth_blocks = (
-            rate[:size].reshape(-1, _BLOCK)[whole],
-            smooth[:size].reshape(-1, _BLOCK)[whole],
-        )
-        means = blocks.mean(1)
+        means = np.add.reduce(blocks.T.copy()) / _BLOCK
         ordered = np.sort(means[:: 1 + means.size // _SAMPLE])
         count = grown = max(2, int(_QUIET_SHARE * ordered.size))
         while grown <= ordered.size:
@@ -63,16 +62,21 @@ class Background:
 
 def is_white(rate: FloatArray, is_open: Mask) -> bool:
     """Whether neighbouring rows of those `is_open` have nothing in common, as in noise without phases."""
-    rows = rate[is_open]
+    rows = rate if is_open.all() else rate[is_open]
     if rows.size < 2 * _BLOCK:
         return False
     rows = np.minimum(rows, np.quantile(rows[:: 1 + rows.size // _SAMPLE], 0.999))
-    rows = rows - rows.mean()
-    power = float(rows @ rows)
+    rows -= rows.mean()
+    power = _product(rows, rows)
     if power <= 0:
         return True
-    correlation = max(float(rows[lag:] @ rows[:-lag]) for lag in (1, 2)) / power
+    correlation = max(_product(rows[lag:], rows[:-lag]) for lag in (1, 2)) / power
     return correlation < _LEAST_CORRELATION + 3 / float(np.sqrt(rows.size))
+
+
+def _product(a: FloatArray, b: FloatArray) -> float:
+    """Inner product on one core; BLAS divides it among threads that wait for each other."""
+    return float(np.einsum("i,i->", a, b))
 
 
 def median_byte_rate(rates: FloatArray) -> float:

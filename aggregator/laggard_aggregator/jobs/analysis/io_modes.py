@@ -66,12 +66,20 @@ def io_modes(accesses: Iterable[FileAccess], processes: int | None = None) -> di
 
 
 def folded_accesses(records: Iterable[Folded]) -> Iterator[FileAccess]:
-    """Accesses of folded trace records, whose descriptors are `process:number` on a node."""
+    """Accesses of folded trace records, whose descriptors are `process:number` on a node.
+
+    Those of Darshan DXT are `posix:rank:file`; its MPI-IO segments are left out, as the POSIX ones below them
+    move the same bytes.
+    """
     for record in records:
         direction = next((d for d in ("read", "write") if d in record.operation.lower()), "")
         if direction and record.size > 0:
-            process, colon, _ = record.descriptor.partition(":")
+            process, colon, rest = record.descriptor.partition(":")
+            if process == "mpiio":
+                continue
             rank = f"{record.node}:{process}" if colon else ""
+            if process == "posix":
+                rank = rest.partition(":")[0]
             yield FileAccess(rank, record.path, direction, record.size * record.count)
 
 

@@ -25,7 +25,9 @@ class RateSeries:
     step: float
 
     def gridded(self) -> FloatArray:
-        """Amounts, shape (size,), NaN in gaps."""
+        """Amounts, shape (size,), NaN in gaps; not to be changed."""
+        if self.amounts.size == self.size:
+            return self.amounts
         grid = np.full(self.size, np.nan)
         grid[self.place] = self.amounts
         return grid
@@ -39,13 +41,18 @@ def rate_series(times: ArrayLike, amounts: ArrayLike) -> RateSeries:
     """
     when, moved = np.asarray(times, np.float64), np.asarray(amounts, np.float64)
     known = np.isfinite(when) & np.isfinite(moved) & (moved >= 0)
-    when, moved = when[known], moved[known]
-    if when.size and not (np.diff(when) > 0).all():
+    if not known.all():
+        when, moved = when[known], moved[known]
+    distances = when[1:] - when[:-1]
+    if distances.size and float(distances.min()) <= 0:
         when, row_of = np.unique(when, return_inverse=True)
         moved = np.bincount(row_of, weights=moved).astype(np.float64)
+        distances = when[1:] - when[:-1]
     if when.size < 2:
         raise ValueError("fewer than two rows")
-    distances = np.diff(when)
+    step = float(distances[0])
+    if bool((distances == step).all()):
+        return RateSeries(when, moved, np.arange(when.size), when.size, step)
     step = float(np.median(distances))
     moves = np.clip(np.rint(distances / step), 1, LONGEST_GAP).astype(np.int64)
     place = np.concatenate(([0], np.cumsum(moves)))

@@ -18,7 +18,9 @@ _STALL_SHARE = 0.05
 
 def runs(active: Mask) -> list[Span]:
     """The runs of true values."""
-    edges = np.flatnonzero(np.diff(active.astype(np.int8), prepend=0, append=0))
+    bounded = np.zeros(active.size + 2, np.bool_)
+    bounded[1:-1] = active
+    edges = np.flatnonzero(bounded[1:] != bounded[:-1])
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 

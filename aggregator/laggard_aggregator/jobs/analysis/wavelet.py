@@ -27,13 +27,13 @@ def denoised(values: FloatArray) -> FloatArray:
     size = values.size
     if size < 2:
         return values.copy()
-    approximation, details, spread = values, np.zeros(size), 0.0
+    approximation, details, detail, spread = values, np.zeros(size), np.empty(size), 0.0
     for level, gain in enumerate(_GAINS):
         step = 1 << level
         if 2 * step > size:
             break
-        smooth = _centred_mean(approximation, step)
-        detail = approximation - smooth
+        smooth = _centred_mean(approximation, step, detail)
+        np.subtract(approximation, smooth, out=detail)
         if level == 0:
             spread = (
                 float(np.quantile(np.abs(detail[:: 1 + size // _SAMPLE]), _QUIET)) / _GAUSSIAN_QUANTILE / gain
@@ -45,13 +45,14 @@ def denoised(values: FloatArray) -> FloatArray:
     return approximation + details
 
 
-def _centred_mean(values: FloatArray, step: int) -> FloatArray:
+def _centred_mean(values: FloatArray, step: int, scratch: FloatArray) -> FloatArray:
     """Mean of each value with its neighbours `step` rows before (1/4) and after (1/4), edges repeated.
 
-    Two Haar low-pass filters, one to each side, so that the result is not shifted.
+    Two Haar low-pass filters, one to each side, so that the result is not shifted. `scratch`, of the same
+    shape, is overwritten: new memory costs more than the sums.
     """
-    mean = values / 2
-    quarter = values / 4
+    mean = values * 0.5
+    quarter = np.multiply(values, 0.25, out=scratch)
     mean[step:] += quarter[:-step]
     mean[:-step] += quarter[step:]
     mean[:step] += quarter[0]

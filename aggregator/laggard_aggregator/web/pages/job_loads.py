@@ -16,8 +16,9 @@ from starlette.routing import BaseRoute, Route
 
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.forwarder_load import GAP, ForwarderLoad, shown_forwarder_load
+from laggard_aggregator.jobs.index_reader import Row
 from laggard_aggregator.jobs.metadata_load import MetadataLoad, metadata_load
-from laggard_aggregator.jobs.queries import AMPLIFIED, Row
+from laggard_aggregator.jobs.queries import AMPLIFIED
 from laggard_aggregator.jobs.statistics import GroupBy
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.urls import TimeRange
@@ -204,7 +205,7 @@ def forwarder_table(found: ForwarderLoad, query: Query) -> tuple[Table[int], dic
 
 def metadata_table(found: list[MetadataLoad], group: GroupBy, query: Query) -> Table[MetadataLoad]:
     """The classes with most operations first; shares are those of the operations in the table."""
-    total = sum(each.operations for each in found)
+    total = sum(each.operations for each in found) or 1.0  # of jobs that took no time
 
     def row(each: MetadataLoad) -> dict[str, Any]:
         return {

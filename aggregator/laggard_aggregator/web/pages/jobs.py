@@ -13,10 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from laggard_aggregator.jobs.job_record import job_record
+from laggard_aggregator.jobs.index_reader import Row
+from laggard_aggregator.jobs.job_record import job_record, mode_text
 from laggard_aggregator.jobs.job_results import JobResults
 from laggard_aggregator.jobs.principals import Principal
-from laggard_aggregator.jobs.queries import JobQueries, Row
+from laggard_aggregator.jobs.queries import JobQueries
 from laggard_aggregator.web.jobs_api import (
     FILTERS,
     PAGE_JOBS,
@@ -116,6 +117,7 @@ class JobPages:
             "components": [_shown(each) for each in results.components(who, job["key"])[:200]]
             if results
             else [],
+            "mode": mode_text(job["summary"]["mode"]),
             "volumes": [(layer, *_volume(job["volumes"], layer)) for layer in _LAYERS],
         }
 

@@ -79,3 +79,33 @@ def test_the_order_does_not_depend_on_the_order_of_the_evidence() -> None:
     forward = ranked_causes(PHASE, stragglers, neighbours, [])
     assert forward == ranked_causes(PHASE, stragglers[::-1], neighbours[::-1], [])
     assert len(forward) >= 2
+
+
+def test_two_causes_at_once() -> None:
+    own = OwnNumber("metadata operations", 1.6, USUAL)
+    phase = SlowPhase(1000, 1600, 3.3)
+    found = ranked_causes(phase, [PathStraggler("OST0042", 900, 1700, 2.0, 0.01, 1 / 8)], [], [own])
+    assert {cause.name for cause in found} == {"OST0042", "metadata operations"}
+
+
+def test_what_a_cause_explains_speaks_no_more_for_another() -> None:
+    """A load far above its own history explains a slow phase, unless that is explained already."""
+    phase = SlowPhase(1000, 1600, 2.5)
+    spread = np.exp(0.3 * np.random.default_rng(3).standard_normal(12))
+    weak = Neighbour("18", "fwd-4", "n-1 neighbour", 15.0, 3.0, 5 * spread)
+    strong = Neighbour("17", "fwd-3", "n-1 neighbour", 20.0, 10.0, 2 * USUAL)
+    assert [cause.name for cause in ranked_causes(phase, [], [weak], [])] == ["18"]
+    assert [cause.name for cause in ranked_causes(phase, [], [strong], [])] == ["17"]
+    assert [cause.name for cause in ranked_causes(phase, [], [strong, weak], [])] == ["17"]
+
+
+def test_a_few_values_that_happen_to_be_alike_prove_nothing() -> None:
+    alike = Neighbour(
+        "17", "fwd-3", "n-1 neighbour", 16.0, 1.0, np.array([9.9, 10.0, 10.1, 10.0, 9.95, 10.0])
+    )
+    assert ranked_causes(SlowPhase(1000, 1600, 1.6), [], [alike], []) == []
+
+
+def test_evidence_that_explains_far_too_much_is_no_cause() -> None:
+    huge = Neighbour("17", "fwd-3", "n-1 neighbour", 1e30, 1e-9, 1e-9 * USUAL)
+    assert ranked_causes(PHASE, [], [huge, huge], []) == []

@@ -162,3 +162,21 @@ def test_runs_pauses_unions() -> None:
     assert runs(mask) == [(0, 2), (4, 5), (8, 9)]
     assert closed(runs(mask), np.ones(9, np.bool_)) == [(0, 5), (8, 9)]
     assert united([(0, 3), (2, 5), (5, 5), (6, 7)]) == [(0, 5), (6, 7)]
+
+
+def test_the_rows_of_the_caller_are_not_changed() -> None:
+    amounts = series_of([(100, 130), (300, 303)])
+    amounts += np.random.default_rng(4).gamma(1, MIB, amounts.size)
+    before = amounts.copy()
+    found(amounts)
+    np.testing.assert_array_equal(amounts, before)
+
+
+def test_rows_at_one_distance_are_those_of_uneven_ones() -> None:
+    """Even rows need no median of distances; a jitter far below the step changes no place."""
+    rng = np.random.default_rng(6)
+    amounts, times = rng.gamma(1, MIB, 500), np.arange(500.0)
+    even, uneven = rate_series(times, amounts), rate_series(times + rng.uniform(-1e-3, 1e-3, 500), amounts)
+    np.testing.assert_array_equal(even.place, uneven.place)
+    assert even.size == uneven.size
+    assert even.step == pytest.approx(uneven.step, rel=0.01)
