@@ -129,6 +129,7 @@ def configured(folder: Path, outbox: Path) -> tuple[Path, Path]:
 def joined(runs: list[Run], first: float, last: float) -> tuple[float, float, bool]:
     """Start and end of those that overlap a time, and whether one is doubtful; a resized job has several."""
     mine = [run for run in runs if run.start <= last and run.end >= first - WITHIN_SECONDS]
+    assert mine, (first, last, runs)
     return min(run.start for run in mine), max(run.end for run in mine), any(run.doubtful for run in mine)
 
 

@@ -1,8 +1,9 @@
 """Records of all sources in one table, settled by the same rules, as rows of the archive's kind `jobs`.
 
 A parser fills the columns of RECORDS with the words of its source. `settled` then drops forecasts, clips a
-start to the submission (after a resize Slurm repeats the start of the job before it), marks doubtful ends,
-counts the nodes where the source tells only their names, and makes the key.
+start to the submission (after a resize Slurm repeats the start of the job before it), puts one where a run on
+nodes has none, marks doubtful times, counts the nodes where the source tells only their names, and makes the
+key.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +42,8 @@ STATES: Final = frozenset((*PENDING, *RUNNING, *FINAL))
 
 LATE_END_SECONDS: Final = 60.0
 """Ends that soon after a start of slurmctld may be of jobs that ended while it was down."""
+UNTOLD_SECONDS: Final = 5.0
+"""slurmctld tells slurmdbd of starts that often; of a run requeued sooner sacct shows nodes and no start."""
 MAX_SECONDS: Final = 1e11
 _TIMES: Final = ("eligible", "start", "end", "modified")
 _TEXTS: Final = ("job", "user", "account", "name", "application", "partition")
@@ -106,7 +109,7 @@ def with_late_ends(table: pa.Table, controller_starts: Sequence[float]) -> pa.Ta
 
 
 def _settle_times(columns: dict[str, pa.Array], state: pa.Array) -> None:
-    """Forecasts become unknown, a start before the submission is clipped to it; marks doubtful ends."""
+    """Makes forecasts unknown, clips a start to the submission, puts lost ones; marks doubtful times."""
     pending = pc.is_in(state, pa.array(PENDING))
     running = pc.is_in(state, pa.array(RUNNING))
     # While a requeued job completes, Slurm shows the forecast of its next run.
@@ -115,10 +118,14 @@ def _settle_times(columns: dict[str, pa.Array], state: pa.Array) -> None:
     start = pc.if_else(pc.or_(pending, between), None, columns["start"])
     start = pc.if_else(pc.less(start, submit), submit, start)
     end = pc.if_else(pc.or_(pending, running), None, columns["end"])
+    killed = pc.is_in(state, pa.array(KILLED))
+    ran = pc.and_(killed, pc.and_(pc.is_valid(end), pc.not_equal(columns["node_list"], "")))
+    untold = pc.and_(ran, pc.is_null(start))
+    earliest = pc.max_element_wise(submit, columns["eligible"], pc.subtract(end, UNTOLD_SECONDS))
+    start = pc.if_else(untold, pc.min_element_wise(earliest, end), start)
     backwards = pc.fill_null(pc.less(end, start), False)
     end = pc.if_else(backwards, start, end)
     started = pc.is_valid(start)
-    killed = pc.is_in(state, pa.array(KILLED))
     lost = pc.and_(pc.invert(pc.or_(pending, running)), pc.is_null(end))
     doubtful = pc.and_(started, pc.or_(pc.or_(killed, lost), backwards))
     columns["start"], columns["end"] = start, end

@@ -57,6 +57,23 @@ def test_ends_that_slurm_cannot_know_are_doubtful() -> None:
     assert (cancelled["state"], cancelled["start"], cancelled["node_list"]) == ("CANCELLED", None, "")
 
 
+def test_a_run_requeued_before_slurmdbd_was_told_of_it_starts_in_doubt() -> None:
+    rows, _ = read_bytes(
+        b"JobIDRaw|State|Submit|Eligible|Start|End|NodeList\n"
+        b"1|REQUEUED|100|100|None|200|n1\n"
+        b"2|REQUEUED|198|198|None|200|n1\n"
+        b"3|REQUEUED|100|199|Unknown|200|n1\n"
+        b"4|CANCELLED by 0|100|100|None|200|None assigned\n"
+        b"5|REQUEUED|100|100|150|200|n1\n"
+    )
+    times = {row["raw_id"]: (row["start"], row["end"], row["doubtful"]) for row in rows}
+    assert times[1] == (195, 200, True)
+    assert times[2] == (198, 200, True), "not before its submission"
+    assert times[3] == (199, 200, True), "nor before it could run"
+    assert times[4] == (None, 200, False), "never ran"
+    assert times[5] == (150, 200, True)
+
+
 def test_broken_rows_are_counted_and_named() -> None:
     rows, report = read_rows(FOLDER / "sacct.txt")
     assert report.broken == {
