@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.support.wait import LONG_TEST_LIMIT_SECONDS
 ROOT = Path(__file__).parents[2]
 BENCH = [sys.executable, "-m", "bench.testbed.hotdep"]
 QUICK = ("--peers", "4", "--interval", "1", "--window", "5", "--shift", "2", "--untrained", "--healthy", "10")
+MOST_RUNS = 3
 PACKAGES = {"gcc": "gcc", "make": "make", "mosquitto": "mosquitto", "ip": "iproute2"}
 LACKS = [name for program, name in PACKAGES.items() if not shutil.which(program)]
 
@@ -30,17 +32,36 @@ pytestmark = [
 ]
 
 
-@pytest.mark.timeout(LONG_TEST_LIMIT_SECONDS)
-def test_a_cpu_hog_is_named_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    results = tmp_path / "results.json"
+def run_of_the_hog(folder: Path) -> tuple[dict[str, Any], str, int]:
+    """The bench's record of one run, its messages, and its process id."""
+    results = folder / "results.json"
     options = ("--run", "cpu", *QUICK, "--minutes", "2", "--until-found")
-    command = [*BENCH, *options, "--output", results, "--scratch", tmp_path]
+    command = [*BENCH, *options, "--output", results, "--scratch", folder]
     with started(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as bench:
         _, said = bench.communicate(timeout=LONG_TEST_LIMIT_SECONDS)
     if bench.returncode == 2 and said.startswith("bench.testbed.hotdep: "):
         pytest.skip(said.strip())
     assert results.exists(), said
+    assert list(folder.iterdir()) == [results]
     (run,) = json.loads(results.read_text())["runs"]
+    return run, said, bench.pid
+
+
+def disturbed(run: dict[str, Any]) -> bool:
+    """Whether another program of the machine raised an alarm before the hog began: that run tells nothing."""
+    return any(alarm["delay_seconds"] < 0 for alarm in run["alarms"]["false"])
+
+
+@pytest.mark.timeout(LONG_TEST_LIMIT_SECONDS)
+def test_a_cpu_hog_is_named_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    for attempt in range(MOST_RUNS):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        run, said, pid = run_of_the_hog(folder)
+        assert not [*Path("/sys/fs/cgroup").glob(f"*/laggard-{pid}-*")]
+        assert "stays behind" not in said
+        if not disturbed(run):
+            break
     told = json.dumps(run, indent=1)
     by_samples = {alarm["component"] for alarm in run["alarms"]["right"]}
     assert by_samples == {run["target"]}, told
@@ -50,8 +71,5 @@ def test_a_cpu_hog_is_named_and_nothing_is_left_behind(tmp_path: Path) -> None:
     by_samples_wrong = [alarm for alarm in run["alarms"]["false"] if alarm["metric"] == "samples"]
     assert not [alarm for alarm in by_samples_wrong if alarm["observed"] > 2 * alarm["reference"]], told
     assert run["diagnose_agrees"], told
-    assert not [*Path("/sys/fs/cgroup").glob(f"*/laggard-{bench.pid}-*")]
     backing = Path("/sys/block").glob("loop*/loop/backing_file")
     assert not [path for path in backing if path.read_text().startswith(str(tmp_path))]
-    assert list(tmp_path.iterdir()) == [results]
-    assert "stays behind" not in said
