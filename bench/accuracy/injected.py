@@ -4,7 +4,8 @@ DIR is that of `bench.accuracy.perseus`. Its faulty drives are left out of the t
 latency is multiplied from a known interval on, and in a closed loop its throughput divided by the same
 factor. Drives, hosts and days are drawn by `--seed`; bounds are of resampled hosts, as drives of one host are
 not independent. `--detectors cdf` trains each drive's threshold on its healthy first day. `--resolutions`
-judges the labelled drives at other intervals and windows.
+judges the labelled drives at other intervals and windows; `--duty-cycles` tells which alarms are said to be
+of drives that are slow at times, and with which share and factor.
 """
 
 import argparse
@@ -100,6 +101,12 @@ CASES = (
 
 HEADER = (
     "| case | named | 95 % by host | delay, min: median / p90 / max | others blamed |\n|---|---|---|---|---|"
+)
+
+
+DUTY_HEADER = (
+    "| case | windows with a duty cycle | share: 10 % / median / 90 % | times slower then |"
+    "\n|---|---|---|---|"
 )
 
 
@@ -215,21 +222,26 @@ def forget_untouched() -> None:
     _UNTOUCHED.clear()
 
 
+def drawn(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> tuple[Grid, list[int]]:
+    """A host, or a part of it, and its members that become slow."""
+    grid = grids[int(rng.integers(len(grids)))]
+    if case.days:
+        spans = days_of(grid)
+        first = int(rng.integers(len(spans) - case.days + 1))
+        grid = blocks(grid, slice(spans[first].start, spans[first + case.days - 1].stop))
+    chosen = rng.permutation(len(grid.components))
+    if case.of:
+        grid, chosen = members(grid, chosen[: case.of].tolist()), rng.permutation(case.of)
+    return grid, chosen[: case.slow].tolist()
+
+
 def run(case: Case, grids: Sequence[Grid], detector: str, rng: np.random.Generator) -> Trials:
     """The trials of a case, each on another drive."""
     usable = [grid for grid in grids if grid.group.startswith(case.cluster)]
     done = Trials()
     for _ in range(case.trials):
-        grid = usable[int(rng.integers(len(usable)))]
-        if case.days:
-            spans = days_of(grid)
-            first = int(rng.integers(len(spans) - case.days + 1))
-            grid = blocks(grid, slice(spans[first].start, spans[first + case.days - 1].stop))
-        chosen = rng.permutation(len(grid.components))
-        if case.of:
-            grid, chosen = members(grid, chosen[: case.of].tolist()), rng.permutation(case.of)
+        grid, rows = drawn(case, usable, rng)
         settings = settings_for(detector, grid)
-        rows = chosen[: case.slow].tolist()
         changed, onset = slowed(grid, case, rows)
         before = untouched(grid, settings)
         ends, after = alarms(changed, settings)
@@ -243,6 +255,27 @@ def run(case: Case, grids: Sequence[Grid], detector: str, rng: np.random.Generat
         others = [c for c in range(len(grid.components)) if c not in rows]
         done.blamed += int((after[:, others].any(axis=0) & ~before[:, others].any(axis=0)).sum())
     return done
+
+
+def duty_cycles(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> str:
+    """A line of the table of duty cycles: in which of the slow drives' alarm windows `laggard` tells one."""
+    usable = [grid for grid in grids if grid.group.startswith(case.cluster)]
+    windows, told = 0, []
+    for _ in range(case.trials):
+        grid, rows = drawn(case, usable, rng)
+        changed, onset = slowed(grid, case, rows)
+        names = {grid.components[row] for row in rows}
+        for one in judged(changed, settings_for("laggard", grid)):
+            for c in np.flatnonzero(one.straggler & one.verdicts.anomalous & (one.end > onset)):
+                if one.components[c] in names:
+                    windows += 1
+                    cycle = one.verdicts.duty_cycles.get(one.components[c])
+                    told += [] if cycle is None else [(cycle.share, cycle.severity)]
+    if not told:
+        return f"| {case.name} | 0 of {windows:,} | | |"
+    of = np.quantile(np.array(told), (0.1, 0.5, 0.9), axis=0)
+    share, times = " / ".join(f"{each:.0%}" for each in of[:, 0]), " / ".join(f"{e:.1f}" for e in of[:, 1])
+    return f"| {case.name} | {len(told):,} of {windows:,} | {share} | {times} |"
 
 
 def settings_for(detector: str, grid: Grid) -> DetectSettings:
@@ -327,13 +360,20 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="TEXT", help="only cases with TEXT in their name")
     parser.add_argument("--cold", action="store_true", help="every evening from nothing instead of the cases")
     parser.add_argument("--resolutions", action="store_true", help="other intervals and windows instead")
+    parser.add_argument("--duty-cycles", action="store_true", help="of the cases, the duty cycles instead")
     asked = parser.parse_args()
     truth = truth_of(asked.directory)
     grids = read_grids(sorted(asked.directory.glob("*__*.csv*")), COLUMNS, SETTINGS)
     if asked.resolutions:
         for line in resolutions(grids, truth):
             print(line, flush=True)
-    for detector in [] if asked.resolutions else asked.detectors.split(","):
+    if asked.duty_cycles:
+        healthy = [healthy_part(grid, truth) for grid in grids]
+        print(DUTY_HEADER)
+        for number, case in enumerate(CASES):
+            if asked.only in case.name:
+                print(duty_cycles(case, healthy, np.random.default_rng((asked.seed, number))), flush=True)
+    for detector in [] if asked.resolutions or asked.duty_cycles else asked.detectors.split(","):
         if asked.cold:
             print(cold_starts(grids, truth, detector), flush=True)
             continue

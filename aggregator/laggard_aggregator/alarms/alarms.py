@@ -29,7 +29,8 @@ class Alarm:
     `since`: start of the first anomalous window; `raised_at`: end of the window that raised it; both epoch
     seconds of sample time. `severity`: times slower than the peers, now; `worst_severity`: its maximum so
     far. `observed` and `reference`: the component's value and its peers', in the metric's unit. `causes`: as
-    in Verdicts, of the latest window that has some.
+    in Verdicts, of the latest window that has some. `slow_share`, `slow_severity`: of one that is slow at
+    times, in which share of the time, and how many times slower then; else NaN.
     """
 
     group: str
@@ -45,6 +46,8 @@ class Alarm:
     observed: float
     reference: float
     causes: tuple[tuple[str, float], ...] = ()
+    slow_share: float = nan
+    slow_severity: float = nan
 
     @property
     def key(self) -> Key:
@@ -58,6 +61,8 @@ class Alarm:
             how = f"most in {self.causes[0][0]}"
         elif isfinite(self.severity):
             how = f"{self.severity:.2f} times"
+            if isfinite(self.slow_share):
+                how += f", {self.slow_severity:.2f} in {100 * self.slow_share:.0f} % of the time"
         else:
             how = f"score {self.score:.3g}"
         return f"{values} ({how})" if isfinite(self.observed) and isfinite(self.reference) else how

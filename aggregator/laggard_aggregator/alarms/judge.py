@@ -15,6 +15,7 @@ from laggard_aggregator.detect import LEVEL_OF_GROUPS, registry
 from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, escalate, joined
 from laggard_aggregator.detect.interface import (
     MAX_CAUSES,
+    STEADY,
     BoolArray,
     FunctionWindow,
     GroupWindow,
@@ -253,6 +254,7 @@ def _with_causes(
 
 def _alarm(judged: Judgement, c: np.intp) -> Alarm:
     v = judged.verdicts
+    at_times = v.duty_cycles.get(judged.components[c], STEADY)
     return Alarm(
         group=judged.group,
         component=judged.components[c],
@@ -267,4 +269,6 @@ def _alarm(judged: Judgement, c: np.intp) -> Alarm:
         observed=float(v.observed[c]),
         reference=float(v.reference[c]),
         causes=v.causes.get(judged.components[c], ()),
+        slow_share=at_times.share,
+        slow_severity=at_times.severity,
     )

@@ -74,6 +74,18 @@ Window = GroupWindow | FunctionWindow
 
 
 @dataclass(frozen=True, slots=True)
+class DutyCycle:
+    """Of a component that is slow at times: in which `share` (0-1) of them, how many times slower then."""
+
+    share: float
+    severity: float
+
+
+STEADY = DutyCycle(np.nan, np.nan)
+"""Of a component that is slow all the time, or has no duty cycle that is known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdicts:
     """A detector's verdicts on one window: one entry per component, in the window's order.
 
@@ -84,7 +96,8 @@ class Verdicts:
     component was held against (NaN if none), `observed` (C,): its own, both in the metric's unit. `note`:
     empty, or why the group as a whole was not judged (`too few members`, `not a group of peers`).
     `undecided`: pairs left open by a pair budget. `causes`: by anomalous component, the largest
-    differences first, each with its amount.
+    differences first, each with its amount. `duty_cycles`: of anomalous
+    components that are slow at times only.
     """
 
     judged: BoolArray
@@ -96,6 +109,7 @@ class Verdicts:
     note: str = ""
     undecided: int = 0
     causes: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
+    duty_cycles: Mapping[str, DutyCycle] = field(default_factory=dict)
 
 
 def not_judged(components: int, note: str) -> Verdicts:

@@ -36,7 +36,8 @@ class Comparison:
     """A component against its peers by one metric of one group, as its alarm has it.
 
     `observed` and `reference` in `unit`; `severity`, `worst_severity`: times slower; NaN where unknown.
-    `worse`: side of the metric, `against`: name of the reference, as in `formatting.slower`.
+    `worse`: side of the metric, `against`: name of the reference, as in `formatting.slower`. `at_times`: as
+    `formatting.at_times`.
     """
 
     metric: str
@@ -49,6 +50,7 @@ class Comparison:
     since: float
     worse: int = 1
     against: str = "peers"
+    at_times: str = ""
 
     @property
     def predicate(self) -> str:
@@ -204,7 +206,8 @@ def _comparison(alarm: Alarm, group: GroupView | None) -> Comparison:
     severities = (alarm.severity, alarm.worst_severity)
     against = group.reference(alarm.level) if group is not None else "peers"
     side = worse(source, alarm.metric)
-    return Comparison(*of, alarm.observed, alarm.reference, *severities, alarm.since, side, against)
+    at_times = formatting.at_times(alarm.slow_share, alarm.slow_severity)
+    return Comparison(*of, alarm.observed, alarm.reference, *severities, alarm.since, side, against, at_times)
 
 
 def _peers(view: Status, alarm: Alarm) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.detect.interface import DutyCycle
 from laggard_aggregator.files.json_line import line, six_digits
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.offline.findings import Finding
@@ -30,6 +31,7 @@ def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
             "score": six_digits(verdicts.score[c]),
             "severity": six_digits(verdicts.severity[c]),
             **({"causes": causes} if causes else {}),
+            **_duty_cycle(verdicts.duty_cycles.get(judged.components[c])),
         }
 
 
@@ -54,6 +56,12 @@ def component_record(finding: Finding, shown: Mapping[str, str], topology: Topol
         "metrics": list(finding.metrics),
         "causes": {metric: causes_json(causes) for metric, causes in finding.causes.items()},
     }
+
+
+def _duty_cycle(cycle: DutyCycle | None) -> dict[str, Any]:
+    if cycle is None:
+        return {}
+    return {"slow_share": six_digits(cycle.share), "slow_severity": six_digits(cycle.severity)}
 
 
 def _values(finding: Finding, names: str) -> dict[str, Any]:

@@ -22,6 +22,11 @@ def factor(severity: float) -> str:
     return f"{severity:,.0f}×" if severity >= 9.95 else f"{severity:.1f}×"
 
 
+def at_times(share: float, severity: float) -> str:
+    """A duty cycle in words, `3.0× in 33 % of the time`; empty where it is unknown."""
+    return f"{factor(severity)} in {share:.0%} of the time".replace("%", " %") if math.isfinite(share) else ""
+
+
 def grade(severity: float) -> str:
     """The grade of a factor, one of GRADES; `moderate` where it is unknown."""
     return next((name for name, least in GRADES.items() if severity >= least), "moderate")

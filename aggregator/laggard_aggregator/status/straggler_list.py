@@ -11,6 +11,7 @@ import numpy as np
 from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.detect.interface import STEADY
 
 Silenced = Callable[..., Decision | None]
 """As `Status.silenced`."""
@@ -25,8 +26,8 @@ class Standing:
     `name`: the component's current name. `judged` False: the latest window did not judge it; `anomalous` is
     False then, and `score`, `severity`, `observed` and `reference` are those of its alarm, or NaN.
     `persistence` is None for a component that is absent from its group. `since`: the episode's start, or NaN.
-    `causes`: of the latest window if it has some, else those of its alarm. `silenced`: the override that
-    silences it.
+    `causes`: of the latest window if it has some, else those of its alarm. `slow_share`, `slow_severity`: as
+    in Alarm. `silenced`: the override that silences it.
     """
 
     group: str
@@ -46,6 +47,8 @@ class Standing:
     window_end: float
     alarm: Alarm | None
     causes: tuple[tuple[str, float], ...] = ()
+    slow_share: float = math.nan
+    slow_severity: float = math.nan
     silenced: Decision | None = None
 
     @property
@@ -108,6 +111,7 @@ def _standing(judged: Judgement, c: int, alarm: Alarm | None, shown: Callable[[s
     }
     straggler = bool(judged.straggler[c])
     persistence = int(judged.persistence[c])
+    at_times = v.duty_cycles.get(component, STEADY)
     return Standing(
         group=judged.group,
         component=component,
@@ -123,12 +127,24 @@ def _standing(judged: Judgement, c: int, alarm: Alarm | None, shown: Callable[[s
         window_end=judged.end,
         alarm=alarm,
         causes=v.causes.get(component, () if alarm is None else alarm.causes),
+        slow_share=at_times.share,
+        slow_severity=at_times.severity,
     )
 
 
 def _of_absent(alarm: Alarm, shown: Callable[[str], str]) -> Standing:
     """The row of a component with an alarm that is absent from its group's latest window."""
-    same = ("group", "component", "metric", "level", "since", "causes", *_FIGURES)
+    same = (
+        "group",
+        "component",
+        "metric",
+        "level",
+        "since",
+        "causes",
+        "slow_share",
+        "slow_severity",
+        *_FIGURES,
+    )
     return Standing(
         **{name: getattr(alarm, name) for name in same},
         name=shown(alarm.component),

@@ -229,6 +229,8 @@ def _standing(view: Status, row: Standing, source: str) -> dict[str, Any]:
         "score": _or_null(row.score),
         "severity": _or_null(row.severity),
         "worst_severity": None if alarm is None else _or_null(alarm.worst_severity),
+        "slow_share": _or_null(row.slow_share),
+        "slow_severity": _or_null(row.slow_severity),
         "observed": _or_null(row.observed),
         "reference": _or_null(row.reference),
         "unit": unit(source, row.metric),

@@ -70,6 +70,8 @@ def test_evidence_says_what_is_known_and_nothing_else() -> None:
         replace(ALARM, severity=none, causes=causes).evidence().endswith(" (most in server/libc.so.6/pread)")
     )
     assert replace(ALARM, severity=none, observed=none, reference=none).evidence() == "score 9"
+    at_times = replace(ALARM, slow_share=0.331, slow_severity=6.5)
+    assert at_times.evidence() == "30, its peers 10 (3.00 times, 6.50 in 33 % of the time)"
     assert ALARM.evidence("known peak") == "30, its known peak 10 (3.00 times)"
 
 

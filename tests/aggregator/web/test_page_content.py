@@ -7,7 +7,7 @@ from urllib.parse import urljoin
 import numpy as np
 import pytest
 
-from laggard_aggregator.detect.interface import Verdicts
+from laggard_aggregator.detect.interface import DutyCycle, Verdicts
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.window_history import ABSENT, ANOMALOUS, NORMAL, UNJUDGED
 from laggard_aggregator.web.pages.straggler_rows import verdict
@@ -104,6 +104,19 @@ def test_the_worst_comes_first_and_slight_ones_are_folded() -> None:
     assert "No component is 1.5× slower than its peers; 2 slight stragglers" in text_of(text)
     assert tile_states(text)[0] == "warn"
     assert title(text).startswith("2 slight stragglers")
+
+
+def test_a_component_that_is_slow_at_times_says_so() -> None:
+    view = graded(5.6, 1.0)
+    (judged,) = view.judgements_
+    cycles = {"oss-1/d0": DutyCycle(0.25, 23.4)}
+    view.judgements_ = (replace(judged, verdicts=replace(judged.verdicts, duty_cycles=cycles)),)
+    claim = "5.6× slower than its peers, 23× in 25 % of the time"
+    assert f"oss-1/d0 is {claim}" in text_of(page("/", view))
+    assert claim in text_of(page("/component/luns/oss-1/d0", view))
+    (answer,) = ask(["/api/v1/stragglers"], view)
+    told = {each["name"]: (each["slow_share"], each["slow_severity"]) for each in answer.json()["stragglers"]}
+    assert told == {"oss-1/d0": (0.25, 23.4), "oss-1/d1": (None, None)}
 
 
 def test_an_unknown_factor_is_no_slight_one() -> None:

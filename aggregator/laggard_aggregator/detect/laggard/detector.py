@@ -8,7 +8,7 @@ gives reasons and figures.
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from laggard_aggregator.detect.interface import (
     Verdicts,
     not_judged,
 )
+from laggard_aggregator.detect.laggard.duty_cycles import DutyCycles
 from laggard_aggregator.detect.laggard.evidence import (
     LENGTH_EXPONENT,
     QUANTILE_SHARE,
@@ -101,7 +102,22 @@ NOT_PEERS = "not a group of peers"
 Places = NDArray[np.intp]
 """Columns of a group's components in GroupEvidence."""
 Loads = Mapping[str, FloatArray]
-Ahead = tuple[FloatArray, FloatArray, FloatArray, FloatArray, Loads]
+
+
+class Ahead(NamedTuple):
+    """How far components are ahead of their trusted peers, in log ratios; by component (C,) or tick (C, T).
+
+    `excess` (C,): the evidence, and `variance` (C,), its squared standard error by its own course. `felt`
+    (C,): of the metric, less the part that load explains, and `rest` (C, T), the same by tick; `latency`
+    (C, T): with that part. `loads` (C, T): loads relative to the same peers.
+    """
+
+    excess: FloatArray
+    felt: FloatArray
+    variance: FloatArray
+    latency: FloatArray
+    rest: FloatArray
+    loads: Loads
 
 
 @register
@@ -118,6 +134,7 @@ class LaggardDetector(Detector[GroupWindow]):
         self._chance, self._tests_at_once = chance_per_window(settings), 0
         self._evidence = GroupEvidence()
         self._load = LoadModel()
+        self._duty_cycles = DutyCycles()
         fine = settings.interval_seconds <= FINE_SECONDS and settings.window_samples >= FINE_SAMPLES
         self._harmless = HARMLESS_LOG_RATIO if fine else HARMLESS_COARSE_LOG_RATIO
         self._unit_before: FloatArray = np.zeros(SCALE_WINDOWS.size)
@@ -149,7 +166,7 @@ class LaggardDetector(Detector[GroupWindow]):
             nothing = np.zeros(places.size)
             self._evidence.add(places, nothing, nothing, nothing, 0.0)
             return not_judged(places.size, TOO_FEW)
-        felt, now, weight = accumulated
+        felt, rest, now, weight = accumulated
         live = weight > 0
         trusted, alike = self._trusted(now, live, places)
         score, fast, beyond = self._judge(
@@ -176,19 +193,21 @@ class LaggardDetector(Detector[GroupWindow]):
             observed=observed,
             reference=observed * np.exp(felt if worse < 0 else -felt),
             note=note,
+            duty_cycles=self._duty_cycles.add(window.components, rest, anomalous) if worse else {},
         )
 
     def _accumulate(
         self, ahead: Callable[[BoolArray], Ahead], weight: FloatArray, live: BoolArray, places: Places
-    ) -> tuple[FloatArray, float, FloatArray] | None:
-        """Adds the new samples; returns log ratios to peers (C,), their spread, and the weights (C,).
+    ) -> tuple[FloatArray, FloatArray, float, FloatArray] | None:
+        """Adds the new samples; returns log ratios to peers (C,) and by tick (C, T), spread, and weights.
 
         `ahead`: `_ahead` of the samples. Components without a sample while trusted peers have one get weight
         0. None with fewer than MIN_PEERS others.
         """
         if live.sum() < MIN_PEERS:
             return None
-        excess, _, variance, *_ = ahead(live)
+        first = ahead(live)
+        excess, variance = first.excess, first.variance
         live = live & np.isfinite(excess)
         if live.sum() < MIN_PEERS:
             return None
@@ -196,7 +215,7 @@ class LaggardDetector(Detector[GroupWindow]):
         centre, _ = shortest_half(excess[live])
         suspicion = np.abs(excess - centre) / (OUTLIER_SPREADS * spread_now(excess, variance, live))
         trusted = most_trusted(np.fmax(suspicion, self._evidence.score[places] / SUSPECT_SCORE), live)
-        excess, felt, variance, latency, loads = ahead(trusted)
+        excess, felt, variance, latency, rest, loads = ahead(trusted)
         live = live & np.isfinite(excess) & np.isfinite(felt)
         if live.sum() < MIN_PEERS:
             return None
@@ -211,7 +230,7 @@ class LaggardDetector(Detector[GroupWindow]):
         variance = np.where(unknown, (excess - usual) ** 2, variance)
         self._evidence.add(places, excess, felt, weight, bound)
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
-        return felt, now, weight
+        return felt, rest, now, weight
 
     def _judge(
         self,
@@ -264,11 +283,9 @@ class LaggardDetector(Detector[GroupWindow]):
         return score, fast, live & beyond
 
     def _ahead(self, logs: FloatArray, service: FloatArray | None, loads: Loads, trusted: BoolArray) -> Ahead:
-        """How far components are ahead of their trusted peers, in log ratios.
+        """How far components are ahead of their trusted peers.
 
-        `logs`, `service` (C, T): logs of the metric and of service time, if known; `loads`: of loads. Returns
-        (C,) the evidence; of the metric, less the part that load explains; and the squared standard error of
-        the evidence, by its own course; (C, T) of the metric by tick; and loads relative to the same peers.
+        `logs`, `service` (C, T): logs of the metric and of service time, if known; `loads`: of loads.
         Where service times are known the evidence is theirs, as far as latencies do not contradict it by more
         than a spread, and waiting beyond it in units of WAITING_LOG_RATIO: the requests of others make a
         component wait, in busy groups many times over, but do not make it slow.
@@ -278,7 +295,7 @@ class LaggardDetector(Detector[GroupWindow]):
         rest = latency - self._load.explained(relative, latency.shape)
         felt = trimmed_mean(rest)
         if service is None:
-            return felt, felt, batch_variance(rest), latency, relative
+            return Ahead(felt, felt, batch_variance(rest), latency, rest, relative)
         served = service - leave_one_out_median(service, trusted)
         done = np.exp(loads["operations"])
         own = trimmed_mean(served, done)
@@ -291,7 +308,7 @@ class LaggardDetector(Detector[GroupWindow]):
         believed = np.maximum(felt + cross_spread(felt[trusted]), np.minimum(least, 0.0))
         excess = np.where(known, np.minimum(least, believed) + waiting, felt)
         variance = np.where(known, batch_variance(served, done), batch_variance(latency))
-        return excess, felt, variance, latency, relative
+        return Ahead(excess, felt, variance, latency, rest, relative)
 
     def _trusted(self, now: float, live: BoolArray, places: Places) -> tuple[BoolArray, int]:
         """Whether like the majority in averages of every length (C,); the number that are so lastingly."""
@@ -342,6 +359,7 @@ class LaggardDetector(Detector[GroupWindow]):
     def forget(self, components: Collection[str]) -> None:
         """Frees the evidence on `components`, which are gone."""
         self._evidence.forget(components)
+        self._duty_cycles.forget(components)
 
     def state(self) -> dict[str, Any]:
         """The state as plain data."""
@@ -351,6 +369,7 @@ class LaggardDetector(Detector[GroupWindow]):
             "evidence": self._evidence.state(),
             "load": self._load.state(),
             "unit": self._unit_before.tolist(),
+            "duty_cycles": self._duty_cycles.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -360,3 +379,4 @@ class LaggardDetector(Detector[GroupWindow]):
         self._evidence = GroupEvidence.restore(state["evidence"])
         self._load = LoadModel.restore(state["load"])
         self._unit_before = np.array(state["unit"], dtype=np.float64)
+        self._duty_cycles.restore(state.get("duty_cycles", {}))  # of version 5: none

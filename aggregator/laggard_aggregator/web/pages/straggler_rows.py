@@ -116,7 +116,8 @@ class Slow:
         if self.first.against != "peers":
             return f"{formatting.factor(self.severity)} below its {self.first.against}"
         if self.is_slower:
-            return f"{formatting.factor(self.severity)} slower than its peers"
+            at_times = formatting.at_times(self.first.standing.slow_share, self.first.standing.slow_severity)
+            return f"{formatting.factor(self.severity)} slower than its peers{at_times and ', ' + at_times}"
         return "unlike its peers"
 
 

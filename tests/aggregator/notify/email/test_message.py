@@ -110,6 +110,14 @@ def test_subject_and_first_lines_say_who_how_much_and_since_when() -> None:
     assert page.index("oss-3/sdb") < page.index("is 4.1 times slower") < page.index(since)
 
 
+def test_what_is_slow_at_times_is_said() -> None:
+    comparison = replace(report().worst, at_times="9.0× in 33 % of the time")
+    message = written(raised("s.1", report(comparisons=(comparison,))), PNG)
+    for said in (text(message, "plain"), Tags(text(message, "html")).said):
+        assert "It is slow at times: 9.0× in 33 % of the time." in said.replace("\N{NO-BREAK SPACE}", " ")
+    assert "at times" not in text(written(raised("s.1", report()), PNG), "plain")
+
+
 def test_only_names_may_break_within_a_word_and_a_digest_has_two_columns() -> None:
     """On a phone of 390 px, columns of single words were broken: `compon ent`."""
     html = text(written(raised("d.1", *FIVE, count=70), None), "html")
