@@ -5,7 +5,8 @@ latency is multiplied from a known interval on, and in a closed loop its through
 factor. Drives, hosts and days are drawn by `--seed`; bounds are of resampled hosts, as drives of one host are
 not independent. `--detectors cdf` trains each drive's threshold on its healthy first day. `--resolutions`
 judges the labelled drives at other intervals and windows; `--duty-cycles` tells which alarms are said to be
-of drives that are slow at times, and with which share and factor.
+of drives that are slow at times, and with which share and factor, `--onsets` how far from the onset the
+alarms begin.
 """
 
 import argparse
@@ -278,6 +279,28 @@ def duty_cycles(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> 
     return f"| {case.name} | {len(told):,} of {windows:,} | {share} | {times} |"
 
 
+def onsets(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> str:
+    """A line of the table of onsets: windows from the true one to where the alarms of `laggard` begin."""
+    usable = [grid for grid in grids if grid.group.startswith(case.cluster)]
+    first, since = [], []
+    for _ in range(case.trials):
+        grid, rows = drawn(case, usable, rng)
+        changed, onset = slowed(grid, case, rows)
+        name, starts, flags = grid.components[rows[0]], [], []
+        for one in judged(changed, settings_for("laggard", grid)):
+            c = one.components.index(name)
+            starts.append(one.start)
+            flags.append(bool(one.verdicts.anomalous[c]))
+            if one.straggler[c] and one.end > onset:
+                recent = range(max(len(flags) - 2 * SETTINGS.confirm + 1, 0), len(flags))
+                true, told = np.searchsorted(starts, [onset - 1.0, one.since[c] - 1.0])
+                first.append(min(at for at in recent if flags[at]) - true)
+                since.append(told - true)
+                break
+    cells = (" / ".join(f"{q:.0f}" for q in np.quantile(each, (0.1, 0.5, 0.9))) for each in (first, since))
+    return f"| {case.name} | {len(since)} | {' | '.join(cells)} |"
+
+
 def settings_for(detector: str, grid: Grid) -> DetectSettings:
     """The default configuration; `cdf` with thresholds from the first day of the untouched grid."""
     settings = replace(SETTINGS, detector=detector, tests_at_once=BUDGET_DRIVES)
@@ -361,6 +384,7 @@ def main() -> None:
     parser.add_argument("--cold", action="store_true", help="every evening from nothing instead of the cases")
     parser.add_argument("--resolutions", action="store_true", help="other intervals and windows instead")
     parser.add_argument("--duty-cycles", action="store_true", help="of the cases, the duty cycles instead")
+    parser.add_argument("--onsets", action="store_true", help="of the cases that last, the onsets instead")
     asked = parser.parse_args()
     truth = truth_of(asked.directory)
     grids = read_grids(sorted(asked.directory.glob("*__*.csv*")), COLUMNS, SETTINGS)
@@ -373,7 +397,15 @@ def main() -> None:
         for number, case in enumerate(CASES):
             if asked.only in case.name:
                 print(duty_cycles(case, healthy, np.random.default_rng((asked.seed, number))), flush=True)
-    for detector in [] if asked.resolutions or asked.duty_cycles else asked.detectors.split(","):
+    if asked.onsets:
+        healthy = [healthy_part(grid, truth) for grid in grids]
+        print("| case | alarms | first anomalous window: 10 % / median / 90 % | `since` |\n|---|---|---|---|")
+        for number, case in enumerate(CASES):
+            if asked.only in case.name and case.pattern is always and not case.of:
+                print(onsets(case, healthy, np.random.default_rng((asked.seed, number))), flush=True)
+    for detector in (
+        [] if asked.resolutions or asked.duty_cycles or asked.onsets else asked.detectors.split(",")
+    ):
         if asked.cold:
             print(cold_starts(grids, truth, detector), flush=True)
             continue

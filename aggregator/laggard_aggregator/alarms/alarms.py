@@ -15,7 +15,7 @@ from laggard_aggregator.detect.interface import BoolArray, Verdicts
 
 Key = tuple[str, str, str]
 """Group, component, metric."""
-_KEPT = ("accumulator", "recent", "normal_run", "faulty", "since", "well", "relapses")
+_KEPT = ("accumulator", "recent", "normal_run", "faulty", "since", "cleared_at", "well", "relapses")
 RELAPSE_MULTIPLE = 16
 """A component that is faulty again within this multiple of k judged windows has relapsed."""
 MAX_RELAPSES = 2
@@ -26,11 +26,11 @@ MAX_RELAPSES = 2
 class Alarm:
     """A standing alarm.
 
-    `since`: start of the first anomalous window; `raised_at`: end of the window that raised it; both epoch
-    seconds of sample time. `severity`: times slower than the peers, now; `worst_severity`: its maximum so
-    far. `observed` and `reference`: the component's value and its peers', in the metric's unit. `causes`: as
-    in Verdicts, of the latest window that has some. `slow_share`, `slow_severity`: of one that is slow at
-    times, in which share of the time, and how many times slower then; else NaN.
+    `since`: start of the episode, as in Persistence; `raised_at`: end of the window that raised it; both
+    epoch seconds of sample time. `severity`: times slower than the peers, now; `worst_severity`: its maximum
+    so far. `observed` and `reference`: the component's value and its peers', in the metric's unit. `causes`:
+    as in Verdicts, of the latest window that has some. `slow_share`, `slow_severity`: of one that is slow at
+    times, in which share of the time, and how many times slower then; else 0.
     """
 
     group: str
@@ -46,8 +46,8 @@ class Alarm:
     observed: float
     reference: float
     causes: tuple[tuple[str, float], ...] = ()
-    slow_share: float = nan
-    slow_severity: float = nan
+    slow_share: float = 0.0
+    slow_severity: float = 0.0
 
     @property
     def key(self) -> Key:
@@ -61,7 +61,7 @@ class Alarm:
             how = f"most in {self.causes[0][0]}"
         elif isfinite(self.severity):
             how = f"{self.severity:.2f} times"
-            if isfinite(self.slow_share):
+            if self.slow_share:
                 how += f", {self.slow_severity:.2f} in {100 * self.slow_share:.0f} % of the time"
         else:
             how = f"score {self.score:.3g}"
@@ -140,8 +140,9 @@ class Persistence:
     and healthy again after k judged windows in a row that were not. An intermittent fault would be
     raised and cleared repeatedly: after a relapse recovery takes 2k windows, after another 4k.
     Arrays (N,), by the rows that `update` returns: `accumulator`, anomalous windows less normal ones, never
-    below 0, by which stragglers are ranked (Intrepid 4.3); `faulty`, True for stragglers; `since`, start of
-    the first anomalous window of the present episode, epoch seconds.
+    below 0, by which stragglers are ranked (Intrepid 4.3); `faulty`, True for stragglers; `since`, begin of
+    the present episode, epoch seconds: of its first anomalous window, or the onset that the detector knew
+    when it became faulty, but not before the last episode was over; `cleared_at`, begin of its last window.
     """
 
     def __init__(self, confirm: int, clear_score: float = inf) -> None:
@@ -153,6 +154,7 @@ class Persistence:
         self.normal_run: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.faulty: BoolArray = np.zeros(0, dtype=np.bool_)
         self.since: NDArray[np.float64] = np.zeros(0)
+        self.cleared_at: NDArray[np.float64] = np.zeros(0)
         self.well: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.relapses: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
@@ -173,10 +175,26 @@ class Persistence:
         raised = ~before & (self.recent[judged].sum(axis=1) + clear >= self.confirm)
         again = np.where(well < RELAPSE_MULTIPLE * self.confirm, np.minimum(relapses + 1, MAX_RELAPSES), 0)
         self.relapses[judged] = np.where(raised, again, relapses)
+        self._date_back(judged[raised], rows, components, verdicts.onsets)
         cleared = before & (self.normal_run[judged] >= self.confirm * 2**relapses)
+        self.cleared_at[judged[cleared]] = start
         self.well[judged] = np.where(cleared, 0, np.where(before, well, well + 1))
         self.faulty[judged] = raised | (before & ~cleared)
         return rows
+
+    def _date_back(
+        self,
+        raised: NDArray[np.intp],
+        rows: NDArray[np.intp],
+        components: Sequence[str],
+        onsets: Mapping[str, float],
+    ) -> None:
+        """Sets `since` of the rows `raised` back to their onsets, where these are known."""
+        if not raised.size or not onsets:
+            return
+        onset = np.array([onsets.get(name, inf) for name in components])[np.isin(rows, raised)]
+        of = rows[np.isin(rows, raised)]
+        self.since[of] = np.minimum(self.since[of], np.maximum(onset, self.cleared_at[of]))
 
     def forget(self, components: Collection[str]) -> None:
         """Frees the state of `components`, as after their replacement."""

@@ -81,7 +81,7 @@ class DutyCycle:
     severity: float
 
 
-STEADY = DutyCycle(np.nan, np.nan)
+STEADY = DutyCycle(0.0, 0.0)
 """Of a component that is slow all the time, or has no duty cycle that is known."""
 
 
@@ -97,7 +97,8 @@ class Verdicts:
     empty, or why the group as a whole was not judged (`too few members`, `not a group of peers`).
     `undecided`: pairs left open by a pair budget. `causes`: by anomalous component, the largest
     differences first, each with its amount. `duty_cycles`: of anomalous
-    components that are slow at times only.
+    components that are slow at times only. `onsets`: of anomalous components whose slowness is known to have
+    begun before this window, its begin; epoch seconds.
     """
 
     judged: BoolArray
@@ -110,6 +111,7 @@ class Verdicts:
     undecided: int = 0
     causes: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     duty_cycles: Mapping[str, DutyCycle] = field(default_factory=dict)
+    onsets: Mapping[str, float] = field(default_factory=dict)
 
 
 def not_judged(components: int, note: str) -> Verdicts:

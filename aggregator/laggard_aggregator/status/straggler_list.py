@@ -47,8 +47,8 @@ class Standing:
     window_end: float
     alarm: Alarm | None
     causes: tuple[tuple[str, float], ...] = ()
-    slow_share: float = math.nan
-    slow_severity: float = math.nan
+    slow_share: float = 0.0
+    slow_severity: float = 0.0
     silenced: Decision | None = None
 
     @property

@@ -143,7 +143,7 @@ PER_COMPONENT = (
     ),
     _component(
         "laggard_alarm_since_timestamp_seconds",
-        "Start of the first anomalous window of a raised alarm.",
+        "Start of the episode of a raised alarm.",
         lambda s: None if s.alarm is None else s.alarm.since,
     ),
     MetricRow(

@@ -1,6 +1,6 @@
 """Persistence against its obvious twin: one component, one list of flags at a time."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -136,3 +136,28 @@ def test_a_relapse_after_a_long_time_is_a_new_episode() -> None:
         rows = persistence.update(COMPONENTS[:1], w, verdicts([w % 60 < 2]))
         faulty.append(bool(persistence.faulty[rows][0]))
     assert [w for w, now in enumerate(faulty) if now] == [1, 2, 61, 62]
+
+
+def test_an_onset_dates_the_episode_back_but_not_before_the_last_one() -> None:
+    persistence = Persistence(2)
+
+    def add(start: float, *flags: bool, onset: float) -> list[float]:
+        now = replace(verdicts(list(flags)), onsets={"c0": onset})
+        rows = persistence.update(["c0", "c1"][: len(flags)], start, now)
+        since: list[float] = persistence.since[rows].tolist()
+        return since
+
+    for at in range(4):
+        add(at * 60.0, False, False, onset=0.0)
+    assert add(240.0, True, True, onset=90.0) == [240.0, 240.0], "it is not faulty yet"
+    assert add(300.0, True, True, onset=120.0) == [120.0, 240.0]
+    assert add(360.0, True, True, onset=60.0) == [120.0, 240.0], "it stays"
+    for at in range(7, 10):
+        add(at * 60.0, False, False, onset=60.0)
+    assert not persistence.faulty.any()
+    for at in range(10, 12):
+        since = add(at * 60.0, True, True, onset=60.0)
+    assert since == [480.0, 600.0], "the last alarm was cleared in the window from 480 s on"
+    restored = Persistence(2)
+    restored.restore(persistence.state())
+    assert restored.cleared_at.tolist() == persistence.cleared_at.tolist()

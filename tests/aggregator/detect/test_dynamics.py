@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from laggard_aggregator.alarms.alarms import AlarmEvent
+from laggard_aggregator.alarms.alarms import AlarmEvent, Persistence
 from laggard_aggregator.alarms.judge import Judge
 from laggard_aggregator.demo.recording import Recording, read_recording
 from laggard_aggregator.detect.interface import GroupWindow
@@ -244,3 +244,43 @@ def test_the_twin_recovers_alike(name: str) -> None:
             assert (bool(verdicts.judged[c]), bool(verdicts.anomalous[c])) == (judged, anomalous)
             assert verdicts.score[c] == pytest.approx(score, rel=1e-6, abs=1e-9)
             assert verdicts.severity[c] == pytest.approx(severity, rel=1e-6)
+
+
+# --- onsets ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("factor", "noise"), [(1.2, 0.1), (1.5, 0.3), (2.0, 0.5), (10.0, 0.1)])
+def test_since_is_the_window_of_the_onset(factor: float, noise: float) -> None:
+    """Within two windows for most; the first anomalous window of a small slowness is later."""
+    away, late = [], []
+    for seed in range(8):
+        step = Step(factor, lasting=60, before=24, after=0)
+        values, first, _ = step.of(seed, 0, noise)
+        windows = windows_of(values, window=SHIFT, shift=SHIFT)
+        detector, persistence = detector_of(len(values), SHIFT, SHIFT), Persistence(CONFIRM)
+        flagged = None
+        for at, window in enumerate(windows):
+            verdicts = detector.observe(window)
+            rows = persistence.update(window.components, window.start, verdicts)
+            flagged = at if flagged is None and verdicts.anomalous[3] and at >= first else flagged
+            if persistence.faulty[rows[3]]:
+                seconds = float(persistence.since[rows[3]]) - windows[first].start
+                away.append(round(seconds / (window.end - window.start)))
+                late.append((flagged or at) - first)
+                break
+    assert len(away) >= 6
+    assert np.median(np.abs(away)) <= 1
+    assert np.median(away) <= np.median(late)
+    assert max(away) <= max(late)
+
+
+def test_a_recovered_component_starts_anew() -> None:
+    values = healthy(3, 12, 90 * SHIFT, 0.1)
+    for begin, end in ((20, 40), (70, 90)):
+        values[3, begin * SHIFT : end * SHIFT] *= 4.0
+    windows = windows_of(values, window=SHIFT, shift=SHIFT)
+    detector, persistence = detector_of(len(values), SHIFT, SHIFT), Persistence(CONFIRM)
+    for window in windows:
+        rows = persistence.update(window.components, window.start, detector.observe(window))
+    assert persistence.faulty[rows[3]]
+    assert persistence.since[rows[3]] == windows[70].start

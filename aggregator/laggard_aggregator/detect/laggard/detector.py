@@ -159,8 +159,9 @@ class LaggardDetector(Detector[GroupWindow]):
         values = np.where(told, values, np.nan)
         logs = np.log(values) * (-1.0 if worse < 0 else 1.0)
         served = service(load, told, logs) if self._metric == "await" else None
+        start = window.end - new * self._settings.interval_seconds
         accumulated = self._accumulate(
-            partial(self._ahead, logs, served, features(load, told)), weight, weight > 0, places
+            partial(self._ahead, logs, served, features(load, told)), weight, places, start
         )
         if accumulated is None:
             nothing = np.zeros(places.size)
@@ -169,7 +170,7 @@ class LaggardDetector(Detector[GroupWindow]):
         felt, rest, now, weight = accumulated
         live = weight > 0
         trusted, alike = self._trusted(now, live, places)
-        score, fast, beyond = self._judge(
+        score, level, fast, beyond = self._judge(
             now, weight, trusted, places, self._chance, of_service=served is not None, two_sided=worse == 0
         )
 
@@ -193,17 +194,27 @@ class LaggardDetector(Detector[GroupWindow]):
             observed=observed,
             reference=observed * np.exp(felt if worse < 0 else -felt),
             note=note,
+            onsets=self._onsets(window, anomalous, level, places) if worse else {},
             duty_cycles=self._duty_cycles.add(window.components, rest, anomalous) if worse else {},
         )
 
+    def _onsets(
+        self, window: GroupWindow, anomalous: BoolArray, level: FloatArray, places: Places
+    ) -> Mapping[str, float]:
+        """When the anomalous ones' slowness began, of those in which it was before this window."""
+        slow = np.flatnonzero(anomalous)
+        began = self._evidence.slow_since(places[slow], level[slow]).tolist()
+        return {window.components[c]: at for c, at in zip(slow, began, strict=True) if at < window.start}
+
     def _accumulate(
-        self, ahead: Callable[[BoolArray], Ahead], weight: FloatArray, live: BoolArray, places: Places
+        self, ahead: Callable[[BoolArray], Ahead], weight: FloatArray, places: Places, start: float
     ) -> tuple[FloatArray, FloatArray, float, FloatArray] | None:
-        """Adds the new samples; returns log ratios to peers (C,) and by tick (C, T), spread, and weights.
+        """Adds samples from `start` on; returns log ratios to peers (C,) and by tick (C, T), spread, weights.
 
         `ahead`: `_ahead` of the samples. Components without a sample while trusted peers have one get weight
         0. None with fewer than MIN_PEERS others.
         """
+        live = weight > 0
         if live.sum() < MIN_PEERS:
             return None
         first = ahead(live)
@@ -229,6 +240,7 @@ class LaggardDetector(Detector[GroupWindow]):
         unknown = live & ~np.isfinite(variance) & (self._evidence.windows[places] > 0)
         variance = np.where(unknown, (excess - usual) ** 2, variance)
         self._evidence.add(places, excess, felt, weight, bound)
+        self._evidence.add_sums(places, np.clip(excess, -bound, bound), weight, start)
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
         return felt, rest, now, weight
 
@@ -242,8 +254,9 @@ class LaggardDetector(Detector[GroupWindow]):
         *,
         of_service: bool,
         two_sided: bool,
-    ) -> tuple[FloatArray, BoolArray, BoolArray]:
-        """Scores, whether as much faster as a straggler is slower, whether outstanding alone; (C,) each."""
+    ) -> tuple[FloatArray, FloatArray, BoolArray, BoolArray]:
+        """Scores, the averages behind them, whether as much faster as a straggler is slower, whether
+        outstanding alone; (C,) each."""
         harmless = sure_from = self._harmless
         confirmed = QUANTILE_SHARE
         if of_service:
@@ -266,6 +279,7 @@ class LaggardDetector(Detector[GroupWindow]):
         share = np.where(live, average / threshold, 0.0)
         sided = np.abs(share) if two_sided else share
         score = sided.max(axis=0)
+        level = np.take_along_axis(average, sided.argmax(axis=0)[None, :], axis=0)[0]
         recent, side = sided[RECENT_SCALE], sided * threshold
         fall = side[RECENT_SCALE + 1 :].max(axis=0) - side[RECENT_SCALE]
         fallen = fall > RECOVERY_STD_ERRORS * error[RECENT_SCALE]
@@ -280,7 +294,7 @@ class LaggardDetector(Detector[GroupWindow]):
         slowness, edge = evidence.slowness[places], slower_part(average[:, live])
         far = ((average - edge[:, None]) >= threshold).any(axis=0)
         beyond = far & (slowness - slower_part(slowness[None, live])[0] >= OUTSTANDING_LOG_RATIO)
-        return score, fast, live & beyond
+        return score, level, fast, live & beyond
 
     def _ahead(self, logs: FloatArray, service: FloatArray | None, loads: Loads, trusted: BoolArray) -> Ahead:
         """How far components are ahead of their trusted peers.

@@ -47,7 +47,10 @@ YOUNG_WINDOWS, MAX_YOUNG = 1.5, 1.15
 """Weight of not knowing a group's spread, in windows, and the most that it widens thresholds."""
 MIN_ONSETS, MAX_ONSETS = 3.4, 5.0
 """How often one became slow, lately, from which it is slow in between too, and the most that is counted."""
+ONSET_DRIFTS = np.array([0.09, 0.2, 0.35])
+"""Log ratios a window that are subtracted from sums of evidence: half of a lasting factor of 1.2, 1.5, 2."""
 _ARRAYS = (
+    *("sum", "sum_began"),
     *("average", "moment", "slowness", "windows", "seen"),
     *("noise", "heard", "score", "onsets", "was_slow"),
 )
@@ -172,11 +175,14 @@ class GroupEvidence:
     behind them. `moment` (K, N): mean square of the average about the group's centre in single-window units,
     over `seen` (N,) windows. `noise` (N,): squared standard error of one whole window's evidence, over
     `heard` (N,) windows. `score` (N,): the last one. `onsets` (N,): how often it became slow, of late;
-    `was_slow` (N,): 1.0 where the last score by itself was.
+    `was_slow` (N,): 1.0 where the last score by itself was. `sum` (D, N): sums of the evidence less
+    ONSET_DRIFTS a window, never below 0, and `sum_began` (D, N), when each last left 0, epoch seconds.
     """
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.sum: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
+        self.sum_began: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
         self.average: FloatArray = np.zeros((SCALE_WINDOWS.size, 0))
         self.moment: FloatArray = np.zeros((SCALE_WINDOWS.size, 0))
         self.slowness: FloatArray = np.zeros(0)
@@ -227,6 +233,26 @@ class GroupEvidence:
         self.average[:, rows] += gain * (np.clip(excess[known], -bound, bound) - self.average[:, rows])
         self.slowness[rows] += gain[SEVERITY_SCALE] * (felt[known] - self.slowness[rows])
 
+    def add_sums(
+        self, places: NDArray[np.intp], excess: FloatArray, weight: FloatArray, start: float
+    ) -> None:
+        """Adds bounded evidence `excess` (C,) of samples from `start` on, with `weight` (C,), to the sums."""
+        rows, share = places[weight > 0], weight[weight > 0]
+        sums = self.sum[:, rows]
+        self.sum_began[:, rows] = np.where(sums > 0.0, self.sum_began[:, rows], start)
+        rise = share * (excess[weight > 0] - ONSET_DRIFTS[:, None])
+        self.sum[:, rows] = np.maximum(sums + rise, 0.0)
+
+    def slow_since(self, places: NDArray[np.intp], level: FloatArray) -> FloatArray:
+        """When slowness of the log ratio `level` (C,) began; (C,), NaN where the sum does not tell it.
+
+        The begin of the last rise of a sum with a drift of half the level, the likeliest change point (E. S.
+        Page, "Continuous Inspection Schemes", Biometrika 41, 1954).
+        """
+        drift = np.abs(ONSET_DRIFTS[:, None] - level / 2.0).argmin(axis=0)
+        began: FloatArray = np.where(self.sum[drift, places] > 0.0, self.sum_began[drift, places], np.nan)
+        return began
+
     def young(self, places: NDArray[np.intp]) -> float:
         """By how much more than its spread says the group may vary, as long as that rests on few windows."""
         return float(min(np.sqrt(1.0 + YOUNG_WINDOWS / (1.0 + np.median(self.seen[places]))), MAX_YOUNG))
@@ -261,7 +287,7 @@ class GroupEvidence:
         self.average[RECENT_SCALE + 1 :, rows] = recent
         self.slowness[rows] = recent
         self.windows[rows] = np.minimum(self.windows[rows], SCALE_WINDOWS[RECENT_SCALE])
-        self.moment[:, rows] = 0.0
+        self.moment[:, rows] = self.sum[:, rows] = 0.0
         for kept in (self.seen, self.noise, self.heard):
             kept[rows] = 0.0
 
@@ -291,7 +317,7 @@ class GroupEvidence:
         evidence.names = [str(name) for name in state["names"]]
         evidence._rows = {name: row for row, name in enumerate(evidence.names)}
         for name in _ARRAYS:
-            shape = (*getattr(evidence, name).shape[:-1], -1)
-            values = state.get(name, [0.0] * len(evidence.names))  # an earlier version lacks some
+            shape = (*getattr(evidence, name).shape[:-1], len(evidence.names))
+            values = state.get(name, np.zeros(shape))  # an earlier version lacks some
             setattr(evidence, name, np.array(values, dtype=np.float64).reshape(shape))
         return evidence
