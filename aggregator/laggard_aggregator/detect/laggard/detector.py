@@ -201,10 +201,11 @@ class LaggardDetector(Detector[GroupWindow]):
     def _onsets(
         self, window: GroupWindow, anomalous: BoolArray, level: FloatArray, places: Places
     ) -> Mapping[str, float]:
-        """When the anomalous ones' slowness began, of those in which it was before this window."""
+        """When the slowness `level` (C,) of the anomalous ones began, where that was before this window."""
         slow = np.flatnonzero(anomalous)
-        began = self._evidence.slow_since(places[slow], level[slow]).tolist()
-        return {window.components[c]: at for c, at in zip(slow, began, strict=True) if at < window.start}
+        shift = self._settings.shift_seconds
+        began = self._evidence.slow_since(places[slow], level[slow], window.start, shift)
+        return {window.components[c]: at for c, at in zip(slow, began.tolist(), strict=True) if at > 0.0}
 
     def _accumulate(
         self, ahead: Callable[[BoolArray], Ahead], weight: FloatArray, places: Places, start: float
@@ -255,8 +256,10 @@ class LaggardDetector(Detector[GroupWindow]):
         of_service: bool,
         two_sided: bool,
     ) -> tuple[FloatArray, FloatArray, BoolArray, BoolArray]:
-        """Scores, the averages behind them, whether as much faster as a straggler is slower, whether
-        outstanding alone; (C,) each."""
+        """Scores, averages behind them, whether as much faster as a straggler is slower, whether outstanding.
+
+        (C,) each.
+        """
         harmless = sure_from = self._harmless
         confirmed = QUANTILE_SHARE
         if of_service:

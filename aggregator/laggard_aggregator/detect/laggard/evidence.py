@@ -49,6 +49,8 @@ MIN_ONSETS, MAX_ONSETS = 3.4, 5.0
 """How often one became slow, lately, from which it is slow in between too, and the most that is counted."""
 ONSET_DRIFTS = np.array([0.09, 0.2, 0.35])
 """Log ratios a window that are subtracted from sums of evidence: half of a lasting factor of 1.2, 1.5, 2."""
+MAX_ONSET_WINDOWS = 96.0
+"""A sum that rises for longer is of a small difference that is there for good."""
 _ARRAYS = (
     *("sum", "sum_began"),
     *("average", "moment", "slowness", "windows", "seen"),
@@ -243,15 +245,19 @@ class GroupEvidence:
         rise = share * (excess[weight > 0] - ONSET_DRIFTS[:, None])
         self.sum[:, rows] = np.maximum(sums + rise, 0.0)
 
-    def slow_since(self, places: NDArray[np.intp], level: FloatArray) -> FloatArray:
-        """When slowness of the log ratio `level` (C,) began; (C,), NaN where the sum does not tell it.
+    def slow_since(
+        self, places: NDArray[np.intp], level: FloatArray, start: float, shift_seconds: float
+    ) -> FloatArray:
+        """When slowness of the log ratio `level` (C,) began; (C,), 0 where that was not before `start`.
 
         The begin of the last rise of a sum with a drift of half the level, the likeliest change point (E. S.
-        Page, "Continuous Inspection Schemes", Biometrika 41, 1954).
+        Page, "Continuous Inspection Schemes", Biometrika 41, 1954); 0 also after MAX_ONSET_WINDOWS.
         """
         drift = np.abs(ONSET_DRIFTS[:, None] - level / 2.0).argmin(axis=0)
-        began: FloatArray = np.where(self.sum[drift, places] > 0.0, self.sum_began[drift, places], np.nan)
-        return began
+        began = self.sum_began[drift, places]
+        told = (self.sum[drift, places] > 0.0) & (began < start)
+        since: FloatArray = np.where(told & (began >= start - MAX_ONSET_WINDOWS * shift_seconds), began, 0.0)
+        return since
 
     def young(self, places: NDArray[np.intp]) -> float:
         """By how much more than its spread says the group may vary, as long as that rests on few windows."""
