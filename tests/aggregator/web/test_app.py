@@ -84,6 +84,8 @@ def test_stragglers_are_ranked_by_persistence() -> None:
         "score": 30.0,
         "severity": 4.0,
         "worst_severity": 6.0,
+        "slow_share": None,
+        "slow_severity": None,
         "observed": 8.0,
         "reference": 2.0,
         "unit": "ms",
