@@ -17,6 +17,7 @@ from laggard_aggregator.detect.interface import (
     MAX_CAUSES,
     STEADY,
     BoolArray,
+    DutyCycle,
     FunctionWindow,
     GroupWindow,
     Verdicts,
@@ -172,11 +173,12 @@ class Judge:
 
     def _verdicts(self, series: _Series, window: Window, metric: str) -> Judgement:
         """The judgement by `series`, without alarm events."""
-        verdicts = series.detector.observe(window)
+        found = series.detector.observe(window)
         nodes = isinstance(window, FunctionWindow)
         levels = self._levels_of(window.group, window.components, nodes=nodes)
-        verdicts, parents = escalate(verdicts, levels, series.suspects)
+        verdicts, parents = escalate(found, levels, series.suspects)
         verdicts = _with_causes(verdicts, window.components, levels, parents)
+        verdicts = _with_times(verdicts, found.anomalous, window, levels, parents)
         whole = series.history.observe(window) if series.history and isinstance(window, GroupWindow) else None
         if whole is not None and whole.anomalous.any():
             series.suspects[window.group] = LEVEL_OF_GROUPS
@@ -250,6 +252,37 @@ def _with_causes(
                 sums[cause] = sums.get(cause, 0.0) + amount
         causes[parent] = tuple(sorted(sums.items(), key=lambda cause: (-cause[1], cause[0]))[:MAX_CAUSES])
     return replace(verdicts, causes=causes)
+
+
+def _with_times(
+    verdicts: Verdicts,
+    anomalous: BoolArray,
+    window: Window,
+    levels: Sequence[Level],
+    parents: Mapping[str, str],
+) -> Verdicts:
+    """`verdicts` with the onset and the duty cycle of each blamed parent: the medians of its children's.
+
+    `anomalous` (C,): children before escalation. A duty cycle only where most of these have one.
+    """
+    if not verdicts.onsets and not verdicts.duty_cycles:
+        return verdicts
+    onsets, cycles = dict(verdicts.onsets), dict(verdicts.duty_cycles)
+    by_name = {level.name: level for level in levels}
+    for row, (parent, name) in enumerate(parents.items(), len(window.components)):
+        if not verdicts.anomalous[row]:
+            continue
+        level = by_name[name]
+        slow = anomalous & (level.of == level.parents.index(parent))
+        children = [window.components[c] for c in np.flatnonzero(slow)]
+        onset = float(np.median([verdicts.onsets.get(child, window.start) for child in children]))
+        if onset < window.start:
+            onsets[parent] = onset
+        known = [verdicts.duty_cycles[child] for child in children if child in verdicts.duty_cycles]
+        if 2 * len(known) > len(children):
+            share, severity = np.median([(each.share, each.severity) for each in known], axis=0).tolist()
+            cycles[parent] = DutyCycle(share, severity)
+    return replace(verdicts, onsets=onsets, duty_cycles=cycles)
 
 
 def _alarm(judged: Judgement, c: np.intp) -> Alarm:

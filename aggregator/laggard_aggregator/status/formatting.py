@@ -24,7 +24,7 @@ def factor(severity: float) -> str:
 
 def at_times(share: float, severity: float) -> str:
     """A duty cycle in words, `3.0× in 33 % of the time`; empty without one, of share 0."""
-    return f"{factor(severity)} in {share:.0%} of the time".replace("%", " %") if share else ""
+    return f"{factor(severity)} in {100 * share:.0f} % of the time" if share else ""
 
 
 def grade(severity: float) -> str:

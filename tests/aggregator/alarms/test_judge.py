@@ -52,6 +52,33 @@ def test_a_slow_server_raises_one_alarm_of_its_own() -> None:
     assert episodes(judgements) == [("raised", "oss-4", "node"), ("cleared", "oss-4", "node")]
 
 
+def test_a_parent_has_the_onset_and_the_duty_cycle_of_its_children() -> None:
+    rng = np.random.default_rng(3)
+    engine, shift, onset = Judge({"luns": SETTINGS}), 30, 40
+    values = 5.0 * np.exp(0.25 * rng.standard_normal((len(COMPONENTS), 60 + 30 * 80)))
+    slow = np.array([name.startswith("oss-4/") for name in COMPONENTS])
+    values[slow, 60 + onset * shift : 60 + 60 * shift] *= 1.25
+    values[np.ix_(slow, np.arange(60 + 60 * shift, values.shape[1], 3))] *= 7.0
+    found: list[Judgement] = []
+    for w in range(80):
+        start = 1_760_000_000.0 + shift * w
+        window = GroupWindow(
+            "luns", COMPONENTS, start, start + 60, 0, {"await": values[:, shift * w : shift * w + 60]}
+        )
+        found.extend(engine.evaluate(window))
+    (raised,) = (t.alarm for judged in found for t in judged.transitions)
+    assert (raised.component, raised.level) == ("oss-4", "node")
+    blamed = [judged for judged in found if "oss-4" in judged.components]
+    first = next(j for j in blamed if j.verdicts.anomalous[j.components.index("oss-4")])
+    true = 1_760_000_000.0 + 60 + onset * shift
+    assert abs(raised.since - true) <= 2 * shift
+    assert first.start > raised.since
+    assert raised.slow_share == 0.0
+    (now,) = engine.alarms.standing.values()
+    assert 0.25 < now.slow_share < 0.4
+    assert 5.0 < now.slow_severity < 9.0
+
+
 def test_a_healthy_group_raises_nothing() -> None:
     judgements = run(set(), windows=40, healthy_after=10)
     assert episodes(judgements) == []

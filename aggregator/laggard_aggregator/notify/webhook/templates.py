@@ -99,7 +99,8 @@ def _line(each: IncidentReport) -> str:
         return spaced(f"{_code(each.name)} {each.outcome}, after {lasted}")
     worst = each.worst
     values = f"{figure(worst.observed, worst.unit)}, {worst.against} {figure(worst.reference, worst.unit)}"
-    return spaced(f"{_code(each.name)} {worst.predicate} for {lasted}: {_code(worst.metric)} {values}")
+    cycle = worst.at_times and f"; {worst.at_times}"
+    return spaced(f"{_code(each.name)} {worst.predicate} for {lasted}: {_code(worst.metric)} {values}{cycle}")
 
 
 def _raised(report: IncidentReport) -> Any:

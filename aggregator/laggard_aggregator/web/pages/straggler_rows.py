@@ -115,10 +115,10 @@ class Slow:
             return f"{formatting.factor(self.severity)} slower than in its {self.first.against}"
         if self.first.against != "peers":
             return f"{formatting.factor(self.severity)} below its {self.first.against}"
+        at_times = formatting.at_times(self.first.standing.slow_share, self.first.standing.slow_severity)
         if self.is_slower:
-            at_times = formatting.at_times(self.first.standing.slow_share, self.first.standing.slow_severity)
             return f"{formatting.factor(self.severity)} slower than its peers{at_times and ', ' + at_times}"
-        return "unlike its peers"
+        return f"slow at times: {at_times}" if at_times else "unlike its peers"
 
 
 def slow(now: Now) -> tuple[Slow, ...]:

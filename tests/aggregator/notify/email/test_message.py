@@ -116,6 +116,10 @@ def test_what_is_slow_at_times_is_said() -> None:
     for said in (text(message, "plain"), Tags(text(message, "html")).said):
         assert "It is slow at times: 9.0× in 33 % of the time." in said.replace("\N{NO-BREAK SPACE}", " ")
     assert "at times" not in text(written(raised("s.1", report()), PNG), "plain")
+    reports = [report("oss-1/a", comparisons=(comparison,)), report("oss-1/b")]
+    digest = written(raised("d.1", *reports, count=2), PNG)
+    for said in (text(digest, "plain"), Tags(text(digest, "html")).said):
+        assert said.lower().count("slow at times: 9.0× in 33 % of the time") == 1
 
 
 def test_only_names_may_break_within_a_word_and_a_digest_has_two_columns() -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -137,6 +138,13 @@ def test_a_message_of_slack() -> None:
         "`oss-3/sdb` is 4.1 times slower than its peers for 6 h: `await` 83.3 ms, peers 21.5 ms",
         f"<{PAGE}/|Open in Laggard>",
     ]
+
+
+def test_messages_name_the_duty_cycle() -> None:
+    comparison = replace(report().worst, at_times="9.0× in 33 % of the time")
+    for template in ("slack", "mattermost"):
+        said = text_of(template, raised("s.1", report(comparisons=(comparison,))))
+        assert "peers 21.5 ms; 9.0× in 33 % of the time" in said
 
 
 def test_a_message_of_mattermost() -> None:
