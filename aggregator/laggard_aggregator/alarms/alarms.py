@@ -142,7 +142,8 @@ class Persistence:
     Arrays (N,), by the rows that `update` returns: `accumulator`, anomalous windows less normal ones, never
     below 0, by which stragglers are ranked (Intrepid 4.3); `faulty`, True for stragglers; `since`, begin of
     the present episode, epoch seconds: of its first anomalous window, or the onset that the detector knew
-    when it became faulty, but not before the last episode was over; `cleared_at`, begin of its last window.
+    when it became faulty, but not before the window in which the last episode was over; `cleared_at`, begin
+    of that window.
     """
 
     def __init__(self, confirm: int, clear_score: float = inf) -> None:
@@ -165,7 +166,9 @@ class Persistence:
         flags = verdicts.anomalous[verdicts.judged]
         accumulator = self.accumulator[judged]
         self.accumulator[judged] = np.where(flags, accumulator + 1, np.maximum(accumulator - 1, 0))
-        fresh = flags & ~self.recent[judged].any(axis=1) & ~self.faulty[judged]
+        # After a recovery flags of the last episode may still be among the recent ones.
+        past = self.since[judged] < self.cleared_at[judged]
+        fresh = flags & ~self.faulty[judged] & (past | ~self.recent[judged].any(axis=1))
         self.since[judged[fresh]] = start
         self.recent[judged] = np.roll(self.recent[judged], -1, axis=1)
         self.recent[judged, -1] = flags
@@ -175,26 +178,14 @@ class Persistence:
         raised = ~before & (self.recent[judged].sum(axis=1) + clear >= self.confirm)
         again = np.where(well < RELAPSE_MULTIPLE * self.confirm, np.minimum(relapses + 1, MAX_RELAPSES), 0)
         self.relapses[judged] = np.where(raised, again, relapses)
-        self._date_back(judged[raised], rows, components, verdicts.onsets)
+        for c in np.flatnonzero(verdicts.judged)[raised].tolist():
+            onset, row = verdicts.onsets.get(components[c], inf), rows[c]
+            self.since[row] = min(self.since[row], max(onset, self.cleared_at[row]))
         cleared = before & (self.normal_run[judged] >= self.confirm * 2**relapses)
         self.cleared_at[judged[cleared]] = start
         self.well[judged] = np.where(cleared, 0, np.where(before, well, well + 1))
         self.faulty[judged] = raised | (before & ~cleared)
         return rows
-
-    def _date_back(
-        self,
-        raised: NDArray[np.intp],
-        rows: NDArray[np.intp],
-        components: Sequence[str],
-        onsets: Mapping[str, float],
-    ) -> None:
-        """Sets `since` of the rows `raised` back to their onsets, where these are known."""
-        if not raised.size or not onsets:
-            return
-        onset = np.array([onsets.get(name, inf) for name in components])[np.isin(rows, raised)]
-        of = rows[np.isin(rows, raised)]
-        self.since[of] = np.minimum(self.since[of], np.maximum(onset, self.cleared_at[of]))
 
     def forget(self, components: Collection[str]) -> None:
         """Frees the state of `components`, as after their replacement."""

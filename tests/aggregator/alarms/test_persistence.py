@@ -39,8 +39,13 @@ class Twin:
     faulty: bool = False
     since: float = 0.0
 
+    @property
+    def begun(self) -> bool:
+        """Whether an anomalous window of the present episode is among the recent ones."""
+        return any(self.flags[self.cleared_at or 0 :][-(2 * self.k - 1) :])
+
     def window(self, flag: bool, start: float) -> None:
-        if flag and not any(self.flags[-(2 * self.k - 1) :]) and not self.faulty:
+        if flag and not self.begun and not self.faulty:
             self.since = start
         self.accumulator = self.accumulator + 1 if flag else max(0, self.accumulator - 1)
         self.flags.append(flag)
@@ -77,7 +82,7 @@ def test_agrees_with_the_twin_in_any_order_of_components(
         assert persistence.accumulator[rows].tolist() == [t.accumulator for t in ordered]
         assert persistence.faulty[rows].tolist() == [t.faulty for t in ordered]
         for got, twin in zip(persistence.since[rows].tolist(), ordered, strict=True):
-            assert got == twin.since or not (twin.faulty or any(twin.flags[-(2 * k - 1) :]))
+            assert got == twin.since or not (twin.faulty or twin.begun)
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), max_size=12), st.integers(0, 12))
@@ -161,3 +166,17 @@ def test_an_onset_dates_the_episode_back_but_not_before_the_last_one() -> None:
     restored = Persistence(2)
     restored.restore(persistence.state())
     assert restored.cleared_at.tolist() == persistence.cleared_at.tolist()
+
+
+def test_an_episode_begins_after_the_last_one() -> None:
+    """Although anomalous windows of the last one are among the recent ones when it begins."""
+    persistence = Persistence(3, clear_score=1.5)
+    since, faulty = [], []
+    for at, flag in enumerate([True] * 4 + [False] * 3 + [True] * 2):
+        now = replace(verdicts([flag]), score=np.array([2.0 * flag]))
+        rows = persistence.update(COMPONENTS[:1], 100.0 + at, now)
+        faulty.append(bool(persistence.faulty[rows][0]))
+        since.append(float(persistence.since[rows][0]))
+    assert faulty == [False, True, True, True, True, True, False, False, True]
+    assert since[5] == 100.0
+    assert since[8] == 107.0
