@@ -96,9 +96,9 @@ class Verdicts:
     component was held against (NaN if none), `observed` (C,): its own, both in the metric's unit. `note`:
     empty, or why the group as a whole was not judged (`too few members`, `not a group of peers`).
     `undecided`: pairs left open by a pair budget. `causes`: by anomalous component, the largest
-    differences first, each with its amount. `duty_cycles`: of anomalous
-    components that are slow at times only. `onsets`: of anomalous components whose slowness is known to have
-    begun before this window, its begin; epoch seconds.
+    differences first, each with its amount. `duty_cycles`: of components that are slow at times only and
+    were anomalous of late. `onsets`: of anomalous components whose slowness is known to have begun before
+    this window, its begin; epoch seconds.
     """
 
     judged: BoolArray

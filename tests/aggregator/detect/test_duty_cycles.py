@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from laggard_aggregator.detect.interface import DutyCycle
-from laggard_aggregator.detect.laggard.duty_cycles import BINS, DutyCycles, classes
+from laggard_aggregator.detect.laggard.duty_cycles import BINS, MAX_COURSES, DutyCycles, classes
 from tests.aggregator.detect.courses import SHIFT, Values, detector_of, healthy, windows_of
 
 TICKS = 20
@@ -62,6 +62,46 @@ def test_steady_slowness_with_idle_times_has_none() -> None:
     assert not any(told(values))
 
 
+@pytest.mark.parametrize("shift", [20, 30])
+@pytest.mark.parametrize("factor", [1.6, 3.0, 10.0])
+def test_idle_intervals_before_a_recovery_are_no_duty_cycle(factor: float, shift: int) -> None:
+    values = healthy(7, noise=0.1)
+    values[SLOW, 300:600] *= factor
+    values[SLOW, np.arange(900) % 7 < 3] = 0.0
+    assert not any(told(values, shift))
+
+
+def test_noise_before_a_recovery_is_no_duty_cycle() -> None:
+    rng = np.random.default_rng(5)
+    cycles, slow = DutyCycles(), np.array([True])
+    for at in range(16):
+        assert not cycles.add(("a",), rng.normal(1.0 if at < 12 else 0.0, 0.05, (1, TICKS)), slow)
+
+
+def test_it_holds_in_windows_between_that_are_not_anomalous() -> None:
+    cycles = DutyCycles()
+    found = []
+    for at in range(24):
+        ratios = np.full((1, TICKS), 1.0 if at % 3 == 0 else 0.0)
+        found.append(bool(cycles.add(("a",), ratios, np.array([at % 3 == 0]))))
+    assert found[18:] == [True] * 6
+    after = [bool(cycles.add(("a",), np.zeros((1, TICKS)), np.array([False]))) for _ in range(40)]
+    assert not any(after[16:])
+    assert cycles.state() == {}, "none of late"
+
+
+def test_places_are_limited_and_do_not_depend_on_the_order() -> None:
+    names = tuple(f"oss/{c}" for c in range(MAX_COURSES + 50))
+    ratios = np.zeros((len(names), TICKS))
+    ratios[:, ::4] = 1.0
+    one, other = DutyCycles(), DutyCycles()
+    told_one = one.add(names, ratios, np.ones(len(names), np.bool_))
+    told_other = other.add(names[::-1], ratios, np.ones(len(names), np.bool_))
+    assert len(told_one) == MAX_COURSES
+    assert dict(told_one) == dict(told_other)
+    assert {**one.state()} == other.state()
+
+
 def test_it_is_told_between_its_slow_windows_and_forgotten_after_the_last() -> None:
     values = at_times(3.0, 20, 60, noise=0.1, ticks=2000)
     values[SLOW, 1200:] = at_times(1.0, 1, 1, noise=0.1, ticks=2000)[SLOW, 1200:]
@@ -101,4 +141,4 @@ def test_no_sample_at_all_tells_nothing() -> None:
 
 def test_a_malformed_state_is_refused() -> None:
     with pytest.raises(ValueError, match="reshape"):
-        DutyCycles().restore({"a": [0.0, False, 0, [1.0]]})
+        DutyCycles().restore({"a": [0.0, False, 0, False, [1.0]]})

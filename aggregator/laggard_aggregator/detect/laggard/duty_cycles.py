@@ -31,6 +31,8 @@ MIN_STEP_SPREADS = 3.4
 """The same in standard deviations within the classes; both halves of a normal law are 2.6 apart."""
 MIN_RISES = 3.0
 """How often it must have become slow, forgotten like the histogram."""
+MAX_COURSES = 1024
+"""Components of a group that have a histogram at most: a limit of memory and time, 1 KB and 10 us each."""
 
 _CENTRES = LOWEST_LOG_RATIO + BIN_LOG_WIDTH * (np.arange(BINS) + 0.5)
 
@@ -74,17 +76,19 @@ class _Course:
     """The recent past of one component.
 
     `counts` (BINS,): its histogram. `rises`: how often it became slow lately. `was_slow`: in its last
-    interval. `quiet`: windows in a row in which it was not anomalous.
+    interval. `quiet`: windows in a row in which it was not anomalous. `told`: a duty cycle in its last
+    anomalous window, and in all since.
     """
 
     counts: FloatArray = field(default_factory=lambda: np.zeros(BINS))
     rises: float = 0.0
     was_slow: bool = False
     quiet: int = 0
+    told: bool = False
 
 
 class DutyCycles:
-    """The courses of the components of a group that are anomalous, or were of late."""
+    """The courses of at most MAX_COURSES components of a group that are anomalous, or were of late."""
 
     def __init__(self) -> None:
         self._courses: dict[str, _Course] = {}
@@ -92,27 +96,35 @@ class DutyCycles:
     def add(
         self, components: Sequence[str], ratios: FloatArray, anomalous: BoolArray
     ) -> Mapping[str, DutyCycle]:
-        """Adds one window; returns the duty cycles of anomalous components that have one.
+        """Adds one window; returns the duty cycles of components that have one.
 
-        `ratios` (C, T): log ratios to the peers by interval, NaN = no I/O; `anomalous` (C,).
+        Found in an anomalous window, it holds in those between that are not.
+        `ratios` (C, T): log ratios to the peers by interval, NaN = no I/O; `anomalous` (C,). Which components
+        have a place does not depend on their order.
         """
         if not self._courses and not anomalous.any():
             return {}
-        rows = [c for c, name in enumerate(components) if anomalous[c] or name in self._courses]
-        courses = [self._courses.setdefault(components[c], _Course()) for c in rows]
+        new = sorted({components[c] for c in np.flatnonzero(anomalous).tolist()} - self._courses.keys())
+        for name in new[: MAX_COURSES - len(self._courses)]:
+            self._courses[name] = _Course()
+        rows = [c for c, name in enumerate(components) if name in self._courses]
+        courses = [self._courses[components[c]] for c in rows]
         ratios, fading = ratios[rows], 1.0 - 1.0 / MEMORY_WINDOWS
         for course, row in zip(courses, _histograms(ratios), strict=True):
             course.counts = course.counts * fading + row
         found = classes(np.array([course.counts for course in courses]).reshape(-1, BINS))
         before = np.array([course.was_slow for course in courses], dtype=np.bool_)
-        slow = np.column_stack([before, ratios > ((found.low + found.high) / 2.0)[:, None]])
-        rises = (slow[:, 1:] & ~slow[:, :-1]).sum(axis=1)
+        slow = _filled(ratios > ((found.low + found.high) / 2.0)[:, None], np.isfinite(ratios), before)
+        # Without two classes apart a rise is of noise.
+        rises = (slow[:, 1:] & ~slow[:, :-1]).sum(axis=1) * found.told
         told = {}
         for at, (c, course) in enumerate(zip(rows, courses, strict=True)):
             course.rises = course.rises * fading + float(rises[at])
             course.was_slow = bool(slow[at, -1])
             course.quiet = 0 if anomalous[c] else course.quiet + 1
-            if found.told[at] and anomalous[c] and course.rises >= MIN_RISES:
+            apart = bool(found.told[at]) and course.rises >= MIN_RISES
+            course.told = apart and (bool(anomalous[c]) or course.told)
+            if course.told:
                 told[components[c]] = DutyCycle(float(found.share[at]), float(np.exp(found.high[at])))
         self.forget([name for name, course in self._courses.items() if course.quiet > MEMORY_WINDOWS])
         return told
@@ -125,15 +137,26 @@ class DutyCycles:
     def state(self) -> dict[str, Any]:
         """The state as plain data."""
         return {
-            name: [each.rises, each.was_slow, each.quiet, each.counts.tolist()]
+            name: [each.rises, each.was_slow, each.quiet, each.told, each.counts.tolist()]
             for name, each in self._courses.items()
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores `state()`. Raises ValueError when it is malformed."""
-        for name, (rises, was_slow, quiet, counts) in state.items():
+        self._courses = {}
+        for name, (rises, was_slow, quiet, told, counts) in state.items():
             histogram = np.array(counts, dtype=np.float64).reshape(BINS)
-            self._courses[str(name)] = _Course(histogram, float(rises), bool(was_slow), int(quiet))
+            self._courses[str(name)] = _Course(
+                histogram, float(rises), bool(was_slow), int(quiet), bool(told)
+            )
+
+
+def _filled(slow: BoolArray, known: BoolArray, before: BoolArray) -> BoolArray:
+    """`slow` (N, T) after the state `before` (N,); where it is not `known` as in the interval before."""
+    columns = np.where(known, np.arange(1, slow.shape[1] + 1), 0)
+    latest = np.maximum.accumulate(np.pad(columns, ((0, 0), (1, 0))), axis=1)
+    filled: BoolArray = np.take_along_axis(np.column_stack([before, slow]), latest, axis=1)
+    return filled
 
 
 def _histograms(ratios: FloatArray) -> FloatArray:
