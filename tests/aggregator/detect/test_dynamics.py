@@ -11,7 +11,7 @@ from laggard_aggregator.alarms.judge import Judge
 from laggard_aggregator.demo.recording import Recording, read_recording
 from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
-from laggard_aggregator.detect.laggard.evidence import chance_per_window
+from laggard_aggregator.detect.laggard.evidence import GroupEvidence, chance_per_window
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences
@@ -284,3 +284,70 @@ def test_a_recovered_component_starts_anew() -> None:
         rows = persistence.update(window.components, window.start, detector.observe(window))
     assert persistence.faulty[rows[3]]
     assert persistence.since[rows[3]] == windows[70].start
+
+
+def onset_of(values: Values, begin: int) -> float | None:
+    """Windows from `begin` to `since` of the first alarm on member 3 after it; None without an alarm."""
+    windows = windows_of(values, window=SHIFT, shift=SHIFT)
+    detector, persistence = detector_of(len(values), SHIFT, SHIFT), Persistence(CONFIRM)
+    was_faulty = False
+    for at, window in enumerate(windows):
+        rows = persistence.update(window.components, window.start, detector.observe(window))
+        faulty = bool(persistence.faulty[rows[3]])
+        if faulty and not was_faulty and at >= begin:
+            seconds = float(persistence.since[rows[3]]) - windows[begin].start
+            return seconds / (window.end - window.start)
+        was_faulty = faulty
+    return None
+
+
+def test_skewed_noise_is_no_onset() -> None:
+    """The mean of such noise is above 1 for all members alike."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        values = healthy(seed, 12, 60 * SHIFT, 0.1) * np.exp(rng.normal(0.0, 2.0, (12, 60 * SHIFT)))
+        values[3, 40 * SHIFT :] *= 4.0
+        onset = onset_of(values, 40)
+        assert onset is not None
+        assert abs(onset) <= 3
+
+
+def test_a_harmless_difference_that_lasts_is_no_onset() -> None:
+    for seed in range(4):
+        values = healthy(seed, 12, 80 * SHIFT, 0.1)
+        values[3] *= 1.1
+        values[3, 50 * SHIFT :] *= 1.15
+        onset = onset_of(values, 50)
+        assert onset is not None
+        assert abs(onset) <= 2
+
+
+def test_chance_before_a_gap_is_no_onset() -> None:
+    for idle in (5, 50):
+        values = healthy(3, 12, 100 * SHIFT, 0.05)
+        values[3, 20 * SHIFT : 22 * SHIFT] *= 1.16
+        values[3, 22 * SHIFT : (22 + idle) * SHIFT] = 0.0
+        values[3, (22 + idle) * SHIFT :] *= 2.0
+        assert onset_of(values, 22 + idle) == 0
+
+
+def test_slowness_before_a_gap_is_dated_back() -> None:
+    values = healthy(5, 12, 120 * SHIFT, 0.5)
+    values[3, 20 * SHIFT :] *= 1.5
+    values[:, 30 * SHIFT : 60 * SHIFT] = np.nan
+    onset = onset_of(values, 20)
+    assert onset is not None
+    assert abs(onset) <= 2
+
+
+def test_slowness_that_fades_ends_its_sum() -> None:
+    """No recovery restarts the averages then."""
+    evidence = GroupEvidence()
+    places = evidence.places(("a",))
+    whole = np.ones(1)
+    for at in range(200):
+        slow = np.array([2.0 if at < 160 else 0.0])
+        evidence.add_sums(places, slow, whole, (at * 60.0, at * 60.0 + 60.0), 60.0)
+    evidence.add_sums(places, np.array([2.0]), whole, (12000.0, 12060.0), 60.0)
+    assert evidence.slow_since(places, np.array([0.2])).tolist() == [12000.0]
+    assert evidence.slow_since(places, np.array([2.0])).tolist() == [12000.0]

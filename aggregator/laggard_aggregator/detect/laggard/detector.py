@@ -102,6 +102,7 @@ NOT_PEERS = "not a group of peers"
 Places = NDArray[np.intp]
 """Columns of a group's components in GroupEvidence."""
 Loads = Mapping[str, FloatArray]
+Span = tuple[float, float]
 
 
 class Ahead(NamedTuple):
@@ -161,7 +162,7 @@ class LaggardDetector(Detector[GroupWindow]):
         served = service(load, told, logs) if self._metric == "await" else None
         start = window.end - new * self._settings.interval_seconds
         accumulated = self._accumulate(
-            partial(self._ahead, logs, served, features(load, told)), weight, places, start
+            partial(self._ahead, logs, served, features(load, told)), weight, places, (start, window.end)
         )
         if accumulated is None:
             nothing = np.zeros(places.size)
@@ -203,14 +204,13 @@ class LaggardDetector(Detector[GroupWindow]):
     ) -> Mapping[str, float]:
         """When the slowness `level` (C,) of the anomalous ones began, where that was before this window."""
         slow = np.flatnonzero(anomalous)
-        shift = self._settings.shift_seconds
-        began = self._evidence.slow_since(places[slow], level[slow], window.start, shift)
-        return {window.components[c]: at for c, at in zip(slow, began.tolist(), strict=True) if at > 0.0}
+        began = self._evidence.slow_since(places[slow], level[slow]).tolist()
+        return {window.components[c]: at for c, at in zip(slow, began, strict=True) if at < window.start}
 
     def _accumulate(
-        self, ahead: Callable[[BoolArray], Ahead], weight: FloatArray, places: Places, start: float
+        self, ahead: Callable[[BoolArray], Ahead], weight: FloatArray, places: Places, span: Span
     ) -> tuple[FloatArray, FloatArray, float, FloatArray] | None:
-        """Adds samples from `start` on; returns log ratios to peers (C,) and by tick (C, T), spread, weights.
+        """Adds the samples of `span`; returns log ratios to peers (C,) and by tick (C, T), spread, weight.
 
         `ahead`: `_ahead` of the samples. Components without a sample while trusted peers have one get weight
         0. None with fewer than MIN_PEERS others.
@@ -218,8 +218,7 @@ class LaggardDetector(Detector[GroupWindow]):
         live = weight > 0
         if live.sum() < MIN_PEERS:
             return None
-        first = ahead(live)
-        excess, variance = first.excess, first.variance
+        excess, _, variance, *_ = ahead(live)
         live = live & np.isfinite(excess)
         if live.sum() < MIN_PEERS:
             return None
@@ -241,7 +240,8 @@ class LaggardDetector(Detector[GroupWindow]):
         unknown = live & ~np.isfinite(variance) & (self._evidence.windows[places] > 0)
         variance = np.where(unknown, (excess - usual) ** 2, variance)
         self._evidence.add(places, excess, felt, weight, bound)
-        self._evidence.add_sums(places, np.clip(excess, -bound, bound), weight, start)
+        apart = np.clip(excess - row_median(excess[None, trusted])[0], -bound, bound)
+        self._evidence.add_sums(places, apart, weight, span, self._settings.shift_seconds)
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
         return felt, rest, now, weight
 

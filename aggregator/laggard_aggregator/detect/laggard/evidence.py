@@ -47,12 +47,17 @@ YOUNG_WINDOWS, MAX_YOUNG = 1.5, 1.15
 """Weight of not knowing a group's spread, in windows, and the most that it widens thresholds."""
 MIN_ONSETS, MAX_ONSETS = 3.4, 5.0
 """How often one became slow, lately, from which it is slow in between too, and the most that is counted."""
-ONSET_DRIFTS = np.array([0.09, 0.2, 0.35])
-"""Log ratios a window that are subtracted from sums of evidence: half of a lasting factor of 1.2, 1.5, 2."""
+ONSET_DRIFTS = np.array([0.13, 0.2, 0.35])
+"""Log ratios a window that are subtracted from sums of evidence: a harmless difference, which may last for
+good, and half of a lasting factor of 1.5 and 2."""
 MAX_ONSET_WINDOWS = 96.0
-"""A sum that rises for longer is of a small difference that is there for good."""
+"""A sum that rises for more windows with evidence is of a small difference that is there for good."""
+MAX_SUM_WINDOWS = 32.0
+"""Windows like the peers' after which a sum is 0, however long it has risen: the longest average's length."""
+MAX_GAP_WINDOWS = 8.0
+"""Windows like the peers' that a gap counts as at most: chance sums end in it, those of slowness do not."""
 _ARRAYS = (
-    *("sum", "sum_began"),
+    *("sum", "sum_began", "sum_windows", "sum_until"),
     *("average", "moment", "slowness", "windows", "seen"),
     *("noise", "heard", "score", "onsets", "was_slow"),
 )
@@ -178,13 +183,16 @@ class GroupEvidence:
     over `seen` (N,) windows. `noise` (N,): squared standard error of one whole window's evidence, over
     `heard` (N,) windows. `score` (N,): the last one. `onsets` (N,): how often it became slow, of late;
     `was_slow` (N,): 1.0 where the last score by itself was. `sum` (D, N): sums of the evidence less
-    ONSET_DRIFTS a window, never below 0, and `sum_began` (D, N), when each last left 0, epoch seconds.
+    ONSET_DRIFTS a window, never below 0, and `sum_began` (D, N), when each last left 0, `sum_windows` (D, N)
+    windows of evidence ago; `sum_until` (N,): end of the last samples in them. Times are epoch seconds.
     """
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.sum: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
         self.sum_began: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
+        self.sum_windows: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
+        self.sum_until: FloatArray = np.zeros(0)
         self.average: FloatArray = np.zeros((SCALE_WINDOWS.size, 0))
         self.moment: FloatArray = np.zeros((SCALE_WINDOWS.size, 0))
         self.slowness: FloatArray = np.zeros(0)
@@ -236,27 +244,39 @@ class GroupEvidence:
         self.slowness[rows] += gain[SEVERITY_SCALE] * (felt[known] - self.slowness[rows])
 
     def add_sums(
-        self, places: NDArray[np.intp], excess: FloatArray, weight: FloatArray, start: float
+        self,
+        places: NDArray[np.intp],
+        excess: FloatArray,
+        weight: FloatArray,
+        span: tuple[float, float],
+        shift_seconds: float,
     ) -> None:
-        """Adds bounded evidence `excess` (C,) of samples from `start` on, with `weight` (C,), to the sums."""
-        rows, share = places[weight > 0], weight[weight > 0]
-        sums = self.sum[:, rows]
-        self.sum_began[:, rows] = np.where(sums > 0.0, self.sum_began[:, rows], start)
-        rise = share * (excess[weight > 0] - ONSET_DRIFTS[:, None])
-        self.sum[:, rows] = np.maximum(sums + rise, 0.0)
+        """Adds bounded evidence `excess` (C,) of the samples of `span`, with `weight` (C,), to the sums.
 
-    def slow_since(
-        self, places: NDArray[np.intp], level: FloatArray, start: float, shift_seconds: float
-    ) -> FloatArray:
-        """When slowness of the log ratio `level` (C,) began; (C,), 0 where that was not before `start`.
+        It is less the middle of trusted peers' evidence: means of skewed noise are not 0 among peers.
+        Windows without evidence before them count as windows like the peers', up to MAX_GAP_WINDOWS: what
+        began after idleness or absence is not dated back to before.
+        """
+        (start, end), drift = span, ONSET_DRIFTS[:, None]
+        rows, share = places[weight > 0], weight[weight > 0]
+        missed = np.clip((start - self.sum_until[rows]) / shift_seconds, 0.0, MAX_GAP_WINDOWS)
+        sums = np.maximum(self.sum[:, rows] - drift * missed, 0.0)
+        rising = sums > 0.0
+        self.sum_began[:, rows] = np.where(rising, self.sum_began[:, rows], start)
+        self.sum_windows[:, rows] = np.where(rising, self.sum_windows[:, rows] + share, share)
+        self.sum_until[rows] = end
+        sums += share * (excess[weight > 0] - drift)
+        self.sum[:, rows] = np.clip(sums, 0.0, MAX_SUM_WINDOWS * drift)
+
+    def slow_since(self, places: NDArray[np.intp], level: FloatArray) -> FloatArray:
+        """When slowness of the log ratio `level` (C,) began; (C,), infinite where the sums do not tell it.
 
         The begin of the last rise of a sum with a drift of half the level, the likeliest change point (E. S.
-        Page, "Continuous Inspection Schemes", Biometrika 41, 1954); 0 also after MAX_ONSET_WINDOWS.
+        Page, "Continuous Inspection Schemes", Biometrika 41, 1954); infinite also after MAX_ONSET_WINDOWS.
         """
         drift = np.abs(ONSET_DRIFTS[:, None] - level / 2.0).argmin(axis=0)
-        began = self.sum_began[drift, places]
-        told = (self.sum[drift, places] > 0.0) & (began < start)
-        since: FloatArray = np.where(told & (began >= start - MAX_ONSET_WINDOWS * shift_seconds), began, 0.0)
+        told = (self.sum[drift, places] > 0.0) & (self.sum_windows[drift, places] <= MAX_ONSET_WINDOWS)
+        since: FloatArray = np.where(told, self.sum_began[drift, places], np.inf)
         return since
 
     def young(self, places: NDArray[np.intp]) -> float:
