@@ -219,6 +219,13 @@ def laggard_trimmed_mean(logs: Sequence[float], weights: Sequence[float] | None 
     return math.log(total / kept) if rising else math.nan
 
 
+def laggard_faster_half(logs: Sequence[float]) -> float:
+    """The mean of the lower half of the values that are not NaN; NaN without any."""
+    rising = sorted(x for x in logs if not math.isnan(x))
+    half = rising[: (len(rising) + 1) // 2]
+    return sum(half) / len(half) if half else math.nan
+
+
 def laggard_peers_median(series: Mapping[str, list[float]], name: str, trusted: set[str]) -> list[float]:
     """At each tick the median over the trusted components other than `name`."""
     peers = [other for other in series if other in trusted and other != name]
@@ -257,10 +264,10 @@ def laggard_se(length: float) -> float:
 
 @dataclass
 class LaggardKnown:
-    """What is known of one component: averages, mean squares and their counts."""
+    """Averages, mean squares and counts of one component; six of each kind of evidence."""
 
-    average: list[float] = field(default_factory=lambda: [0.0] * 6)
-    moment: list[float] = field(default_factory=lambda: [0.0] * 6)
+    average: list[float] = field(default_factory=lambda: [0.0] * 12)
+    moment: list[float] = field(default_factory=lambda: [0.0] * 12)
     slowness: float = 0.0
     windows: float = 0.0
     seen: float = 0.0
@@ -274,14 +281,18 @@ class LaggardKnown:
 class NaiveLaggard:
     """`laggard` one component at a time, without load. Latency only; every window is all new samples."""
 
-    scales = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+    scales = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0) * 2  # of the trimmed mean, then of the faster half
+    shares = (
+        (0.74, 0.83, 0.90, 0.96, 0.99, 1.02),  # 3 of 5, averages that shrink as n ** -1/4
+        (0.56, 0.67, 0.78, 0.91, 0.96, 1.00),  # as n ** -1/2
+    )
 
     def __init__(self, shift_samples: int, chance: float) -> None:
         self.shift_samples = shift_samples
         self.chance = chance
         self.harmless = 0.13 if shift_samples >= 10 else 0.18
         self.known: dict[str, LaggardKnown] = {}
-        self.unit_before = [0.0] * 6
+        self.unit_before = [0.0] * 12
 
     def observe(self, latency: Mapping[str, Sequence[float]]) -> dict[str, tuple[bool, bool, float, float]]:
         """Judged, anomalous, score and severity by component; `latency`: this window's new samples."""
@@ -293,10 +304,10 @@ class NaiveLaggard:
         weight = {n: told[n] / self.shift_samples for n in logs}
         if len(live) < 4:
             for name in logs:
-                self._add(name, 0.0, 0.0, 0.0)
+                self._add(name, (0.0, 0.0), 0.0, 0.0)
             return dict.fromkeys(logs, (False, False, 0.0, math.nan))
 
-        rough, variance = self._excess(logs, live, set(live))
+        rough, _, variance = self._excess(logs, live, set(live))
         now = self._spread_now(rough, variance, live)
         centre, _ = laggard_shortest_half([rough[n] for n in live])
         suspicion = {
@@ -307,14 +318,14 @@ class NaiveLaggard:
             for n in live
         }
         trusted = self._most_trusted(suspicion)
-        excess, variance = self._excess(logs, live, trusted)
+        excess, steady, variance = self._excess(logs, live, trusted)
         now = self._spread_now(excess, variance, sorted(trusted))
         spreads = laggard.MAX_WINDOW_SPREADS * self._young(live)
         bound = max(spreads * max(now, self.unit_before[0]), 2 * laggard.HARMLESS_LOG_RATIO)
         for name in logs:
             if name in variance and math.isnan(variance[name]) and self.known[name].windows > 0:
                 variance[name] = (excess[name] - self.known[name].average[2]) ** 2
-            self._add(name, excess.get(name, 0.0), weight[name], bound)
+            self._add(name, (excess.get(name, 0.0), steady.get(name, 0.0)), weight[name], bound)
             if name in variance and not math.isnan(variance[name]):
                 k = self.known[name]
                 k.heard = min(k.heard + 1, 32.0)
@@ -326,30 +337,34 @@ class NaiveLaggard:
     ) -> dict[str, tuple[bool, bool, float, float]]:
         length = {n: [max(min(s, self.known[n].windows), 0.01) for s in self.scales] for n in names}
         trusted, alike = self._trusted(names, live, length, now)
-        centre = [statistics.median(self.known[n].average[s] for n in trusted) for s in range(6)]
-        average = {n: [self.known[n].average[s] - centre[s] for s in range(6)] for n in live}
+        centre = [statistics.median(self.known[n].average[s] for n in trusted) for s in range(12)]
+        average = {n: [self.known[n].average[s] - centre[s] for s in range(12)] for n in live}
         noise = self._noise(live)
         unit, freedom = self._unit(average, length, live, trusted, weight, now, noise)
-        level = 0.925 * normal_quantile(self.chance, max(int(freedom), 3)) * self._young(live)
+        quantile = [normal_quantile(self.chance, max(int(f), 3)) for f in freedom]
+        young = self._young(live)
         shares: dict[str, list[float]] = {}
         threshold: dict[str, list[float]] = {}
         for name in live:
             shares[name], threshold[name] = [], []
-            for s in range(6):
-                spread = unit[s] * laggard_se(length[name][s])
+            for s in range(12):
+                spread = unit[s] * laggard_se(length[name][s]) * young
                 harm = self.harmless + laggard.NOISE_STD_ERRORS * math.sqrt(noise[name] / length[name][s])
-                growth = length[name][s] ** 0.1 * min(unit[s] / unit[0], 1.0) ** 0.4
-                threshold[name].append(max(harm, level * growth * spread))
+                level = quantile[s] * self._share(length[name][s], unit[s // 6 * 6 :])
+                level *= 1.25 if s < 6 else 1.1
+                threshold[name].append(max(harm, level * spread))
                 shares[name].append(average[name][s] / threshold[name][s])
             self.known[name].score = max(shares[name])
-            level_now = unit[1] * laggard_se(length[name][1])
-            higher = max(a - average[name][1] for a in average[name][2:])
-            well = (
-                shares[name][1] <= laggard.RECOVERY_SCORE and higher > laggard.RECOVERY_STD_ERRORS * level_now
-            )
+            fallen = False
+            for first in (0, 6):
+                level_now = unit[first + 1] * laggard_se(length[name][first + 1])
+                sizes = [share * at for share, at in zip(shares[name], threshold[name], strict=True)]
+                fall = max(sizes[first + 2 : first + 6]) - sizes[first + 1]
+                fallen = fallen or fall > laggard.RECOVERY_STD_ERRORS * level_now
+            well = max(shares[name][1], shares[name][7]) <= laggard.RECOVERY_SCORE and fallen
             if max(shares[name]) >= 1 and well:
                 self._start_again(name)
-                self.known[name].score = max(shares[name][:2])
+                self.known[name].score = max(shares[name][:2] + shares[name][6:8])
             self._recur(self.known[name])
         beyond = {n for n in live if self._beyond(n, live, average, threshold)}
         judged = {n: n in live and self.known[n].windows >= 0.5 for n in names}
@@ -370,6 +385,19 @@ class NaiveLaggard:
                 found[name] = (False, False, 0.0, math.nan)
         return found
 
+    def _share(self, length: float, unit: Sequence[float]) -> float:
+        """The share of the normal quantile, between those of the two lengths beside `length`."""
+        independent = min(max(math.log(unit[0] / unit[3]) / math.log(8) / 0.25, 0.0), 1.0)
+        share = [
+            max((1 - independent) * one + independent * other, 0.85)
+            for one, other in zip(*self.shares, strict=True)
+        ]
+        for s in range(5):
+            if length <= self.scales[s + 1]:
+                along = max(length - self.scales[s], 0.0) / (self.scales[s + 1] - self.scales[s])
+                return share[s] + along * (share[s + 1] - share[s])
+        return share[5]
+
     def _recur(self, known: LaggardKnown) -> None:
         slow = known.score >= 1
         known.onsets = min(known.onsets * (1 - 1 / 32) + (slow and not known.was_slow), 5.0)
@@ -378,18 +406,19 @@ class NaiveLaggard:
             known.score = max(known.score, 1.0)
 
     def _young(self, live: list[str]) -> float:
-        return min(math.sqrt(1 + 1.5 / (1 + statistics.median(self.known[n].seen for n in live))), 1.15)
+        return min(math.sqrt(1 + 1.5 / (1 + statistics.median(self.known[n].seen for n in live))), 1.06)
 
     def _excess(
         self, logs: Mapping[str, list[float]], live: list[str], trusted: set[str]
-    ) -> tuple[dict[str, float], dict[str, float]]:
-        excess, variance = {}, {}
+    ) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
+        excess, steady, variance = {}, {}, {}
         for name in live:
             peers = laggard_peers_median({n: logs[n] for n in live}, name, trusted)
             deviations = [own - peer for own, peer in zip(logs[name], peers, strict=True)]
             excess[name] = laggard_trimmed_mean(deviations)
+            steady[name] = laggard_faster_half(deviations)
             variance[name] = laggard_batch_variance(deviations)
-        return excess, variance
+        return excess, steady, variance
 
     def _spread_now(
         self, excess: Mapping[str, float], variance: Mapping[str, float], members: Sequence[str]
@@ -443,20 +472,20 @@ class NaiveLaggard:
         weight: Mapping[str, float],
         now: float,
         noise: Mapping[str, float],
-    ) -> tuple[list[float], float]:
+    ) -> tuple[list[float], list[float]]:
         typical = math.sqrt(statistics.median(noise.values())) or now / 2
         counted = [n for n in live if self.known[n].seen and (n in trusted or self.known[n].score < 1)]
-        unit, freedom = [max(1.7 * typical, 1e-6)] * 6, 12.0
+        unit, freedom = [max(1.7 * typical, 1e-6)] * 12, [12.0] * 12
         if counted:
             total = sum(self.known[n].seen for n in counted)
             longest = max(self.known[n].seen for n in counted)
-            before, prior = (1.7 * typical) ** 2, 12.0
-            for s in range(6):
-                most = 3 * statistics.median(self.known[n].moment[s] for n in counted)
+            for s in range(12):
+                if s in {0, 6}:
+                    before, prior = (1.7 * typical) ** 2, 12.0
+                most = 2 * statistics.median(self.known[n].moment[s] for n in counted)
                 square = sum(min(self.known[n].moment[s], most) * self.known[n].seen for n in counted) / total
                 values = max(total / longest * math.sqrt(max(longest / self.scales[s], 1.0)) - 1, 0.0)
-                if s == 0:
-                    freedom = 12 + values
+                freedom[s] = 12 + values
                 before, prior = (prior * before + values * square) / (prior + values), 8.0
                 unit[s] = max(math.sqrt(before), 1e-6)
         part = min(1.0, statistics.median(weight[n] for n in live))
@@ -465,7 +494,7 @@ class NaiveLaggard:
         for name in live:
             k, share = self.known[name], min(weight[name], 1.0)
             k.seen = min(k.seen + share, 96.0)
-            for s in range(6):
+            for s in range(12):
                 square = (average[name][s] / laggard_se(length[name][s])) ** 2
                 square = min(square, (laggard.MAX_SQUARE_SPREADS * unit[s]) ** 2)
                 k.moment[s] += share / k.seen * (square - k.moment[s])
@@ -480,26 +509,26 @@ class NaiveLaggard:
         threshold: Mapping[str, list[float]],
     ) -> bool:
         quarter = 3 * (len(live) - 1) // 4
-        edge = [sorted(average[n][s] for n in live)[quarter] for s in range(6)]
-        far = any(average[name][s] - edge[s] >= threshold[name][s] for s in range(6))
+        edge = [sorted(average[n][s] for n in live)[quarter] for s in range(12)]
+        far = any(average[name][s] - edge[s] >= threshold[name][s] for s in range(12))
         slowness = sorted(self.known[n].slowness for n in live)[quarter]
         return far and self.known[name].slowness - slowness >= laggard.OUTSTANDING_LOG_RATIO
 
     def _start_again(self, name: str) -> None:
         k = self.known[name]
-        k.average[2:] = [k.average[1]] * 4
+        k.average[2:6], k.average[8:] = [k.average[1]] * 4, [k.average[7]] * 4
         k.slowness, k.windows = k.average[1], min(k.windows, 2.0)
-        k.moment, k.seen, k.noise, k.heard = [0.0] * 6, 0.0, 0.0, 0.0
+        k.moment, k.seen, k.noise, k.heard = [0.0] * 12, 0.0, 0.0, 0.0
 
-    def _add(self, name: str, excess: float, weight: float, bound: float) -> None:
+    def _add(self, name: str, evidence: tuple[float, float], weight: float, bound: float) -> None:
         k = self.known[name]
         k.windows = min(k.windows * 0.5 ** (max(1 - weight, 0.0) / 32) + weight, 32.0)
         if weight:
             for s, scale in enumerate(self.scales):
                 gain = min(max(weight * 2 / (scale + 1), weight / k.windows), 1.0)
-                k.average[s] += gain * (max(-bound, min(bound, excess)) - k.average[s])
-                if scale == 4.0:
-                    k.slowness += gain * (excess - k.slowness)
+                k.average[s] += gain * (max(-bound, min(bound, evidence[s // 6])) - k.average[s])
+                if s == 2:
+                    k.slowness += gain * (evidence[0] - k.slowness)
 
 
 # --- escalation from slow children to their parent ---

@@ -59,6 +59,20 @@ def trimmed_mean(logs: FloatArray, weights: FloatArray | None = None) -> FloatAr
     return found
 
 
+def faster_half_mean(logs: FloatArray) -> FloatArray:
+    """The mean of the lower half of each row of `logs` (R, T), the middle included; (R,).
+
+    On real drives it varies less than the median, and without its heavy tails: slow episodes, which healthy
+    drives have, hardly touch it. Entries that are not finite do not count; NaN for a row without any.
+    """
+    known = np.isfinite(logs)
+    ordered = np.sort(np.where(known, logs, np.inf), axis=1)
+    half = (known.sum(axis=1) + 1) // 2
+    sums = np.where(np.arange(logs.shape[1]) < half[:, None], ordered, 0.0).sum(axis=1)
+    mean: FloatArray = np.divide(sums, half, out=np.full(len(logs), np.nan), where=half > 0)
+    return mean
+
+
 def leave_one_out_median(values: FloatArray, trusted: BoolArray) -> FloatArray:
     """For each component and tick the median over the trusted *other* components.
 

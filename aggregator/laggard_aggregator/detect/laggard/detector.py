@@ -24,10 +24,10 @@ from laggard_aggregator.detect.interface import (
 )
 from laggard_aggregator.detect.laggard.duty_cycles import DutyCycles
 from laggard_aggregator.detect.laggard.evidence import (
-    LENGTH_EXPONENT,
-    QUANTILE_SHARE,
+    KINDS,
+    LENGTHS,
     RECENT_SCALE,
-    SCALE_WINDOWS,
+    ROW_WINDOWS,
     SEVERITY_SCALE,
     GroupEvidence,
     batch_variance,
@@ -40,6 +40,7 @@ from laggard_aggregator.detect.laggard.evidence import (
 )
 from laggard_aggregator.detect.laggard.load import LoadModel, features, service, swing, usable
 from laggard_aggregator.detect.peers import (
+    faster_half_mean,
     leave_one_out_median,
     most_trusted,
     new_samples,
@@ -62,8 +63,6 @@ HEALTHY_SERVICE_LOG_RATIO = float(np.log(1.08))
 """Log ratio by which healthy components' service times may differ."""
 HARMLESS_SERVICE_LOG_RATIO = 0.115
 """HARMLESS_LOG_RATIO of service times, which others' requests do not move."""
-SERVICE_QUANTILE_SHARE = 0.65
-"""QUANTILE_SHARE of service times: chance in them is the device's own, without the tails of queues."""
 NOISE_STD_ERRORS = 3.0
 """Standard errors of a component's own noise by which it must exceed the harmless difference of latencies, or
 the difference of healthy components' service times where these are known."""
@@ -108,8 +107,8 @@ Span = tuple[float, float]
 class Ahead(NamedTuple):
     """How far components are ahead of their trusted peers, in log ratios; by component (C,) or tick (C, T).
 
-    `excess` (C,): the evidence, and `variance` (C,), its squared standard error by its own course. `felt`
-    (C,): of the metric, less the part that load explains, and `rest` (C, T), the same by tick; `latency`
+    `excess` (KINDS, C): the evidence, and `variance` (C,), its squared standard error by its own course.
+    `felt` (C,): of the metric, less the part that load explains, and `rest` (C, T), the same by tick; `latency`
     (C, T): with that part. `loads` (C, T): loads relative to the same peers.
     """
 
@@ -126,8 +125,8 @@ class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 6
-    restores_from = 5  # whose evidence was the median: averages of the same meaning
+    version = 7
+    restores_from = 5  # of one kind of evidence, which both start with
     clear_score = 1.5
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
@@ -138,7 +137,7 @@ class LaggardDetector(Detector[GroupWindow]):
         self._duty_cycles = DutyCycles()
         fine = settings.interval_seconds <= FINE_SECONDS and settings.window_samples >= FINE_SAMPLES
         self._harmless = HARMLESS_LOG_RATIO if fine else HARMLESS_COARSE_LOG_RATIO
-        self._unit_before: FloatArray = np.zeros(SCALE_WINDOWS.size)
+        self._unit_before: FloatArray = np.zeros(ROW_WINDOWS.size)
         self._end: float | None = None
 
     def observe(self, window: GroupWindow) -> Verdicts:
@@ -166,7 +165,7 @@ class LaggardDetector(Detector[GroupWindow]):
         )
         if accumulated is None:
             nothing = np.zeros(places.size)
-            self._evidence.add(places, nothing, nothing, nothing, 0.0)
+            self._evidence.add(places, np.zeros((KINDS, places.size)), nothing, nothing, 0.0)
             return not_judged(places.size, TOO_FEW)
         felt, rest, now, weight = accumulated
         live = weight > 0
@@ -218,7 +217,7 @@ class LaggardDetector(Detector[GroupWindow]):
         live = weight > 0
         if live.sum() < MIN_PEERS:
             return None
-        excess, _, variance, *_ = ahead(live)
+        (excess, _), _, variance, *_ = ahead(live)
         live = live & np.isfinite(excess)
         if live.sum() < MIN_PEERS:
             return None
@@ -226,7 +225,8 @@ class LaggardDetector(Detector[GroupWindow]):
         centre, _ = shortest_half(excess[live])
         suspicion = np.abs(excess - centre) / (OUTLIER_SPREADS * spread_now(excess, variance, live))
         trusted = most_trusted(np.fmax(suspicion, self._evidence.score[places] / SUSPECT_SCORE), live)
-        excess, felt, variance, latency, rest, loads = ahead(trusted)
+        evidence, felt, variance, latency, rest, loads = ahead(trusted)
+        excess = evidence[0]
         live = live & np.isfinite(excess) & np.isfinite(felt)
         if live.sum() < MIN_PEERS:
             return None
@@ -239,7 +239,7 @@ class LaggardDetector(Detector[GroupWindow]):
         usual = self._evidence.average[SEVERITY_SCALE, places]
         unknown = live & ~np.isfinite(variance) & (self._evidence.windows[places] > 0)
         variance = np.where(unknown, (excess - usual) ** 2, variance)
-        self._evidence.add(places, excess, felt, weight, bound)
+        self._evidence.add(places, evidence, felt, weight, bound)
         apart = np.clip(excess - row_median(excess[None, trusted])[0], -bound, bound)
         self._evidence.add_sums(places, apart, weight, span, self._settings.shift_seconds)
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
@@ -261,10 +261,8 @@ class LaggardDetector(Detector[GroupWindow]):
         (C,) each.
         """
         harmless = sure_from = self._harmless
-        confirmed = QUANTILE_SHARE
         if of_service:
             harmless, sure_from = HARMLESS_SERVICE_LOG_RATIO, HEALTHY_SERVICE_LOG_RATIO
-            confirmed = SERVICE_QUANTILE_SHARE
         evidence, live = self._evidence, weight > 0
         length = evidence.lengths(places)
         centre = row_median(np.where(trusted, evidence.average[:, places], np.nan))
@@ -273,22 +271,21 @@ class LaggardDetector(Detector[GroupWindow]):
         unit, freedom = self._unit(average, length, now, weight, trusted, places)
         error = unit[:, None] * standard_error(length)
         harm = np.maximum(harmless, sure_from + NOISE_STD_ERRORS * np.sqrt(noise / length))
-        # The growth of `critical` with length is for wander by the law; none of it is left where windows are
-        # independent and averages fall as length ** -1/2.
-        wander = np.minimum(unit / unit[0], 1.0) ** (4.0 * LENGTH_EXPONENT)
         spread = evidence.young(places[live]) * error
-        by_chance = critical(chance, freedom, length, confirmed) * wander[:, None] * spread
+        confirm = self._settings.confirm
+        by_chance = critical(chance, freedom, length, unit, confirm, of_service=of_service) * spread
         threshold = np.maximum(harm, by_chance)
         share = np.where(live, average / threshold, 0.0)
         sided = np.abs(share) if two_sided else share
         score = sided.max(axis=0)
         level = np.take_along_axis(average, sided.argmax(axis=0)[None, :], axis=0)[0]
-        recent, side = sided[RECENT_SCALE], sided * threshold
-        fall = side[RECENT_SCALE + 1 :].max(axis=0) - side[RECENT_SCALE]
-        fallen = fall > RECOVERY_STD_ERRORS * error[RECENT_SCALE]
+        by_kind = sided.reshape(KINDS, LENGTHS, -1)
+        recent, side = by_kind[:, RECENT_SCALE].max(axis=0), by_kind * threshold.reshape(by_kind.shape)
+        fall = side[:, RECENT_SCALE + 1 :].max(axis=1) - side[:, RECENT_SCALE]
+        fallen = (fall > RECOVERY_STD_ERRORS * error.reshape(by_kind.shape)[:, RECENT_SCALE]).any(axis=0)
         recovered = live & (score >= 1.0) & (recent <= RECOVERY_SCORE) & fallen
         evidence.restart(places[recovered])
-        score = np.where(recovered, sided[: RECENT_SCALE + 1].max(axis=0), score)
+        score = np.where(recovered, by_kind[:, : RECENT_SCALE + 1].max(axis=(0, 1)), score)
         again = evidence.recurs(places[live], score[live] >= 1.0)
         score[live] = np.where(again, np.maximum(score[live], 1.0), score[live])
         evidence.score[places[live]] = score[live]
@@ -312,7 +309,8 @@ class LaggardDetector(Detector[GroupWindow]):
         rest = latency - self._load.explained(relative, latency.shape)
         felt = trimmed_mean(rest)
         if service is None:
-            return Ahead(felt, felt, batch_variance(rest), latency, rest, relative)
+            evidence = np.stack([felt, faster_half_mean(rest)])
+            return Ahead(evidence, felt, batch_variance(rest), latency, rest, relative)
         served = service - leave_one_out_median(service, trusted)
         done = np.exp(loads["operations"])
         own = trimmed_mean(served, done)
@@ -325,15 +323,16 @@ class LaggardDetector(Detector[GroupWindow]):
         believed = np.maximum(felt + cross_spread(felt[trusted]), np.minimum(least, 0.0))
         excess = np.where(known, np.minimum(least, believed) + waiting, felt)
         variance = np.where(known, batch_variance(served, done), batch_variance(latency))
-        return Ahead(excess, felt, variance, latency, rest, relative)
+        return Ahead(np.stack([excess, excess]), felt, variance, latency, rest, relative)
 
     def _trusted(self, now: float, live: BoolArray, places: Places) -> tuple[BoolArray, int]:
         """Whether like the majority in averages of every length (C,); the number that are so lastingly."""
-        average, length = self._evidence.average[:, places], self._evidence.lengths(places)
+        average = self._evidence.average[:LENGTHS, places]
+        length, before_now = self._evidence.lengths(places)[:LENGTHS], self._unit_before[:LENGTHS]
         suspicion = self._evidence.score[places] / SUSPECT_SCORE
         far = np.zeros_like(live)
         usual = standard_error(np.median(length[:, live], axis=1))
-        for scale, (row, unit, before) in enumerate(zip(average, usual, self._unit_before, strict=True)):
+        for scale, (row, unit, before) in enumerate(zip(average, usual, before_now, strict=True)):
             centre, _ = shortest_half(row[live])
             away = np.abs(row - centre)
             spread = min(cross_spread(row[live]), max(2.0 * now, float(before)) * unit)
@@ -359,13 +358,15 @@ class LaggardDetector(Detector[GroupWindow]):
         weight: FloatArray,
         trusted: BoolArray,
         places: Places,
-    ) -> tuple[FloatArray, float]:
-        """The spread of each length of average in single-window units (K,), and the values behind it."""
+    ) -> tuple[FloatArray, FloatArray]:
+        """The spread of each row of averages in single-window units, and the values behind it; (R,) each."""
         evidence, live = self._evidence, weight > 0
         typical = float(np.sqrt(np.median(self._noise(places, live)[live]))) or now / 2.0
         moment, seen = evidence.moment[:, places], evidence.seen[places]
         counted = (trusted | (live & (evidence.score[places] < 1.0))) & (seen > 0)
-        unit, freedom = pooled_spread(moment, seen, SCALE_WINDOWS, counted, typical)
+        by_kind = moment.reshape(KINDS, LENGTHS, -1)
+        pooled = [pooled_spread(of, seen, counted, typical) for of in by_kind]
+        unit, freedom = (np.concatenate(part) for part in zip(*pooled, strict=True))
         part = min(1.0, float(np.median(weight[live])))
         unit *= max(1.0, MIN_POOLED_SPREAD_SHARE * now * part**0.5 / unit[0])
         square = (average / standard_error(length)) ** 2
@@ -395,5 +396,6 @@ class LaggardDetector(Detector[GroupWindow]):
         self._end = None if state["end"] is None else float(state["end"])
         self._evidence = GroupEvidence.restore(state["evidence"])
         self._load = LoadModel.restore(state["load"])
-        self._unit_before = np.array(state["unit"], dtype=np.float64)
+        unit = np.array(state["unit"], dtype=np.float64)
+        self._unit_before = np.tile(unit, KINDS) if unit.size == LENGTHS else unit
         self._duty_cycles.restore(state.get("duty_cycles", {}))  # of version 5: none

@@ -13,10 +13,28 @@ from laggard_aggregator.detect.peers import row_median, shortest_half, trimmed_m
 from laggard_aggregator.detect.settings import DetectSettings
 
 WEEK_SECONDS = 7 * 86400.0
-QUANTILE_SHARE = 0.925
-"""Share of the normal law's quantile that one window must reach: an alarm needs several windows to agree."""
-LENGTH_EXPONENT = 0.1
-"""Long averages hardly change between windows, so confirmation helps them less: their quantile grows so."""
+CONFIRMED_SHARES = np.array(
+    [
+        [[1.07, 1.08, 1.06, 1.05, 1.03, 1.04], [1.07, 1.06, 1.07, 1.10, 1.06, 1.04]],
+        [[0.89, 0.94, 0.97, 1.00, 1.02, 1.02], [0.73, 0.80, 0.93, 0.99, 0.98, 1.01]],
+        [[0.74, 0.83, 0.90, 0.96, 0.99, 1.02], [0.56, 0.67, 0.78, 0.91, 0.96, 1.00]],
+        [[0.66, 0.75, 0.87, 0.92, 0.98, 1.00], [0.50, 0.58, 0.73, 0.83, 0.90, 0.95]],
+        [[0.61, 0.72, 0.82, 0.90, 0.96, 0.99], [0.43, 0.52, 0.67, 0.81, 0.87, 0.93]],
+    ]
+)
+"""Share of the normal quantile that k of 2k - 1 windows must exceed; (k from 1, persistence, SCALE_WINDOWS).
+
+First of noise whose averages shrink as n ** -1/4 (see `standard_error`), then of independent noise; by
+`python -m bench.accuracy.confirmed_shares`."""
+MIN_LONE_SHARE = 0.85
+"""Least share for latencies: a lone anomalous window raises no alarm, but it is shown."""
+KINDS = 2
+"""Kinds of evidence: the trimmed mean, which counts slowness by the time that it costs, and the mean of the
+faster half of the intervals, which varies less, but misses slowness in less than half of the time."""
+TAILS = np.array([1.25, 1.1])
+"""By how much thresholds of each kind exceed those of normal noise: healthy drives have slow episodes."""
+SERVICE_TAILS = np.ones(KINDS)
+"""The same of service times: chance in them is the device's own."""
 MIN_SPREAD = 1e-6
 BATCHES = 4
 CROSS_TO_OWN_RATIO = 1.7
@@ -28,10 +46,15 @@ RATIO_PRIOR_VALUES = 12.0
 """Weight of that ratio, in independent values, until the group has shown its own."""
 LENGTH_PRIOR_VALUES = 8.0
 """Weight of the next shorter average's spread by the law of `standard_error`, in independent values."""
-MAX_MEAN_SQUARE_RATIO = 3.0
+MAX_MEAN_SQUARE_RATIO = 2.0
 """Upper limit of a component's mean square over the typical one: a straggler not yet known is no noise."""
 SCALE_WINDOWS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
-"""Lengths of the averages, in windows."""
+"""Lengths of the averages of each kind of evidence, in windows."""
+LENGTHS = SCALE_WINDOWS.size
+ROW_WINDOWS = np.tile(SCALE_WINDOWS, KINDS)
+"""The same by row of `GroupEvidence.average`: one kind after the other."""
+INDEPENDENCE_SCALE = 3
+"""Index of the average that tells how persistent noise is."""
 SEVERITY_SCALE = 2
 """Index of the average that gives the severity."""
 RECENT_SCALE = 1
@@ -43,7 +66,7 @@ SPREAD_MEMORY_WINDOWS = 96.0
 NOISE_MEMORY_WINDOWS = 32.0
 """Windows over which a component's own noise is averaged."""
 MIN_LENGTH_WINDOWS = 0.01
-YOUNG_WINDOWS, MAX_YOUNG = 1.5, 1.15
+YOUNG_WINDOWS, MAX_YOUNG = 1.5, 1.06
 """Weight of not knowing a group's spread, in windows, and the most that it widens thresholds."""
 MIN_ONSETS, MAX_ONSETS = 3.4, 5.0
 """How often one became slow, lately, from which it is slow in between too, and the most that is counted."""
@@ -85,15 +108,32 @@ def normal_quantile(chance: float, freedom: int) -> float:
 
 
 def critical(
-    chance: float, freedom: float, length: FloatArray, confirmed: float = QUANTILE_SHARE
+    chance: float,
+    freedom: FloatArray,
+    length: FloatArray,
+    unit: FloatArray,
+    confirm: int,
+    *,
+    of_service: bool,
 ) -> FloatArray:
-    """The threshold in spreads for averages over `length` windows; same shape as `length`.
+    """Thresholds of averages over `length` windows (R, C), in spreads; (R, C). Rows are those of ROW_WINDOWS.
 
-    `confirmed`: the share of the quantile that one window must reach.
+    `freedom` (R,): values that each spread rests on; `unit` (R,): the spreads in single-window units, which
+    fall with length as far as windows are independent. `confirm`: k of 2k - 1 windows raise an alarm.
+    `of_service`: of service times, else of latencies.
     """
-    level = confirmed * normal_quantile(chance, max(int(freedom), 3))
-    threshold: FloatArray = level * length**LENGTH_EXPONENT
-    return threshold
+    tails, lone = (SERVICE_TAILS, 0.0) if of_service else (TAILS, MIN_LONE_SHARE)
+    persistent, independent = CONFIRMED_SHARES[min(confirm, len(CONFIRMED_SHARES)) - 1]
+    quantiles = np.array([normal_quantile(chance, max(int(values), 3)) for values in freedom])
+    by_kind = (array.reshape(KINDS, LENGTHS, *array.shape[1:]) for array in (length, unit, quantiles))
+    thresholds = []
+    for lengths, units, quantile, tail in zip(*by_kind, tails, strict=True):
+        fall = np.log(units[0] / units[INDEPENDENCE_SCALE]) / np.log(SCALE_WINDOWS[INDEPENDENCE_SCALE])
+        part = np.clip(fall / 0.25, 0.0, 1.0)
+        shares = np.maximum((1.0 - part) * persistent + part * independent, lone)
+        share = np.interp(lengths, SCALE_WINDOWS, shares)
+        thresholds.append(tail * quantile[:, None] * share)
+    return np.concatenate(thresholds)
 
 
 def standard_error(length: FloatArray) -> FloatArray:
@@ -149,9 +189,9 @@ def spread_now(excess: FloatArray, variance: FloatArray, members: BoolArray) -> 
 
 
 def pooled_spread(
-    moment: FloatArray, seen: FloatArray, scales: FloatArray, counted: BoolArray, typical: float
-) -> tuple[FloatArray, float]:
-    """The spread of each length of average in single-window units (K,), and the values that it rests on.
+    moment: FloatArray, seen: FloatArray, counted: BoolArray, typical: float
+) -> tuple[FloatArray, FloatArray]:
+    """The spread of each length of average in single-window units, and the values behind it; (K,) each.
 
     `moment` (K, C): each component's mean square in single-window units over `seen` (C,) windows; `counted`
     (C,): whose count; `typical`: standard error of one window. Each length leans on the next shorter one, so
@@ -161,25 +201,26 @@ def pooled_spread(
     weight = np.where(counted, seen, 0.0)
     total = float(weight.sum())
     if total == 0.0:
-        return np.full(scales.size, max(CROSS_TO_OWN_RATIO * typical, MIN_SPREAD)), RATIO_PRIOR_VALUES
+        prior = np.full(LENGTHS, RATIO_PRIOR_VALUES)
+        return np.full(LENGTHS, max(CROSS_TO_OWN_RATIO * typical, MIN_SPREAD)), prior
     most = MAX_MEAN_SQUARE_RATIO * row_median(np.where(weight > 0.0, moment, np.nan))[:, None]
     square = np.minimum(moment, most) @ weight / total
     longest = float(weight.max())
-    values = np.maximum(total / longest * np.sqrt(np.maximum(longest / scales, 1.0)) - 1.0, 0.0)
-    pooled = np.empty(scales.size)
-    before, prior = (CROSS_TO_OWN_RATIO * typical) ** 2, RATIO_PRIOR_VALUES
-    for scale in range(scales.size):
-        before = (prior * before + values[scale] * square[scale]) / (prior + values[scale])
-        pooled[scale], prior = before, LENGTH_PRIOR_VALUES
-    return np.maximum(np.sqrt(pooled), MIN_SPREAD), RATIO_PRIOR_VALUES + float(values[0])
+    values = np.maximum(total / longest * np.sqrt(np.maximum(longest / SCALE_WINDOWS, 1.0)) - 1.0, 0.0)
+    pooled = np.empty(LENGTHS)
+    before, prior_values = (CROSS_TO_OWN_RATIO * typical) ** 2, RATIO_PRIOR_VALUES
+    for scale in range(LENGTHS):
+        before = (prior_values * before + values[scale] * square[scale]) / (prior_values + values[scale])
+        pooled[scale], prior_values = before, LENGTH_PRIOR_VALUES
+    return np.maximum(np.sqrt(pooled), MIN_SPREAD), RATIO_PRIOR_VALUES + values
 
 
 class GroupEvidence:
     """Evidence on each of N components of a group; float64 arrays, one column a component.
 
-    `average` (K, N): mean of the evidence over SCALE_WINDOWS windows, each bounded; `slowness` (N,): mean log
+    `average` (R, N): mean of the evidence over ROW_WINDOWS windows, each bounded; `slowness` (N,): mean log
     ratio of the metric itself over SCALE_WINDOWS[SEVERITY_SCALE] windows, unbounded. `windows` (N,): windows
-    behind them. `moment` (K, N): mean square of the average about the group's centre in single-window units,
+    behind them. `moment` (R, N): mean square of the average about the group's centre in single-window units,
     over `seen` (N,) windows. `noise` (N,): squared standard error of one whole window's evidence, over
     `heard` (N,) windows. `score` (N,): the last one. `onsets` (N,): how often it became slow, of late;
     `was_slow` (N,): 1.0 where the last score by itself was. `sum` (D, N): sums of the evidence less
@@ -193,8 +234,8 @@ class GroupEvidence:
         self.sum_began: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
         self.sum_windows: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
         self.sum_until: FloatArray = np.zeros(0)
-        self.average: FloatArray = np.zeros((SCALE_WINDOWS.size, 0))
-        self.moment: FloatArray = np.zeros((SCALE_WINDOWS.size, 0))
+        self.average: FloatArray = np.zeros((ROW_WINDOWS.size, 0))
+        self.moment: FloatArray = np.zeros((ROW_WINDOWS.size, 0))
         self.slowness: FloatArray = np.zeros(0)
         self.windows: FloatArray = np.zeros(0)
         self.seen: FloatArray = np.zeros(0)
@@ -227,7 +268,7 @@ class GroupEvidence:
         weight: FloatArray,
         bound: float,
     ) -> None:
-        """Adds one window's evidence `excess` (C,), which counts up to `bound`, and log ratios `felt` (C,).
+        """Adds one window's evidence `excess` (KINDS, C), each up to `bound`, and log ratios `felt` (C,).
 
         `weight` (C,): the share of the window with usable samples. Where it was less than 1 the evidence
         decays for the rest; 0 is idleness or absence.
@@ -240,7 +281,9 @@ class GroupEvidence:
         rows, share = places[known], weight[known]
         fading = share * 2.0 / (SCALE_WINDOWS[:, None] + 1.0)
         gain = np.minimum(np.maximum(fading, share / self.windows[rows]), 1.0)
-        self.average[:, rows] += gain * (np.clip(excess[known], -bound, bound) - self.average[:, rows])
+        for kind, own in enumerate(np.clip(excess[:, known], -bound, bound)):
+            of = slice(kind * LENGTHS, (kind + 1) * LENGTHS)
+            self.average[of, rows] += gain * (own - self.average[of, rows])
         self.slowness[rows] += gain[SEVERITY_SCALE] * (felt[known] - self.slowness[rows])
 
     def add_sums(
@@ -302,24 +345,24 @@ class GroupEvidence:
         return self.onsets[places] >= MIN_ONSETS
 
     def add_squares(self, places: NDArray[np.intp], square: FloatArray, weight: FloatArray) -> None:
-        """Adds the squares (K, C), in single-window units, of the averages; `weight` (C,) as in `add`."""
+        """Adds the squares (R, C), in single-window units, of the averages; `weight` (C,) as in `add`."""
         rows, share = places[weight > 0], np.minimum(weight[weight > 0], 1.0)
         self.seen[rows] = np.minimum(self.seen[rows] + share, SPREAD_MEMORY_WINDOWS)
         self.moment[:, rows] += share / self.seen[rows] * (square[:, weight > 0] - self.moment[:, rows])
 
     def restart(self, rows: NDArray[np.intp]) -> None:
         """Restarts the evidence of `rows` from the recent average, without mean squares and noise."""
-        recent = self.average[RECENT_SCALE, rows]
-        self.average[RECENT_SCALE + 1 :, rows] = recent
-        self.slowness[rows] = recent
+        by_kind = self.average.reshape(KINDS, LENGTHS, -1)
+        by_kind[:, RECENT_SCALE + 1 :, rows] = by_kind[:, RECENT_SCALE : RECENT_SCALE + 1][..., rows]
+        self.slowness[rows] = self.average[RECENT_SCALE, rows]
         self.windows[rows] = np.minimum(self.windows[rows], SCALE_WINDOWS[RECENT_SCALE])
         self.moment[:, rows] = self.sum[:, rows] = 0.0
         for kept in (self.seen, self.noise, self.heard):
             kept[rows] = 0.0
 
     def lengths(self, places: NDArray[np.intp]) -> FloatArray:
-        """How many windows each average rests on; (K, C), more than 0."""
-        lengths: FloatArray = np.minimum(SCALE_WINDOWS[:, None], self.windows[places][None, :])
+        """How many windows each average rests on; (R, C), more than 0."""
+        lengths: FloatArray = np.minimum(ROW_WINDOWS[:, None], self.windows[places][None, :])
         return np.maximum(lengths, MIN_LENGTH_WINDOWS)
 
     def forget(self, components: Collection[str]) -> None:
@@ -344,6 +387,10 @@ class GroupEvidence:
         evidence._rows = {name: row for row, name in enumerate(evidence.names)}
         for name in _ARRAYS:
             shape = (*getattr(evidence, name).shape[:-1], len(evidence.names))
-            values = state.get(name, np.zeros(shape))  # an earlier version lacks some
-            setattr(evidence, name, np.array(values, dtype=np.float64).reshape(shape))
+            values = np.array(
+                state.get(name, np.zeros(shape)), dtype=np.float64
+            )  # earlier versions lack some
+            if name in {"average", "moment"} and len(values) == LENGTHS:  # and knew one kind of evidence
+                values = np.tile(values, (KINDS, 1))
+            setattr(evidence, name, values.reshape(shape))
         return evidence
