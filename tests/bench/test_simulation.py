@@ -8,7 +8,7 @@ import pytest
 
 from bench.accuracy.simulation.closed_loop import run
 from bench.accuracy.simulation.counters import DISK_FIELDS, NET_FIELDS
-from bench.accuracy.simulation.faults import FAULTS
+from bench.accuracy.simulation.faults import CASES, FAULTS
 from bench.accuracy.simulation.functions import profiles
 from bench.accuracy.simulation.oracle import (
     DISK,
@@ -20,7 +20,17 @@ from bench.accuracy.simulation.oracle import (
     standings,
     thresholds,
 )
-from bench.accuracy.simulation.plan import ORACLE, PAIRS, REPORTING, RUNS_A_PAIR, TRAINING, TUNING
+from bench.accuracy.simulation.plan import (
+    ALL_CASES,
+    FREE,
+    ORACLE,
+    PAIRS,
+    REPORTING,
+    RUNS_A_PAIR,
+    TRAINING,
+    TUNING,
+    controls,
+)
 from bench.accuracy.simulation.scenario import Scenario, quiet
 from bench.accuracy.simulation.shapes import SHAPES
 from bench.accuracy.simulation.simulate import conditions_of, simulate
@@ -203,10 +213,55 @@ def test_what_the_oracle_calls_visible_is_seen_in_the_counters() -> None:
         assert awaits[faulty].min() > 1.5 * awaits[~faulty].max()
 
 
+def case(fault: str, workload: str = "ddw", interval: float = 1.0, samples: int = 120) -> Scenario:
+    found = next(
+        c for c in ALL_CASES if (c.fault, c.workload, c.interval_seconds) == (fault, workload, interval)
+    )
+    return replace(found.scenarios(TUNING, 1)[0], samples=samples, start=0.0, end=samples * interval)
+
+
+def test_a_hog_keeps_its_requests_in_flight_and_they_are_counted() -> None:
+    asked = case("hog-8")
+    lun, requests = asked.seed % asked.shape.luns, asked.workload.requests
+    recording, work, conditions = simulate([asked, replace(asked, fault="none")])
+    disk = recording.disk[..., D("rd_ios")] + recording.disk[..., D("wr_ios")]
+    assert disk[0, -1, lun] > 1.1 * disk[1, -1, lun]
+    assert np.diff(recording.disk[0, :, lun, D("io_ms")]).min() >= 999
+    clients = (work.asked[0] * min(asked.workload.stripe, asked.shape.luns) // asked.shape.luns) * requests
+    assert work.issued[0, :, lun].sum() * requests > clients
+    assert recording.disk[0, :, lun, D("in_flight")].min() >= 8
+    assert recording.faulty[0].sum() == 1
+    assert conditions[1].guests is None
+    assert work.records[0] < work.records[1]
+
+
+def test_a_hot_lun_gets_so_much_more_load_and_is_healthy() -> None:
+    of = replace(case("hot-1.45"), workload=WORKLOADS["postmark"])
+    asked = [replace(of, seed=seed) for seed in range(100_010, 100_020)]
+    recording, _, _ = simulate(asked)
+    assert not recording.faulty.any()
+    done = (recording.disk[..., D("rd_ios")] + recording.disk[..., D("wr_ios")])[:, -1].astype(np.float64)
+    ratios = [row[s.seed % 10] / np.median(row) for row, s in zip(done, asked, strict=True)]
+    assert np.median(ratios) == pytest.approx(1.45, abs=0.15)
+
+
+@pytest.mark.parametrize("fault", ["20-of-60-s", "third-interval"])
+def test_what_is_slow_at_times_is_so_a_third_of_the_time(fault: str) -> None:
+    asked = case(fault)
+    slow, healthy = conditions_of(asked), conditions_of(replace(asked, fault="none"))
+    factors = (slow.service / healthy.service)[:, asked.seed % asked.shape.luns]
+    assert factors.mean() == pytest.approx(1.0 + 2.0 / 3.0, abs=0.03)
+    assert factors.max() == pytest.approx(3.0)
+    assert factors.min() == pytest.approx(1.0)
+
+
 def test_no_seed_is_used_twice() -> None:
     for seeds in (TUNING, REPORTING, TRAINING, ORACLE):
         used = [s.seed for pair in PAIRS for s in pair.scenarios(seeds, RUNS_A_PAIR)]
+        used += [s.seed for one in ALL_CASES for s in one.scenarios(seeds, RUNS_A_PAIR)]
+        used += [s.seed for pair in FREE for s in controls(seeds, 2, pair)]
         assert len(used) == len(set(used))
         assert all(seed in seeds for seed in used)
     assert len({seeds.start for seeds in (TUNING, REPORTING, TRAINING, ORACLE)}) == 4
     assert {pair.fault for pair in PAIRS} == set(FAULTS)
+    assert {one.fault for one in ALL_CASES} == set(CASES)

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bench.accuracy.simulation.scenario import Array, Conditions, Scenario
+from bench.accuracy.simulation.scenario import Array, BoolArray, Conditions, Scenario
 from bench.accuracy.simulation.shapes import IntArray
 
 PACKET_BYTES = 1448.0
@@ -28,7 +27,7 @@ class Work:
     arrival at the LUN to the middle of its requests' completions. `busy` (R, T, L): seconds that the LUN
     has worked by the interval's end. `served`, `served_wait` (R, T, L, 2): parts and their waiting by the
     interval's end, a part in service by the share of its time that has passed. `issued` (R, T, L): parts
-    asked for. `records` (R,): records finished within the run, of `asked`.
+    asked for. `records` (R,): records of the workload's own clients finished within the run, of `asked`.
     """
 
     parts: Array
@@ -94,6 +93,8 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work
     patterns = _stripes(luns, workload.stripe)
 
     due, rest = _first_arrivals(scenarios)
+    guests = _Guests.of(conditions, workload.requests, samples * interval)
+    due, rest = np.hstack([due, guests.due]), np.hstack([np.tile(rest[:, None], (1, luns)), guests.rest])
     start_lun = np.tile(np.arange(due.shape[1]) % luns, (runs, 1))
     free, rx_free, tx_free = np.zeros((runs, luns)), np.zeros((runs, servers)), np.zeros((runs, servers))
     parts, waited = np.zeros((2, runs * (samples + 1) * luns * 2))
@@ -105,7 +106,6 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work
     records, asked = np.zeros((2, runs), dtype=np.intp)
     r = np.arange(runs)
     cell = (r[:, None] * (samples + 1) * luns + np.arange(luns)).ravel()
-    half_request = (workload.requests + 1) / (2 * workload.requests)
     horizon = samples * interval
 
     while True:
@@ -120,10 +120,15 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work
         begin = np.where(uniform[:, 1] < workload.new_file, new_lun, start_lun[r, c])
         begin = np.where(uniform[:, 2] < hot[r, b], hot_lun, begin)
         start_lun[r, c] = begin
-        on = patterns[begin] & live[:, None]
+        guest = c >= luns
+        on = np.where(guest[:, None], guests.pattern, patterns[begin]) & live[:, None]
+        part = np.where(guest, guests.part, 1.0)
+        half_request = (part * workload.requests + 1) / (2 * part * workload.requests)
         needs = np.where(on, service[r, b] * noise, 0.0) * mean_seconds[write.astype(np.intp)][:, None]
+        needs *= part[:, None]
         by_server = on.reshape(runs, servers, -1)
         on_link = by_server.sum(axis=2)[:, :, None] * seconds_on_link[r, b]
+        on_link *= np.where(guest, guests.on_link, 1.0)[:, None, None]
 
         through = np.maximum(rx_free, t[:, None]) + on_link[:, :, 0]
         receiving = write[:, None] & (on_link[:, :, 0] > 0)
@@ -141,7 +146,8 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work
             ready = ready + np.where(ready > 0, delay[r, b] * think[:, None], 0.0)
         end = np.maximum(ready.max(axis=1), t)
         eager = activity[r, b]
-        due[r, c] = np.where(live, end + rest * think / eager, t)
+        due[r, c] = np.where(live, end + rest[r, c] * think / eager, t)
+        due[:, luns:] = np.where(due[:, luns:] < guests.end, due[:, luns:], horizon)
 
         some = np.flatnonzero(on)
         begins, ends = begun.ravel()[some], done.ravel()[some]
@@ -149,25 +155,25 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work
         slope[at] -= 1.0
         moment[at] -= ends
         at = at * 2 + write[some // luns]
-        seconds = needs.ravel()[some]
-        wait = begins - arrival.ravel()[some] + seconds * half_request
-        parts[at] += 1.0
+        seconds, amount = needs.ravel()[some], part[some // luns]
+        wait = (begins - arrival.ravel()[some] + seconds * half_request[some // luns]) * amount
+        parts[at] += amount
         waited[at] += wait
-        flow[at] -= 1.0 / seconds
-        flow_moment[at] -= ends / seconds
+        flow[at] -= amount / seconds
+        flow_moment[at] -= amount * ends / seconds
         wait_flow[at] -= wait / seconds
         wait_moment[at] -= wait * ends / seconds
         at = cell[some] + np.minimum((begins / interval).astype(np.intp), samples) * luns
         slope[at] += 1.0
         moment[at] += begins
         at = at * 2 + write[some // luns]
-        flow[at] += 1.0 / seconds
-        flow_moment[at] += begins / seconds
+        flow[at] += amount / seconds
+        flow_moment[at] += amount * begins / seconds
         wait_flow[at] += wait / seconds
         wait_moment[at] += wait * begins / seconds
-        issued[r, b] += on
-        asked += live
-        records += live & (end < horizon)
+        issued[r, b] += on * part[:, None]
+        asked += live & ~guest
+        records += live & ~guest & (end < horizon)
     by_interval = (runs, samples + 1, luns)
     by_kind = (*by_interval, 2)
     return Work(
@@ -190,10 +196,10 @@ def _so_far(slope: Array, moment: Array, interval: float) -> Array:
     return found
 
 
-def _stripes(luns: int, stripe: int) -> NDArray[np.bool_]:
+def _stripes(luns: int, stripe: int) -> BoolArray:
     """For each LUN that a file can start at, the LUNs that its parts lie on; (L, L)."""
     ahead = (np.arange(luns)[None, :] - np.arange(luns)[:, None]) % luns
-    pattern: NDArray[np.bool_] = ahead < min(stripe, luns)
+    pattern: BoolArray = ahead < min(stripe, luns)
     return pattern
 
 
@@ -203,6 +209,39 @@ def _first_arrivals(scenarios: Sequence[Scenario]) -> tuple[Array, Array]:
     think = np.array([s.workload.think_ms / 1000 for s in scenarios])
     spread = np.stack([np.random.default_rng((s.seed, 2)).random(clients) for s in scenarios])
     return spread * 2 * think[:, None], think
+
+
+@dataclass(frozen=True, slots=True)
+class _Guests:
+    """The guests of R runs, G columns after the clients': `due`, `rest` (R, G) as of `_first_arrivals`.
+
+    `end` (R, 1): when they leave. `pattern` (R, L): their LUN. `part` (R,): of a part, how much they ask for.
+    `on_link` (R,): 0 for those without the server's link.
+    """
+
+    due: Array
+    rest: Array
+    end: Array
+    pattern: BoolArray
+    part: Array
+    on_link: Array
+
+    @classmethod
+    def of(cls, conditions: Sequence[Conditions], requests: int, horizon: float) -> "_Guests":
+        """The guests in `conditions`; a run without any has none before `horizon`."""
+        runs, luns = len(conditions), conditions[0].service.shape[1]
+        most = max(c.guests.count if c.guests else 0 for c in conditions)
+        due, rest = np.full((runs, most), horizon), np.zeros((runs, most))
+        end, part, on_link = np.zeros((runs, 1)), np.ones(runs), np.ones(runs)
+        pattern = np.zeros((runs, luns), dtype=np.bool_)
+        for r, own in enumerate(c.guests for c in conditions):
+            if own is None:
+                continue
+            due[r, : own.count] = own.start + own.think_seconds * np.arange(own.count) / own.count
+            rest[r, : own.count] = own.think_seconds
+            end[r], part[r], pattern[r, own.lun] = own.end, own.requests / requests, True
+            on_link[r] = 0.0 if own.local else part[r]
+        return cls(due, rest, end, pattern, part, on_link)
 
 
 def _delay(conditions: Conditions, part_bytes: float, read_share: float) -> Array:

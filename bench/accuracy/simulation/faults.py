@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.accuracy.simulation.scenario import Conditions, Scenario
+from bench.accuracy.simulation.scenario import Conditions, Guests, Scenario
 from bench.accuracy.simulation.workloads import SEQUENTIAL_BYTES_PER_S
 
 Span = slice
@@ -160,9 +160,65 @@ FAULTS = {
 }
 
 
+def _hog(in_flight: int) -> Apply:
+    """A program on the server that keeps `in_flight` requests at the LUN, counted like the clients'."""
+
+    def apply(c: Conditions, s: Scenario, span: Span, rng: np.random.Generator) -> None:  # noqa: ARG001
+        lun, _ = _one(c, s)
+        c.guests = Guests(lun, in_flight, 1, 0.0, s.start, s.end, local=True)
+
+    return apply
+
+
+def _hot(times: float) -> Apply:
+    """More clients, each as idle as the workload's: a healthy LUN's load is up to `times` its peers'."""
+
+    def apply(c: Conditions, s: Scenario, span: Span, rng: np.random.Generator) -> None:  # noqa: ARG001
+        lun = s.seed % s.shape.luns
+        workload = s.workload
+        worth = (times - 1.0) * min(workload.stripe, s.shape.luns)  # each LUN serves so many clients' time
+        count = int(np.ceil(worth))
+        think = workload.think_ms / 1000 * count / worth
+        c.guests = Guests(lun, count, workload.requests, think, s.start, s.end, local=False)
+
+    return apply
+
+
+def _slow_at_times(seconds: float, of_seconds: float) -> Apply:
+    """3 times slower for `seconds` of every `of_seconds`."""
+
+    def apply(c: Conditions, s: Scenario, span: Span, rng: np.random.Generator) -> None:
+        lun, _ = _one(c, s)
+        # Finer than an interval, as spells begin anywhere in it.
+        steps = 60
+        at = (np.arange((span.stop - span.start) * steps) + 0.5) * s.interval_seconds / steps
+        slow = (at + rng.uniform(0.0, of_seconds)) % of_seconds < seconds
+        c.service[span, lun] *= 1.0 + 2.0 * slow.reshape(-1, steps).mean(axis=1)
+
+    return apply
+
+
+def _every_third(c: Conditions, s: Scenario, span: Span, rng: np.random.Generator) -> None:  # noqa: ARG001
+    lun, _ = _one(c, s)
+    c.service[span.start : span.stop : 3, lun] *= 3.0
+
+
+CASES = {
+    fault.name: fault
+    for fault in (
+        *(Fault(f"hog-{count}", "component", _hog(count)) for count in (1, 4, 8, 16)),
+        *(Fault(f"hot-{times}", "component", _hot(times)) for times in (1.2, 1.45, 2)),
+        Fault("20-of-60-s", "component", _slow_at_times(20.0, 60.0)),
+        Fault("third-interval", "component", _every_third),
+        Fault("5-of-15-min", "component", _slow_at_times(300.0, 900.0)),
+    )
+}
+"""Faults that the papers do not have, and a hot LUN, which is none (`bench.accuracy.cases`)."""
+
+
 def inject(conditions: Conditions, scenario: Scenario, rng: np.random.Generator) -> None:
     """Applies the scenario's fault to `conditions`."""
-    fault = FAULTS[scenario.fault]
+    fault = FAULTS.get(scenario.fault) or CASES[scenario.fault]
     conditions.level = fault.level
     first, last = scenario.start / scenario.interval_seconds, scenario.end / scenario.interval_seconds
     fault.apply(conditions, scenario, slice(round(first), round(last)), rng)

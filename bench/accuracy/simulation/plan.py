@@ -7,7 +7,7 @@ tuning seeds; the reporting seeds are run once it is made.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.accuracy.simulation.faults import FAULTS
+from bench.accuracy.simulation.faults import CASES, FAULTS
 from bench.accuracy.simulation.scenario import Scenario
 from bench.accuracy.simulation.shapes import SHAPES
 from bench.accuracy.simulation.workloads import WORKLOADS
@@ -77,3 +77,41 @@ def controls(seeds: range, days: int, pair: Pair) -> Sequence[Scenario]:
     shape, workload = SHAPES[pair.shape], WORKLOADS[pair.workload]
     first = seeds.start + 50_000 + 1_000 * FREE.index(pair)
     return [Scenario(shape, workload, "none", first + at, 5760, 15.0, 0.0, 86400.0) for at in range(days)]
+
+
+CASE_FAULT_SHARE = 0.8
+"""Share of a case's run, its end, in which the fault is there."""
+_CASE_SAMPLES = {1.0: 1200, 15.0: 720}
+"""Intervals in a run by their length: 20 minutes, and 3 hours."""
+_CASE_WORKLOADS = ("ddr", "ddw", "iozonew", "hpc")
+_AT_TIMES = ("20-of-60-s", "third-interval", "5-of-15-min")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One of CASES under a workload, sampled at an interval, on ten servers of one LUN."""
+
+    fault: str
+    workload: str
+    interval_seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.fault}/{self.workload}/{self.interval_seconds:.0f} s"
+
+    def scenarios(self, seeds: range, runs: int = RUNS_A_PAIR) -> list[Scenario]:
+        """`runs` experiments, at most 100, with seeds from `seeds` that belong to this case alone."""
+        first = seeds.start + 30_000 + 100 * ALL_CASES.index(self)
+        samples = _CASE_SAMPLES[self.interval_seconds]
+        end = samples * self.interval_seconds
+        start = (1.0 - CASE_FAULT_SHARE) * end
+        shape, workload = SHAPES["pvfs"], WORKLOADS[self.workload]
+        return [
+            Scenario(shape, workload, self.fault, first + at, samples, self.interval_seconds, start, end)
+            for at in range(runs)
+        ]
+
+
+ALL_CASES = (
+    *(Case(fault, workload, 1.0) for fault in CASES if fault != _AT_TIMES[2] for workload in _CASE_WORKLOADS),
+    *(Case(fault, workload, 15.0) for fault in _AT_TIMES for workload in ("ddr", "hpc")),
+)

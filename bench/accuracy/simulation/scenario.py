@@ -29,6 +29,23 @@ class Scenario:
     end: float = 420.0
 
 
+@dataclass(frozen=True, slots=True)
+class Guests:
+    """`count` more clients from `start` to `end` seconds, of LUN `lun` alone.
+
+    Each asks for `requests` block requests of the workload's kind at a time, waits for them and thinks for
+    `think_seconds`. `local`: runs on the server, without its link.
+    """
+
+    lun: int
+    count: int
+    requests: int
+    think_seconds: float
+    start: float
+    end: float
+    local: bool
+
+
 @dataclass(slots=True)
 class Conditions:
     """What the components are like in each of T intervals; healthy and quiet is 1 (factors) or 0 (the rest).
@@ -38,8 +55,8 @@ class Conditions:
     and sent. `hog_read` (T, L): bytes a second that a local process reads. `hog_net` (T, S, 2): a foreign
     stream fills what is left of the link. `server_seconds` (T, S): what a part takes longer within the
     server. `activity` (T,): how eager the clients are. `popularity` (L,): chance that a file starts there.
-    `hot` (T,): share of the files that start at `hot_lun` besides. `faulty` (L,), `since`, `level`: the
-    truth.
+    `hot` (T,): share of the files that start at `hot_lun` besides. `guests`: clients besides the
+    workload's. `faulty` (L,), `level`: the truth.
     """
 
     service: Array
@@ -57,6 +74,7 @@ class Conditions:
     reset: tuple[int, int] | None
     faulty: BoolArray
     level: str
+    guests: Guests | None = None
 
 
 def quiet(scenario: Scenario) -> Conditions:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from laggard_aggregator.detect.laggard.load import SATURATED_BUSY_SHARE
+from laggard_aggregator.detect.laggard.load import MAX_STEADINESS, SATURATED_BUSY_SHARE, steadiness
 from tests.aggregator.detect.courses import (
     SHIFT,
     ComponentHistory,
@@ -70,11 +70,75 @@ def test_lulls_with_little_io_do_not_hide_slow_service() -> None:
     assert np.array(course.alarms)[soon, 2].any()
 
 
+def kept_full(waits: Values, row: int, times: float) -> Values:
+    """`waits` with so much more, always the same, as a program adds that keeps requests in flight."""
+    more = waits.copy()
+    more[row, SINCE:] += (times - 1.0) * np.median(waits)
+    return more
+
+
 def test_endless_waiting_with_normal_service_is_found_and_told_in_full() -> None:
     """As where another program keeps a disk's queue full: its own requests are served in normal time."""
-    course = judged(slowed(healthy(3, ROWS, TICKS), {3: 30.0}, SINCE), served(3))
+    course = judged(kept_full(healthy(3, ROWS, TICKS), 3, 30.0), served(3))
     assert course.alarmed == {3}
-    assert course.verdicts[-1].severity[3] == pytest.approx(30.0, rel=0.2)
+    assert course.verdicts[-1].severity[3] == pytest.approx(30.0, rel=0.3)
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_a_longer_queue_that_varies_as_much_for_its_length_is_no_fault(seed: int) -> None:
+    """As of a hot LUN in overload: ten times the wait all the time, of clients who come and go."""
+    waits = healthy(seed, ROWS, TICKS, noise=0.3)
+    hot = slowed(waits, {3: 10.0}, SINCE)
+    assert judged(hot, None).alarmed == {3}
+    assert not judged(hot, served(seed)).alarmed
+    assert judged(kept_full(waits, 3, 10.0), served(seed)).alarmed == {3}
+
+
+def queues(seed: int) -> Values:
+    """Logs of the I/Os under way, the last one twenty times as many of a steady program's."""
+    rng = np.random.default_rng(seed)
+    found: Values = np.log(rng.gamma(4.0, 2.0, (ROWS, 30)) + 0.01)
+    found[-1] = np.log(np.exp(found[-1]) + 160.0)
+    return found
+
+
+def test_steadiness_is_that_of_constant_requests_in_flight() -> None:
+    everyone = np.ones(ROWS, dtype=np.bool_)
+    for seed in range(20):
+        found = steadiness(queues(seed), everyone)
+        assert found.argmax() == ROWS - 1
+        assert found[-1] > 0.5
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_steadiness_ignores_the_unit_of_queues_and_the_order_of_members(seed: int) -> None:
+    queue, everyone = queues(seed), np.ones(ROWS, dtype=np.bool_)
+    queue[2, :7] = np.nan
+    found = steadiness(queue, everyone)
+    assert steadiness(queue + np.log(1000.0), everyone) == pytest.approx(found)
+    order = np.random.default_rng(seed).permutation(ROWS)
+    assert steadiness(queue[order], everyone).tobytes() == found[order].tobytes()
+
+
+def test_steadiness_of_unknown_empty_and_constant_queues_is_bounded() -> None:
+    queue = np.full((ROWS, 30), np.nan)
+    assert not steadiness(queue, np.ones(ROWS, dtype=np.bool_)).any()
+    queue = queues(0)
+    queue[0], queue[1], queue[2] = np.nan, -np.inf, 1.0
+    found = steadiness(queue, np.ones(ROWS, dtype=np.bool_))
+    assert found[0] == 0.0
+    assert found[2] == MAX_STEADINESS
+    assert (np.abs(found) <= MAX_STEADINESS).all()
+
+
+@pytest.mark.parametrize("scale", [0.25, 4.0])
+def test_as_much_more_load_for_all_changes_no_verdict(scale: float) -> None:
+    waits, operations = kept_full(healthy(6, ROWS, TICKS, noise=0.3), 5, 8.0), np.full((ROWS, TICKS), 400.0)
+    service = served(6)
+    one = judged(waits, service, operations)
+    other = judged(waits, service / scale, operations * scale)  # as busy as before
+    assert one.alarmed == {5}
+    assert other.alarms == one.alarms
 
 
 def test_peers_that_differ_by_eight_per_cent_in_service_may_wait_half_as_long_again() -> None:

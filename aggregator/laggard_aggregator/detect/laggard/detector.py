@@ -38,7 +38,7 @@ from laggard_aggregator.detect.laggard.evidence import (
     spread_now,
     standard_error,
 )
-from laggard_aggregator.detect.laggard.load import LoadModel, features, service, swing, usable
+from laggard_aggregator.detect.laggard.load import LoadModel, features, service, steadiness, usable
 from laggard_aggregator.detect.peers import (
     faster_half_mean,
     leave_one_out_median,
@@ -66,8 +66,10 @@ HARMLESS_SERVICE_LOG_RATIO = 0.115
 NOISE_STD_ERRORS = 3.0
 """Standard errors of a component's own noise by which it must exceed the harmless difference of latencies, or
 the difference of healthy components' service times where these are known."""
-WAITING_LOG_RATIO = 0.55
+WAITING_LOG_RATIO = 0.45
 """Log ratio of waiting, beyond service time, that counts as much as one spread of service times."""
+STEADY_LOG_RATIO = 0.3
+"""Log by which a queue is steadier than one of clients' requests, from which waiting counts in full."""
 MAX_WINDOW_SPREADS = 8.0
 """Upper limit of one window's evidence in spreads, so that one spike cannot raise an alarm by itself."""
 MAX_SQUARE_SPREADS = 3.0
@@ -109,7 +111,8 @@ class Ahead(NamedTuple):
 
     `excess` (KINDS, C): the evidence, and `variance` (C,), its squared standard error by its own course.
     `felt` (C,): of the metric, less the part that load explains, and `rest` (C, T), the same by tick; `latency`
-    (C, T): with that part. `loads` (C, T): loads relative to the same peers.
+    (C, T): with that part. `loads` (C, T): loads relative to the same peers. `steady` (C,): average
+    `steadiness` with this window, None where waiting is not told from service.
     """
 
     excess: FloatArray
@@ -118,6 +121,7 @@ class Ahead(NamedTuple):
     latency: FloatArray
     rest: FloatArray
     loads: Loads
+    steady: FloatArray | None = None
 
 
 @register
@@ -126,7 +130,7 @@ class LaggardDetector(Detector[GroupWindow]):
 
     name = "laggard"
     version = 7
-    restores_from = 5  # of one kind of evidence, which both start with
+    restores_from = 5  # of one kind of evidence, which both start with, and without steadiness
     clear_score = 1.5
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
@@ -161,7 +165,10 @@ class LaggardDetector(Detector[GroupWindow]):
         served = service(load, told, logs) if self._metric == "await" else None
         start = window.end - new * self._settings.interval_seconds
         accumulated = self._accumulate(
-            partial(self._ahead, logs, served, features(load, told)), weight, places, (start, window.end)
+            partial(self._ahead, logs, served, features(load, told), weight, places),
+            weight,
+            places,
+            (start, window.end),
         )
         if accumulated is None:
             nothing = np.zeros(places.size)
@@ -225,7 +232,7 @@ class LaggardDetector(Detector[GroupWindow]):
         centre, _ = shortest_half(excess[live])
         suspicion = np.abs(excess - centre) / (OUTLIER_SPREADS * spread_now(excess, variance, live))
         trusted = most_trusted(np.fmax(suspicion, self._evidence.score[places] / SUSPECT_SCORE), live)
-        evidence, felt, variance, latency, rest, loads = ahead(trusted)
+        evidence, felt, variance, latency, rest, loads, steady = ahead(trusted)
         excess = evidence[0]
         live = live & np.isfinite(excess) & np.isfinite(felt)
         if live.sum() < MIN_PEERS:
@@ -239,6 +246,8 @@ class LaggardDetector(Detector[GroupWindow]):
         usual = self._evidence.average[SEVERITY_SCALE, places]
         unknown = live & ~np.isfinite(variance) & (self._evidence.windows[places] > 0)
         variance = np.where(unknown, (excess - usual) ** 2, variance)
+        if steady is not None:
+            self._evidence.steady[places] = steady
         self._evidence.add(places, evidence, felt, weight, bound)
         apart = np.clip(excess - row_median(excess[None, trusted])[0], -bound, bound)
         self._evidence.add_sums(places, apart, weight, span, self._settings.shift_seconds)
@@ -296,13 +305,22 @@ class LaggardDetector(Detector[GroupWindow]):
         beyond = far & (slowness - slower_part(slowness[None, live])[0] >= OUTSTANDING_LOG_RATIO)
         return score, level, fast, live & beyond
 
-    def _ahead(self, logs: FloatArray, service: FloatArray | None, loads: Loads, trusted: BoolArray) -> Ahead:
+    def _ahead(  # noqa: PLR0917
+        self,
+        logs: FloatArray,
+        service: FloatArray | None,
+        loads: Loads,
+        weight: FloatArray,
+        places: Places,
+        trusted: BoolArray,
+    ) -> Ahead:
         """How far components are ahead of their trusted peers.
 
         `logs`, `service` (C, T): logs of the metric and of service time, if known; `loads`: of loads.
         Where service times are known the evidence is theirs, as far as latencies do not contradict it by more
-        than a spread, and waiting beyond it in units of WAITING_LOG_RATIO: the requests of others make a
-        component wait, in busy groups many times over, but do not make it slow.
+        than a spread, and waiting beyond it in units of WAITING_LOG_RATIO, as far as its queue is steadier
+        than clients' requests make one: these make a component wait, in busy groups many times over, but do
+        not make it slow.
         """
         latency = logs - leave_one_out_median(logs, trusted)
         relative = {name: load - leave_one_out_median(load, trusted) for name, load in loads.items()}
@@ -317,13 +335,14 @@ class LaggardDetector(Detector[GroupWindow]):
         known = np.isfinite(own)
         spread = max(cross_spread(own[trusted]), float(self._unit_before[0]))
         least = np.maximum(own, np.minimum(felt, 0.0))
-        waiting = np.maximum(felt - least - swing(logs + loads["operations"]), 0.0)
+        steady = self._evidence.steadier(places, steadiness(logs + loads["operations"], trusted), weight)
+        waiting = np.maximum(felt - least, 0.0) * np.clip(steady / STEADY_LOG_RATIO, 0.0, 1.0)
         waiting *= min(1.0, spread / WAITING_LOG_RATIO)
         # Latency may contradict that one is slow, it does not make one fast.
         believed = np.maximum(felt + cross_spread(felt[trusted]), np.minimum(least, 0.0))
         excess = np.where(known, np.minimum(least, believed) + waiting, felt)
         variance = np.where(known, batch_variance(served, done), batch_variance(latency))
-        return Ahead(np.stack([excess, excess]), felt, variance, latency, rest, relative)
+        return Ahead(np.stack([excess, excess]), felt, variance, latency, rest, relative, steady)
 
     def _trusted(self, now: float, live: BoolArray, places: Places) -> tuple[BoolArray, int]:
         """Whether like the majority in averages of every length (C,); the number that are so lastingly."""

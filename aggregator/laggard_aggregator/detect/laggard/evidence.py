@@ -66,6 +66,8 @@ SPREAD_MEMORY_WINDOWS = 96.0
 NOISE_MEMORY_WINDOWS = 32.0
 """Windows over which a component's own noise is averaged."""
 MIN_LENGTH_WINDOWS = 0.01
+STEADY_WINDOWS = 4.0
+"""Weight of the windows before in the average of how steady a component's queue is."""
 YOUNG_WINDOWS, MAX_YOUNG = 1.5, 1.06
 """Weight of not knowing a group's spread, in windows, and the most that it widens thresholds."""
 MIN_ONSETS, MAX_ONSETS = 3.4, 5.0
@@ -82,7 +84,7 @@ MAX_GAP_WINDOWS = 8.0
 _ARRAYS = (
     *("sum", "sum_began", "sum_windows", "sum_until"),
     *("average", "moment", "slowness", "windows", "seen"),
-    *("noise", "heard", "score", "onsets", "was_slow"),
+    *("noise", "heard", "score", "onsets", "was_slow", "steady"),
 )
 
 
@@ -244,6 +246,7 @@ class GroupEvidence:
         self.score: FloatArray = np.zeros(0)
         self.onsets: FloatArray = np.zeros(0)
         self.was_slow: FloatArray = np.zeros(0)
+        self.steady: FloatArray = np.zeros(0)
         self._rows: dict[str, int] = {}
         self._last: tuple[Sequence[str], NDArray[np.intp]] = ((), np.zeros(0, dtype=np.intp))
 
@@ -285,6 +288,14 @@ class GroupEvidence:
             of = slice(kind * LENGTHS, (kind + 1) * LENGTHS)
             self.average[of, rows] += gain * (own - self.average[of, rows])
         self.slowness[rows] += gain[SEVERITY_SCALE] * (felt[known] - self.slowness[rows])
+
+    def steadier(self, places: NDArray[np.intp], steadiness: FloatArray, weight: FloatArray) -> FloatArray:
+        """The average of `steadiness` (C,) over STEADY_WINDOWS, this window with `weight` (C,) included."""
+        before = self.steady[places]
+        known = np.minimum(self.windows[places], STEADY_WINDOWS) + weight
+        gain = np.divide(weight, known, out=np.zeros_like(before), where=known > 0)
+        average: FloatArray = before + gain * (steadiness - before)
+        return average
 
     def add_sums(
         self,

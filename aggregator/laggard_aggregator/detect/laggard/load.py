@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
-from laggard_aggregator.detect.peers import row_median
+from laggard_aggregator.detect.peers import leave_one_out_median, row_median
 from laggard_aggregator.detect.settings import LOADS
 
 MIN_OPERATIONS = 4.0
@@ -27,8 +27,13 @@ MIN_SERVICE_STD = 0.03
 """Standard deviation of the log of busy time for an I/O, tick by tick, below which it is no measurement."""
 PARALLEL_SLOPE = -0.25
 """Slope of busy time for an I/O over I/Os under way, in logs, below which a device serves many at once."""
-DRAINED_TIME_SHARE = 0.05
-"""Share of the time in which a queue that others' requests build is nearly empty."""
+FLOOR_TIME_SHARE = 0.05
+"""Share of the time in which a queue is at its floor."""
+DISPERSION_EXPONENT = 0.35
+"""Least power of its length with which the dispersion of a queue of clients' requests grows; measured: 0.44
+to 1.2 in healthy queues, 0.4 and less, also below 0, where a program adds to them (docs/detection.md)."""
+MAX_STEADINESS = 2.0
+"""Limit of the log by which a queue is steadier, either way."""
 MAX_UNSEEN_LOG_RATIO = float(np.log(2.5))
 """Log of the most that such growth may explain: a hog's load is no excuse for any latency."""
 
@@ -94,16 +99,25 @@ def _serves_in_turn(service: FloatArray, depth: FloatArray) -> bool:
     return bool(of_service @ of_depth >= PARALLEL_SLOPE * (of_depth @ of_depth))
 
 
-def swing(depth: FloatArray) -> FloatArray:
-    """How far each one's queue falls from its median to its DRAINED_TIME_SHARE quantile; (C,).
+def steadiness(queue: FloatArray, trusted: BoolArray) -> FloatArray:
+    """How much less each one's queue varies than a queue of clients' requests of its length; a log, (C,).
 
-    `depth` (C, T): log of the I/Os under way, NaN where unknown; 0 where nothing is known. A queue that
-    others' requests build drains when they are served; a program that keeps it full never lets it.
+    `queue` (C, T): log of the I/Os under way, NaN where unknown; `trusted` (C,): the references. The
+    dispersion of a queue is the square of its fall from its median to its floor, over the median. That of
+    independent requests is the same for every length, and congestion makes it grow with the length. The
+    requests that a program keeps in flight lengthen a queue and add no dispersion. 0 where unknown.
     """
-    ordered = np.sort(depth, axis=1)  # NaN last
-    low = (np.isfinite(depth).sum(axis=1) * DRAINED_TIME_SHARE).astype(np.intp)[:, None]
-    fall = row_median(depth) - np.take_along_axis(ordered, low, 1)[:, 0]
-    return np.nan_to_num(fall)
+    ordered = np.sort(queue, axis=1)  # NaN last
+    low = (np.isfinite(queue).sum(axis=1) * FLOOR_TIME_SHARE).astype(np.intp)[:, None]
+    middle, floor = row_median(queue), np.take_along_axis(ordered, low, 1)[:, 0]
+    with np.errstate(divide="ignore"):
+        dispersion = middle + 2.0 * np.log(-np.expm1(floor - middle))
+    both = np.stack([middle, dispersion], axis=1)
+    longer, wider = (both - leave_one_out_median(both, trusted)).T
+    found: FloatArray = np.nan_to_num(
+        np.clip(DISPERSION_EXPONENT * longer - wider, -MAX_STEADINESS, MAX_STEADINESS)
+    )
+    return found
 
 
 @dataclass(slots=True)
