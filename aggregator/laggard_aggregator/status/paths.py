@@ -1,0 +1,84 @@
+"""From the judgements of all groups to the signs and the known paths that `location` needs."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from laggard_aggregator.alarms.alarms import Key
+from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.groups.membership import PeerGroup
+from laggard_aggregator.groups.topology import Topology
+from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES, unit, worse
+from laggard_aggregator.status.location import Location, Paths, Sign, locate, target_of
+from laggard_aggregator.status.straggler_list import Standing
+
+_TIMES = ("us", "ms", "s")
+
+
+def located(
+    rows: Iterable[Standing],
+    judgements: Iterable[Judgement],
+    groups: Mapping[str, PeerGroup],
+    topology: Topology,
+    hosts: Mapping[str, str],
+) -> dict[Key, Location]:
+    """The located cause of each slow one of `rows`, by group, component and metric.
+
+    `hosts`: the nodes of components that may move. Empty without stragglers, at no cost.
+    """
+    sources = {name: group.source for name, group in groups.items()}
+    found = list(signs(rows, sources))
+    if not any(sign.confirmed for sign in found):
+        return {}
+    return locate(found, paths(found, judgements, sources, topology, hosts))
+
+
+def signs(rows: Iterable[Standing], sources: Mapping[str, str]) -> Iterator[Sign]:
+    """The slow and the anomalous ones of `rows` by metrics with a worse side above. `sources`: by group."""
+    for row in rows:
+        source = sources.get(row.group, "")
+        place = _place(source)
+        if (
+            not place
+            or not (row.slow or row.anomalous)
+            or (source in SOURCES and worse(source, row.metric) < 1)
+        ):
+            continue
+        severity = row.severity if row.anomalous or row.alarm is None else row.alarm.worst_severity
+        if source in FUNCTIONS or place == "inside" or unit(source, row.metric) not in _TIMES:
+            severity = math.nan
+        yield Sign(row.key, row.name, place, row.level, severity, row.slow)
+
+
+def paths(
+    signs: Sequence[Sign],
+    judgements: Iterable[Judgement],
+    sources: Mapping[str, str],
+    topology: Topology,
+    hosts: Mapping[str, str],
+) -> Paths:
+    """The paths by the latest windows of all groups."""
+    wide = {sign.component for sign in signs if sign.level in ("controller", "couplet")}
+    disks, timed, clients = set[str](), set[str](), Counter[str]()
+    carried: dict[str, set[str]] = {parent: set() for parent in wide}
+    seen: set[tuple[str, tuple[str, ...]]] = set()
+    for judged in judgements:
+        place, source = _place(sources.get(judged.group, "")), sources.get(judged.group, "")
+        if place not in ("disk", "server", "target") or (source, judged.components) in seen:
+            continue
+        seen.add((source, judged.components))
+        own = judged.components[: judged.levels.count("component")]
+        if place == "target":
+            clients.update(target_of(name) for name in own)
+            continue
+        nodes = [hosts.get(name, name.partition("/")[0]) for name in own]
+        (disks if place == "disk" else timed).update(nodes)
+        for name, node in zip(own, nodes, strict=True) if wide else ():
+            for parent in wide.intersection(topology.parents_of(name).values()):
+                carried[parent].add(node)
+    return Paths(hosts, timed, disks, clients, carried)
+
+
+def _place(source: str) -> str:
+    known = SOURCES.get(source) or FUNCTIONS.get(source)
+    return known.place if known is not None else ""
