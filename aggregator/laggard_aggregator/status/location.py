@@ -1,8 +1,8 @@
 """One located cause for alarms of several sources: LUN, server, network or client. No clock, no I/O.
 
-A request goes from a client over the network to a server, and there to a LUN. Each source counts at one place
-of this path (`metrics.definition.PLACES`). The times seen at a place contain those of the places behind it, so
-the place farthest from the client whose own evidence is anomalous explains the places before it.
+A request goes from a client over the network to a server, and there to a LUN. Each source counts at one
+place of this path (`metrics.definition.PLACES`). The times seen at a place contain those of the places behind
+it, so the place farthest from the client whose own evidence is anomalous explains the places before it.
 
 Two bounds keep a slight anomaly from explaining a large one. The factor of a time shrinks on its way to the
 client, as healthy times are added to it: a place explains only factors whose logarithm is at most
@@ -26,8 +26,8 @@ LEAST_SHARE = 0.5
 Equal factors are expected (1.0) where nearly all of a time is spent behind. A half allows for different
 requests at the two places; a quota of the CPU had 0.1, a capped disk 0.9 (docs/testbed.md).
 """
-MANY_CLIENTS = 3
-"""Clients of a target from which one that alone waits for it is told from a target that all wait for."""
+MIN_WAITING_SHARE = 0.5
+"""Share of a target's clients that must wait for it where no other source agrees. Fewer are not located."""
 MAX_NAMED = 2
 """Signs of one place that a text names."""
 
@@ -110,7 +110,7 @@ def target_of(component: str) -> str:
 
 
 def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
-    """The located cause of each sign; none of whole groups, of unknown places, and of what stays unconfirmed.
+    """The located cause of each sign; none of whole groups, unknown places, and of what nothing confirms.
 
     Signs of one node have one cause, except for several slow LUNs and for the node's own part as a client.
     """
@@ -128,26 +128,25 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
             asking[sign.component.partition("/")[0]].append(sign)
         else:
             nodes[paths.node(sign)].append(sign)
-    alone: dict[str, list[Sign]] = defaultdict(list)
     for node, own in nodes.items():
-        located = dict(_of_node(node, own, paths))
-        if not located:
-            lone = _alone(own, paths)
-            if lone:
-                alone[lone].extend(own)
-        found.update((key, where) for key, where in located.items() if key not in found)
+        found.update((key, where) for key, where in _of_node(node, own, paths) if key not in found)
     for client, own in asking.items():
         lossy = [sign for sign in nodes.get(client, ()) if sign.place == "network" and sign.confirmed]
         confirmed = any(sign.confirmed for sign in own)
         where = _network(client, lossy, own) if lossy else _client(client, own)
         found.update((sign.key, where) for sign in own if confirmed)
-    for client, own in alone.items():
-        found.update(_lone(client, own, asking))
+        waits = (sign.key for own in nodes.values() for sign in own if sign.place == "target")
+        found.update((key, where) for key in waits if confirmed and key not in found and _is_of(client, key))
     return found
 
 
+def _is_of(client: str, key: Key) -> bool:
+    """Whether a component is one of the client's."""
+    return key[1].partition("/")[0] == client
+
+
 def _of_node(node: str, signs: Sequence[Sign], paths: Paths) -> Iterator[tuple[Key, Location]]:
-    """The cause of each sign of one node as a server; none where one client alone waits for it."""
+    """The cause of each sign of one node as a server; none where only few clients wait for it."""
     by = {place: [sign for sign in signs if sign.place == place] for place in _WORDS}
     disks = _explaining(by["disk"], [*by["server"], *by["target"]])
     served = _explaining(by["server"], by["target"]) + [sign for sign in by["inside"] if sign.confirmed]
@@ -162,7 +161,7 @@ def _of_node(node: str, signs: Sequence[Sign], paths: Paths) -> Iterator[tuple[K
         where = _server(node, served, by, paths)
     elif lossy:
         where = _network(node, lossy, by["target"])
-    elif any(sign.confirmed for sign in by["target"]) and not _alone(signs, paths):
+    elif _most_wait(by["target"], paths):
         where = _excluded(node, by, paths)
     if where is not None:
         chosen = {sign.key for sign in disks if sign.level == "component"} if where.level == "lun" else set()
@@ -181,29 +180,11 @@ def _explaining(signs: Sequence[Sign], before: Sequence[Sign]) -> list[Sign]:
     ]
 
 
-def _alone(signs: Sequence[Sign], paths: Paths) -> str:
-    """The client that alone waits for a target without any other evidence; empty where there is none."""
-    seen = {sign.component for sign in signs if sign.place == "target"}
-    clients = {component.partition("/")[0] for component in seen}
-    if len(clients) != 1 or any(sign.place != "target" and sign.confirmed for sign in signs):
-        return ""
-    watched = max(paths.clients.get(target_of(component), 0) for component in seen)
-    return clients.pop() if watched >= MANY_CLIENTS else ""
-
-
-def _lone(
-    client: str, own: Sequence[Sign], asking: Mapping[str, Sequence[Sign]]
-) -> Iterator[tuple[Key, Location]]:
-    """The causes of waits that one client alone has: itself for several targets, else the way to the one."""
-    confirmed = {sign.component for sign in own if sign.confirmed}
-    if client in asking or len(confirmed) > 1:
-        where = _client(client, own)
-    elif confirmed:
-        said = f"{_said(own)}, and no other client waits for it: the network between them"
-        where = Location("network", confirmed.pop(), said)
-    else:
-        return
-    yield from ((sign.key, where) for sign in own)
+def _most_wait(waiting: Sequence[Sign], paths: Paths) -> bool:
+    """Whether so many clients wait for a target that it is no matter of the clients."""
+    clients = {sign.component.partition("/")[0] for sign in waiting if sign.confirmed}
+    watched = max((paths.clients.get(target_of(sign.component), 0) for sign in waiting), default=0)
+    return len(clients) >= max(MIN_WAITING_SHARE * watched, 1)
 
 
 def _disk(node: str, worst: Sign, by: Mapping[str, Sequence[Sign]]) -> Location:
