@@ -4,7 +4,8 @@
 
 Simulated experiments of the closed loop, tuning seeds unless `--reporting`. LUNs, servers and links have the
 counters of the other benches; besides, OSTs count the times of requests as `lustre_ost`, and clients those
-of each OST as `lustre_osc`, compared over all clients in one `[[group]]`, and in sum as `lustre_client`. All go through the product's judge,
+of each OST as `lustre_osc`, compared over all clients in one `[[group]]`,
+and in sum as `lustre_client`. All go through the product's judge,
 and its located causes are held against the truth when the fault ends.
 """
 
@@ -201,7 +202,8 @@ def _outcome(measured: Sequence[Measured], at: int, scenario: Scenario, conditio
     causes: frozenset[Cause] = frozenset()
     first: frozenset[Cause] = frozenset()
     alone: dict[str, frozenset[Cause]] = {}
-    before, said = False, ()
+    before = False
+    said: tuple[str, ...] = ()
     for end in range(settings.window_samples, scenario.samples + 1, settings.shift_samples):
         seconds = end * scenario.interval_seconds
         if seconds > scenario.end:
@@ -246,7 +248,7 @@ def _located(
 ) -> dict[Key, Location]:
     alarms = {key: alarm for key, alarm in judge.alarms.standing.items() if key[0] in groups}
     rows = standings(judged, alarms, str, lambda *_: None)
-    return located(rows, judged, groups, topology, hosts)  # type: ignore[arg-type]
+    return located(rows, judged, groups, topology, hosts)
 
 
 def _causes(where: Mapping[Key, Location]) -> frozenset[Cause]:
