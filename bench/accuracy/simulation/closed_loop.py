@@ -98,7 +98,7 @@ class _Draws:
 
 
 def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions], times: Times | None = None) -> Work:
-    """What the clients of each scenario did; all of one shape, workload and length. Fills `times` if given."""
+    """What the clients of each scenario did; all of one shape, workload and length; fills `times`."""
     shape, workload = scenarios[0].shape, scenarios[0].workload
     samples, interval = scenarios[0].samples, scenarios[0].interval_seconds
     runs, luns, servers = len(scenarios), shape.luns, shape.servers

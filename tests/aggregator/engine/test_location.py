@@ -27,7 +27,12 @@ def ost(server: int) -> str:
 
 
 def stream(
-    source: str, node: str, components: Sequence[str], role: str, rises: Mapping[str, np.ndarray], **labels: str
+    source: str,
+    node: str,
+    components: Sequence[str],
+    role: str,
+    rises: Mapping[str, np.ndarray],
+    **labels: str,
 ) -> Iterator[Batch]:
     """Five ticks a message; `rises` by field (SECONDS, components)."""
     schema = schema_of(source, node, components, list(rises), **labels)
@@ -79,9 +84,7 @@ def moved(count: np.ndarray) -> dict[str, np.ndarray]:
 def locations(slow: Slow) -> tuple[set[tuple[str, str]], dict[tuple[str, str, str], Location]]:
     """The causes when the data end, and the located alarms."""
     clients = PeerGroup("clients", "lustre_client", "compute", ("read_latency",), DETECT)
-    pipeline = Machine(
-        ConfiguredMembership((Rule(clients, re.compile(".*")),), DETECT), lateness_seconds=2.0
-    )
+    pipeline = Machine(ConfiguredMembership((Rule(clients, re.compile(".*")),), DETECT), lateness_seconds=2.0)
     judged, _ = play(pipeline, site(slow))
     latest = {(each.group, each.metric): each for each in judged}.values()
     rows = standings(latest, pipeline.judge.alarms.standing, str, lambda *_: None)
