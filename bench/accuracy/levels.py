@@ -5,8 +5,8 @@
 Simulated experiments of the closed loop, tuning seeds unless `--reporting`. LUNs, servers and links have the
 counters of the other benches; besides, OSTs count the times of requests as `lustre_ost`, and clients those
 of each OST as `lustre_osc`, compared over all clients in one `[[group]]`,
-and in sum as `lustre_client`. All go through the product's judge,
-and its located causes are held against the truth when the fault ends.
+and in sum as `lustre_client`; their retransmits by server are `tcp_destination`.
+All go through the product's judge, and its located causes are held against the truth when the fault ends.
 """
 
 import argparse
@@ -20,12 +20,12 @@ import numpy as np
 from bench.accuracy.judging import columns_of
 from bench.accuracy.measured import Measured, measure
 from bench.accuracy.score import upper_share
-from bench.accuracy.simulation.closed_loop import Times, run
-from bench.accuracy.simulation.counters import record
-from bench.accuracy.simulation.faults import FAULTS, WITH_TIMES
+from bench.accuracy.simulation.closed_loop import PACKET_BYTES, Times, Work, run
+from bench.accuracy.simulation.counters import PLAIN_RETRANSMITS, record
+from bench.accuracy.simulation.faults import FAULTS, RECEIVED, WITH_TIMES
 from bench.accuracy.simulation.plan import REPORTING, TUNING
 from bench.accuracy.simulation.scenario import Array, BoolArray, Conditions, Scenario
-from bench.accuracy.simulation.shapes import SHAPES
+from bench.accuracy.simulation.shapes import SHAPES, Shape
 from bench.accuracy.simulation.simulate import batches, conditions_of
 from bench.accuracy.simulation.workloads import WORKLOADS
 from bench.machine import machine
@@ -37,6 +37,8 @@ from laggard_aggregator.groups.membership import PeerGroup
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.metrics.definition import Differences, Metric, SourceMetrics
 from laggard_aggregator.metrics.registry import SOURCES
+from laggard_aggregator.metrics.sums import joined
+from laggard_aggregator.metrics.tcp import TCP_DESTINATION
 from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.paths import located
 from laggard_aggregator.status.straggler_list import standings
@@ -47,7 +49,7 @@ Cause = tuple[str, str]
 SOURCES_ALONE = {
     "await of LUNs": ("diskstats",),
     "times of OSTs": ("lustre_ost",),
-    "network": ("tcp", "server"),
+    "network": ("tcp", "server", "tcp_destination"),
     "clients": ("lustre_osc", "lustre_client"),
 }
 _ONE_LUN = (
@@ -174,6 +176,31 @@ def _measured(name: str, names: tuple[str, ...], parts: Array, seconds: Array, o
     )
 
 
+def destinations(scenarios: Sequence[Scenario], conditions: Sequence[Conditions], work: Work) -> Measured:
+    """Clients' retransmits by server (`tcp_destination`): of written data, and of a segment a request."""
+    one, shape = scenarios[0], scenarios[0].shape
+    chance = [np.random.default_rng((scenario.seed, 5)) for scenario in scenarios]
+    parts = (
+        work.parts[:, : one.samples].reshape(len(scenarios), one.samples, shape.servers, -1, 2).sum(axis=3)
+    )
+    sent = parts[..., 1] * one.workload.part_bytes / PACKET_BYTES + parts.sum(axis=-1) * one.workload.requests
+    lost = np.stack([c.loss[..., RECEIVED] for c in conditions]) + PLAIN_RETRANSMITS
+    again = np.stack([g.poisson(n * p) for g, n, p in zip(chance, sent, lost, strict=True)])
+    amounts = {"total_retrans": again + 0.0, "data_segs_out": np.floor(sent)}
+    values = []
+    for run_ in range(len(scenarios)):
+        own = {name: each[run_].T for name, each in amounts.items()}
+        columns, _ = joined(TCP_DESTINATION, ("retransmits",), own, one.interval_seconds)
+        metric = TCP_DESTINATION.metrics["retransmits"]
+        values.append(metric.values("retransmits", columns, DetectSettings().shift_samples))
+    return Measured(TCP_DESTINATION, tuple(addresses(shape)), {"retransmits": np.stack(values)}, {})
+
+
+def addresses(shape: Shape) -> dict[str, str]:
+    """Servers by the sums of what is sent to them."""
+    return {f"*/10.0.0.{s + 1}": server for s, server in enumerate(shape.server_names)}
+
+
 def outcomes(batch: Sequence[Scenario]) -> list[Outcome]:
     """The outcome of each scenario; all of one shape and workload."""
     conditions = [conditions_of(scenario) for scenario in batch]
@@ -181,7 +208,11 @@ def outcomes(batch: Sequence[Scenario]) -> list[Outcome]:
     times = Times.of(len(batch), batch[0].samples, shape.luns)
     work = run(batch, conditions, times)
     recording = record(batch, conditions, work)
-    measured = (*measure(recording, ("await",)), *requests(batch, times, recording.missing))
+    measured = (
+        *measure(recording, ("await",)),
+        *requests(batch, times, recording.missing),
+        destinations(batch, conditions, work),
+    )
     return [_outcome(measured, at, batch[at], conditions[at]) for at in range(len(batch))]
 
 
@@ -210,7 +241,7 @@ def _outcome(measured: Sequence[Measured], at: int, scenario: Scenario, conditio
             break
         judged = [j for each in measured for j in judge.evaluate(_window(judge, each, at, end, settings))]
         where = _located(judge, judged, groups, hosts, shape.topology)
-        causes = _causes(where)
+        causes = _causes(where, shape)
         if seconds <= scenario.start:
             before |= bool(causes)
         elif not first:
@@ -219,7 +250,7 @@ def _outcome(measured: Sequence[Measured], at: int, scenario: Scenario, conditio
     for name, sources in SOURCES_ALONE.items():
         own = {source: groups[source] for source in sources if source in groups}
         some = [j for j in judged if j.group in own]
-        alone[name] = _causes(_located(judge, some, own, hosts, shape.topology))
+        alone[name] = _causes(_located(judge, some, own, hosts, shape.topology), shape)
     return Outcome(scenario, truth(scenario, conditions), causes, first, alone, before, said)
 
 
@@ -251,8 +282,10 @@ def _located(
     return located(rows, judged, groups, topology, hosts)
 
 
-def _causes(where: Mapping[Key, Location]) -> frozenset[Cause]:
-    return frozenset((each.level, each.component) for each in where.values())
+def _causes(where: Mapping[Key, Location], shape: Shape) -> frozenset[Cause]:
+    """Levels and components; nothing tells Laggard whose an address is, here it stands for its server."""
+    known = {address.partition("/")[2]: server for address, server in addresses(shape).items()}
+    return frozenset((each.level, known.get(each.component, each.component)) for each in where.values())
 
 
 def table(found: Sequence[Outcome]) -> str:

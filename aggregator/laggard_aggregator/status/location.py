@@ -4,10 +4,11 @@ A request goes from a client over the network to a server, and there to a LUN. E
 place of this path (`metrics.definition.PLACES`). The times seen at a place contain those of the places behind
 it, so the place farthest from the client whose own evidence is anomalous explains the places before it.
 
-Two bounds keep a slight anomaly from explaining a large one. The factor of a time shrinks on its way to the
-client, as healthy times are added to it: a place explains only factors whose logarithm is at most
-1 / `LEAST_SHARE` times its own. And what is anomalous but no straggler yet explains only stragglers that
-have such a factor.
+The factor of a time shrinks on its way to the client, as healthy times are added to it: a place explains only
+factors whose logarithm is at most 1 / `LEAST_SHARE` times its own, so that a slight anomaly explains no large
+one. What is anomalous but no straggler yet explains only stragglers that have such a factor. A place is
+cleared, and the one before it blamed, only if its factor is too small to explain: a detector may find a long
+await harmless, as of a disk in bursts, and then the server before it is no cause either.
 """
 
 import math
@@ -28,6 +29,7 @@ requests at the two places; a quota of the CPU had 0.1, a capped disk 0.9 (docs/
 """
 MIN_WAITING_SHARE = 0.5
 """Share of a target's clients that must wait for it where no other source agrees. Fewer are not located."""
+NAN = math.nan
 MAX_NAMED = 2
 """Signs of one place that a text names."""
 
@@ -69,14 +71,15 @@ class Sign:
 class Paths:
     """Known facts about the paths.
 
-    `servers`: the node of a target or address that has none in its name. `timed`: nodes with compared request
-    times; `disks`: nodes with compared disks. `clients`: number of clients by target. `carried`: the nodes
-    with components behind a controller or couplet.
+    `servers`: the node of a target or address that has none in its name. `times`, `awaits`: by node the
+    largest factor of compared request times and awaits now, anomalous or not, NaN where none is known.
+    `clients`: number of clients by target. `carried`: the nodes with components behind a controller or
+    couplet.
     """
 
     servers: Mapping[str, str] = field(default_factory=dict)
-    timed: Collection[str] = frozenset()
-    disks: Collection[str] = frozenset()
+    times: Mapping[str, float] = field(default_factory=dict)
+    awaits: Mapping[str, float] = field(default_factory=dict)
     clients: Mapping[str, int] = field(default_factory=dict)
     carried: Mapping[str, Collection[str]] = field(default_factory=dict)
 
@@ -158,11 +161,15 @@ def _of_node(node: str, signs: Sequence[Sign], paths: Paths) -> Iterator[tuple[K
         where = _disk(node, worst, by)
         yield from ((sign.key, _disk(node, sign, by)) for sign in luns if worst.level == "component")
     elif served:
-        where = _server(node, served, by, paths)
+        slow = [sign for sign in served if sign.severity > 1]
+        if by["disk"] or not slow or not _explains(paths.awaits.get(node, NAN), slow):
+            where = _server(node, served, by, paths)
     elif lossy:
         where = _network(node, lossy, by["target"])
     elif _most_wait(by["target"], paths):
-        where = _excluded(node, by, paths)
+        behind = max(paths.times.get(node, NAN), paths.awaits.get(node, NAN), key=_known)
+        if by["server"] or by["disk"] or not _explains(behind, by["target"]):
+            where = _excluded(node, by, paths)
     if where is not None:
         chosen = {sign.key for sign in disks if sign.level == "component"} if where.level == "lun" else set()
         yield from ((sign.key, where) for sign in signs if sign.key not in chosen)
@@ -170,14 +177,19 @@ def _of_node(node: str, signs: Sequence[Sign], paths: Paths) -> Iterator[tuple[K
 
 def _explaining(signs: Sequence[Sign], before: Sequence[Sign]) -> list[Sign]:
     """Those of `signs` that explain the stragglers at the places `before`, which contain theirs."""
-    factors = [s.severity for s in before if s.confirmed and s.place in _TIMES and s.severity > 1]
-    needed = LEAST_SHARE * math.log(median(factors)) if factors else 0.0
+    slow = [s for s in before if s.confirmed and s.place in _TIMES and s.severity > 1]
     return [
         sign
         for sign in signs
-        if (sign.confirmed or (factors and sign.place in _TIMES))
-        and (not sign.severity > 0 or math.log(sign.severity) >= needed or not factors)
+        if (sign.confirmed or (slow and sign.place in _TIMES))
+        and (math.isnan(sign.severity) or not slow or _explains(sign.severity, slow))
     ]
+
+
+def _explains(severity: float, slow: Sequence[Sign]) -> bool:
+    """Whether a factor suffices for the middle one of those that contain it; never if one is unknown."""
+    factors = [sign.severity for sign in slow if sign.severity > 1]
+    return severity > 1 and bool(factors) and math.log(severity) >= LEAST_SHARE * math.log(median(factors))
 
 
 def _most_wait(waiting: Sequence[Sign], paths: Paths) -> bool:
@@ -204,7 +216,7 @@ def _server(node: str, served: Sequence[Sign], by: Mapping[str, Sequence[Sign]],
         return _parent(wide)
     if by["disk"]:
         below = f", {_said(by['disk'])} too little to explain it"
-    elif node in paths.disks:
+    elif node in paths.awaits:
         below = ", the await of its disks is like their peers'"
     else:
         below = ", the await of its disks is not compared"
@@ -219,7 +231,7 @@ def _network(node: str, lossy: Sequence[Sign], waiting: Sequence[Sign]) -> Locat
 def _excluded(node: str, by: Mapping[str, Sequence[Sign]], paths: Paths) -> Location:
     """The cause where only clients' waits are explained by nothing else."""
     waiting = _agree(by["target"])
-    if node not in paths.timed:
+    if node not in paths.times:
         said = f"{waiting}, its own request times are not compared: the server or its network"
         return Location("server", node, said)
     behind = [*by["server"], *by["disk"]]
@@ -238,7 +250,11 @@ def _parent(sign: Sign) -> Location:
 
 
 def _size(sign: Sign) -> float:
-    return sign.severity if math.isfinite(sign.severity) else 0.0
+    return _known(sign.severity)
+
+
+def _known(severity: float) -> float:
+    return severity if math.isfinite(severity) else 0.0
 
 
 def _said(signs: Sequence[Sign]) -> str:

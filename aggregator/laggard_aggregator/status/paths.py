@@ -59,24 +59,31 @@ def paths(
 ) -> Paths:
     """The paths by the latest windows of all groups."""
     wide = {sign.component for sign in signs if sign.level in ("controller", "couplet")}
-    disks, timed, clients = set[str](), set[str](), Counter[str]()
+    awaits, times, clients = dict[str, float](), dict[str, float](), Counter[str]()
     carried: dict[str, set[str]] = {parent: set() for parent in wide}
     seen: set[tuple[str, tuple[str, ...]]] = set()
     for judged in judgements:
         place, source = _place(sources.get(judged.group, "")), sources.get(judged.group, "")
-        if place not in ("disk", "server", "target") or (source, judged.components) in seen:
+        if place not in ("disk", "server", "target"):
             continue
-        seen.add((source, judged.components))
         own = judged.components[: judged.levels.count("component")]
         if place == "target":
-            clients.update(target_of(name) for name in own)
+            if (source, own) not in seen:
+                clients.update(target_of(name) for name in own)
+            seen.add((source, own))
             continue
-        nodes = [hosts.get(name, name.partition("/")[0]) for name in own]
-        (disks if place == "disk" else timed).update(nodes)
-        for name, node in zip(own, nodes, strict=True) if wide else ():
-            for parent in wide.intersection(topology.parents_of(name).values()):
+        factors = awaits if place == "disk" else times
+        for name, factor in zip(own, judged.verdicts.severity.tolist(), strict=False):
+            node = hosts.get(name, name.partition("/")[0])
+            factors[node] = _larger(factors.get(node, math.nan), factor)
+            for parent in wide.intersection(topology.parents_of(name).values()) if wide else ():
                 carried[parent].add(node)
-    return Paths(hosts, timed, disks, clients, carried)
+    return Paths(hosts, times, awaits, clients, carried)
+
+
+def _larger(one: float, other: float) -> float:
+    """The larger of two factors; NaN only if both are."""
+    return other if math.isnan(one) or other > one else one
 
 
 def _place(source: str) -> str:

@@ -14,8 +14,8 @@ NAN = float("nan")
 CLIENTS = tuple(f"node-{n}" for n in range(8))
 PATHS = Paths(
     servers={"OST0001": "oss-1", "OST0002": "oss-2", "10.0.0.1": "oss-1"},
-    timed={"oss-1", "oss-2"},
-    disks={"oss-1", "oss-2"},
+    times={"oss-1": 1.1, "oss-2": 1.0},
+    awaits={"oss-1": 1.1, "oss-2": NAN},
     clients={"OST0001": len(CLIENTS), "OST0002": len(CLIENTS)},
     carried={"controller-1": {"oss-1", "oss-2"}},
 )
@@ -89,7 +89,7 @@ def test_waiting_clients_of_a_server_with_healthy_times_are_its_network() -> Non
     where = only(waits("OST0001"))
     assert (where.level, where.component) == ("network", "oss-1")
     assert "its own request times are like its peers'" in where.evidence
-    untimed = only(waits("OST0001"), replace(PATHS, timed=frozenset()))
+    untimed = only(waits("OST0001"), replace(PATHS, times={}))
     assert (untimed.level, untimed.component) == ("server", "oss-1")
     assert "not compared" in untimed.evidence
 
@@ -125,6 +125,13 @@ def test_a_slight_anomaly_behind_does_not_explain_a_large_one() -> None:
     assert causes([*waits("OST0001", severity=20.0), sign("server", "OST0001", 1.3)]) == {
         ("network", "oss-1")
     }
+
+
+def test_a_long_await_that_is_harmless_clears_the_server_too() -> None:
+    waiting = replace(PATHS, times={"oss-1": 2.8}, awaits={"oss-1": 2.9})
+    assert causes([sign("server", "OST0001", 3.0)], waiting) == set()
+    assert causes(waits("OST0001"), waiting) == set()
+    assert causes([sign("server", "OST0001", 30.0)], waiting) == {("server", "oss-1")}
 
 
 def test_unconfirmed_signs_only_explain_confirmed_times() -> None:
