@@ -6,7 +6,7 @@ it, so the place farthest from the client whose own evidence is anomalous explai
 
 The factor of a time shrinks on its way to the client, as healthy times are added to it: a place explains only
 factors whose logarithm is at most 1 / `LEAST_SHARE` times its own, so that a slight anomaly explains no large
-one. What is anomalous but no straggler yet explains only stragglers that have such a factor. A place is
+one. An anomaly that is no straggler yet explains only stragglers that have such a factor. A place is
 cleared, and the one before it blamed, only if its factor is too small to explain: a detector may find a long
 await harmless, as of a disk in bursts, and then the server before it is no cause either.
 """
@@ -113,7 +113,7 @@ def target_of(component: str) -> str:
 
 
 def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
-    """The located cause of each sign; none of whole groups, unknown places, and of what nothing confirms.
+    """The located cause of each sign; none for whole groups, unknown places, and unconfirmed signs.
 
     Signs of one node have one cause, except for several slow LUNs and for the node's own part as a client.
     """
@@ -193,7 +193,7 @@ def _explains(severity: float, slow: Sequence[Sign]) -> bool:
 
 
 def _most_wait(waiting: Sequence[Sign], paths: Paths) -> bool:
-    """Whether so many clients wait for a target that it is no matter of the clients."""
+    """Whether enough of the clients of a target wait for it to blame the target's side."""
     clients = {sign.component.partition("/")[0] for sign in waiting if sign.confirmed}
     watched = max((paths.clients.get(target_of(sign.component), 0) for sign in waiting), default=0)
     return len(clients) >= max(MIN_WAITING_SHARE * watched, 1)

@@ -1,4 +1,4 @@
-"""From the judgements of all groups to the signs and the known paths that `location` needs."""
+"""Signs and known paths, as `location` needs them, of the judgements of all groups."""
 
 import math
 from collections import Counter
@@ -61,6 +61,7 @@ def paths(
     wide = {sign.component for sign in signs if sign.level in ("controller", "couplet")}
     awaits, times, clients = dict[str, float](), dict[str, float](), Counter[str]()
     carried: dict[str, set[str]] = {parent: set() for parent in wide}
+    servers = {**_configured(signs, topology), **hosts}
     seen: set[tuple[str, tuple[str, ...]]] = set()
     for judged in judgements:
         place, source = _place(sources.get(judged.group, "")), sources.get(judged.group, "")
@@ -74,11 +75,25 @@ def paths(
             continue
         factors = awaits if place == "disk" else times
         for name, factor in zip(own, judged.verdicts.severity.tolist(), strict=False):
-            node = hosts.get(name, name.partition("/")[0])
+            node = servers.get(name, name.partition("/")[0])
             factors[node] = _larger(factors.get(node, math.nan), factor)
             for parent in wide.intersection(topology.parents_of(name).values()) if wide else ():
                 carried[parent].add(node)
-    return Paths(hosts, times, awaits, clients, carried)
+    return Paths(servers, times, awaits, clients, carried)
+
+
+def _configured(signs: Iterable[Sign], topology: Topology) -> Mapping[str, str]:
+    """The configured nodes of the targets and addresses that `signs` are about."""
+    found: dict[str, str] = {}
+    for sign in signs:
+        node, _, rest = sign.component.partition("/")
+        name = (
+            target_of(sign.component) if sign.place == "target" else rest if node == "*" else sign.component
+        )
+        server = topology.parents_of(sign.component if node == "*" else name).get("node", "")
+        if server and "/" not in name:
+            found[name] = server
+    return found
 
 
 def _larger(one: float, other: float) -> float:
