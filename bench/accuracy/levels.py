@@ -177,7 +177,7 @@ def _measured(name: str, names: tuple[str, ...], parts: Array, seconds: Array, o
 
 
 def visible(scenario: Scenario) -> bool:
-    """False for pairs in the plan of the other benches that their oracle calls not visible in the counters."""
+    """False for pairs of the other benches that their oracle calls not visible in the counters."""
     pair = Pair(scenario.shape.name, scenario.fault, scenario.workload.name)
     return pair not in known() or known()[pair].in_counters
 
@@ -259,7 +259,7 @@ def _outcome(measured: Sequence[Measured], at: int, scenario: Scenario, conditio
     for name, sources in SOURCES_ALONE.items():
         own = {source: groups[source] for source in sources if source in groups}
         some = [j for j in judged if j.group in own]
-        alone[name] = _causes(_located(judge, some, own, hosts, topology), shape)
+        alone[name] = _causes(_located(judge, some, own, hosts, topology))
     return Outcome(scenario, truth(scenario, conditions), causes, first, alone, before, said)
 
 
