@@ -120,6 +120,7 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
     found: dict[Key, Location] = {}
     nodes: dict[str, list[Sign]] = defaultdict(list)
     asking: dict[str, list[Sign]] = defaultdict(list)
+    waits: dict[str, list[Sign]] = defaultdict(list)
     for sign in sorted(signs, key=lambda sign: sign.key):
         if sign.place not in _WORDS or sign.level == LEVEL_OF_GROUPS:
             continue
@@ -131,6 +132,8 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
             asking[sign.component.partition("/")[0]].append(sign)
         else:
             nodes[paths.node(sign)].append(sign)
+            if sign.place == "target":
+                waits[sign.component.partition("/")[0]].append(sign)
     for node, own in nodes.items():
         found.update((key, where) for key, where in _of_node(node, own, paths) if key not in found)
     for client, own in asking.items():
@@ -138,14 +141,9 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
         confirmed = any(sign.confirmed for sign in own)
         where = _network(client, lossy, own) if lossy else _client(client, own)
         found.update((sign.key, where) for sign in own if confirmed)
-        waits = (sign.key for own in nodes.values() for sign in own if sign.place == "target")
-        found.update((key, where) for key in waits if confirmed and key not in found and _is_of(client, key))
+        for sign in waits[client] if confirmed else ():
+            found.setdefault(sign.key, where)
     return found
-
-
-def _is_of(client: str, key: Key) -> bool:
-    """Whether a component is one of the client's."""
-    return key[1].partition("/")[0] == client
 
 
 def _of_node(node: str, signs: Sequence[Sign], paths: Paths) -> Iterator[tuple[Key, Location]]:
