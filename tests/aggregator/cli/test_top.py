@@ -76,7 +76,7 @@ def test_status_names_located_causes(capsys: pytest.CaptureFixture[str]) -> None
     assert located == [
         "located: lun oss-1/sdb: await of oss-1/sdb 4.0×: the disk",
         "located: lun oss-3/wwn-5: await of oss-3/wwn-5: the disk",
-        'located: lun oss-9/"odd\\name: await of oss-9/"odd\\name 4.0×: the disk',
+        'located: lun oss-9/"odd\\name: await of oss-9/"odd\\name 6.0×: the disk',
     ]
 
 
