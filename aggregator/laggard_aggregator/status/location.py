@@ -12,7 +12,7 @@ await harmless, as of a disk in bursts, and then the server before it is no caus
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -136,14 +136,26 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
                 waits[sign.component.partition("/")[0]].append(sign)
     for node, own in nodes.items():
         found.update((key, where) for key, where in _of_node(node, own, paths) if key not in found)
+    awaited = _most_awaited(found, waits)
     for client, own in asking.items():
         lossy = [sign for sign in nodes.get(client, ()) if sign.place == "network" and sign.confirmed]
         confirmed = any(sign.confirmed for sign in own)
         where = _network(client, lossy, own) if lossy else _client(client, own)
+        if awaited is not None and all(sign.place == "target" for sign in own if sign.confirmed):
+            where = awaited
         found.update((sign.key, where) for sign in own if confirmed)
         for sign in waits[client] if confirmed else ():
             found.setdefault(sign.key, where)
     return found
+
+
+def _most_awaited(found: Mapping[Key, Location], waits: Mapping[str, Sequence[Sign]]) -> Location | None:
+    """The located cause that the waits of most clients and targets agree with; None without any.
+
+    A client of few targets, one of them slow, is blamed in place of them: it waits for nearly all it judged.
+    """
+    agreeing = Counter(found[sign.key] for own in waits.values() for sign in own if sign.key in found)
+    return max(agreeing, key=lambda where: (agreeing[where], where.component), default=None)
 
 
 def _of_node(node: str, signs: Sequence[Sign], paths: Paths) -> Iterator[tuple[Key, Location]]:

@@ -107,6 +107,16 @@ def test_a_client_that_waits_for_all_is_the_client() -> None:
     assert causes([sign("target", "node-3", level="node")]) == {("client", "node-3")}
 
 
+def test_a_client_blamed_for_its_targets_is_explained_by_a_server_that_others_wait_for() -> None:
+    server = [sign("disk", "oss-1", 9.0, level="node"), *waits("OST0001", CLIENTS[:3])]
+    few_targets = sign("target", "node-7", 8.0, level="node")
+    assert causes([*server, few_targets]) == {("server", "oss-1")}
+    assert causes([*server, sign("client", "node-7/lustre_client")]) == {
+        ("server", "oss-1"),
+        ("client", "node-7"),
+    }
+
+
 def test_a_waiting_client_that_retransmits_is_its_network() -> None:
     assert causes([sign("client", "node-3/data"), sign("network", "node-3/tcp", NAN)]) == {
         ("network", "node-3")
