@@ -1,6 +1,6 @@
 """The share of the normal quantile that averages must exceed: `python -m bench.accuracy.confirmed_shares`.
 
-A single test at the quantile of a chance needs no confirmation. An alarm of `laggard` needs k of 2k - 1 windows,
+A single test at the quantile of a chance needs no confirmation. An alarm needs k of 2k - 1 windows,
 of any of six lengths of averages: each may be exceeded by less. Normal noise is simulated, first persistent
 (fractional Gaussian noise with a Hurst exponent of 0.75, whose means of n values vary by n ** -1/4), then
 independent. For each k and length the level is found that k of 2k - 1 successive averages exceed anew with a

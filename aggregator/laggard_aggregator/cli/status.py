@@ -74,8 +74,19 @@ def _lines(parts: Mapping[str, Any], now: float, local: bool) -> Iterator[str]:
     yield from ranking(parts["stragglers"]["stragglers"], now, local, terminal_width(sys.stdout)) or [
         "no stragglers"
     ]
+    yield from _located(parts["stragglers"]["stragglers"])
     for decision in parts["decisions"]["decisions"]:
         yield _decision(decision, local)
+
+
+def _located(stragglers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """One line for each located cause, in the order of the stragglers."""
+    found: dict[tuple[str, str], str] = {}
+    for each in stragglers:
+        if each.get("located_level"):
+            found.setdefault((each["located_level"], each["located_name"]), each["evidence"])
+    for (level, name), evidence in found.items():
+        yield f"located: {level} {name}: {evidence}"
 
 
 def _unhealthy(unhealthy: Sequence[Mapping[str, Any]]) -> Iterator[str]:

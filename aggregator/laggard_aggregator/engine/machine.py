@@ -82,6 +82,10 @@ class Machine:
         """Current names of components by permanent ID."""
         return self._routing.names
 
+    def hosts(self) -> Mapping[str, str]:
+        """The nodes of the components that may move between nodes."""
+        return self._routing.hosts()
+
     def record(self, record: Callable[[LogEntry], None]) -> None:
         """Calls `record` with every entry from now on, in the caller's thread."""
         self.admission.record = record

@@ -261,6 +261,17 @@ class Routing:
         self._node_rows.update({str(node): int(count) for node, count in state["node_rows"].items()})
         self.names.update(state["shown"])
 
+    def hosts(self) -> dict[str, str]:
+        """The nodes that latest sent the components which may move, such as OSTs."""
+        nodes = {number: node for (node, _), number in self._origins.items()}
+        found: dict[str, str] = {}
+        for store in self.stores.values():
+            if isinstance(store, GroupStore) and SOURCES[store.group.source].place == "server":
+                numbers = store.origins() & ((1 << ORIGIN_BITS) - 1)
+                keys = zip(store.components, numbers.tolist(), strict=True)
+                found.update((key, nodes[n]) for key, n in keys if n in nodes and "/" not in key)
+        return found
+
     def _count_rows(self) -> None:
         """Recounts the rows of each node by the latest origin of each row."""
         nodes = {number: node for (node, _), number in self._origins.items()}

@@ -1,6 +1,7 @@
 """Parents shared by components: their node, a controller, a couplet.
 
-A component is named `node/device`, so its node needs no configuration; `[[topology]]` gives the rest.
+A component is named `node/device`, so its node needs no configuration; `[[topology]]` gives the rest, and the
+node of `*/address`.
 """
 
 import re
@@ -37,7 +38,7 @@ class Topology:
     def parents_of(self, component: str) -> dict[str, str]:
         """Parents of `component` by level; the first branch that names a level decides it."""
         node, slash, _ = component.partition("/")
-        found = {"node": node} if slash else {}
+        found = {"node": node} if slash and node != "*" else {}
         for expression, parents in self._compiled:
             match = expression.fullmatch(component)
             if match is not None:

@@ -31,6 +31,7 @@ _UTIL = Metric("%", +1, ("io_ms",), lambda d: d["io_ms"] / 1000 / d.seconds * 10
 
 BLOCK = SourceMetrics(
     source="diskstats",
+    place="disk",
     defaults=("await",),
     metrics={
         "await": mean("ms", _IOS, _MS),

@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from laggard_aggregator.metrics.definition import (
+    PLACES,
     Compared,
     FunctionMetrics,
     Metric,
@@ -119,15 +120,18 @@ class SourceTable:
     many_groups: bool = False
     roles: tuple[str, ...] = ()
     next_steps: tuple[NextStep, ...] = ()
+    place: str = ""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Defaults and load that are no metrics."""
+        """Defaults and load that are no metrics, and an unknown place."""
         known = [metric.name for metric in self.metrics]
         if len(set(known)) < len(known) or not set(self.defaults) <= set(known):
             yield "defaults", f"expected some of {', '.join(known)}, each once"
         means = [metric.name for metric in self.mean]
         if not set(self.load_means) <= set(means):
             yield "load_means", f"expected some of {', '.join(means)}"
+        if self.place not in ("", *PLACES):
+            yield "place", f"expected one of {', '.join(PLACES)}"
 
     @property
     def metrics(self) -> tuple[MeanTable | ShareTable, ...]:
@@ -157,6 +161,7 @@ class SourceTable:
             many_groups=self.many_groups,
             roles=self.roles,
             next_steps=self.next_steps,
+            place=self.place,
         )
 
 

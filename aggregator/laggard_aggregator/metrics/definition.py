@@ -150,6 +150,12 @@ KERNEL_MESSAGES = NextStep(
 )
 
 
+PLACES = ("disk", "server", "inside", "network", "target", "client")
+"""Places on a request's path where a source counts: the LUN's times, the server's times of requests, anything
+else inside of a server (queues, functions), the network, a client's times by target, a client's times.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceMetrics:
     """All metrics of one source, and the load of its components (see `detect.interface`).
@@ -160,7 +166,7 @@ class SourceMetrics:
     `defaults`: metrics that automatic groups compare, empty without such groups. `peers`: labels that the
     components of one automatic group share; `one_node`: they also share the node. `many_groups`: a site may
     have many of them, which must leave room for others. `roles`: roles with an automatic group; empty
-    for all.
+    for all. `place`: one of PLACES, empty where it is none.
     """
 
     source: str
@@ -174,6 +180,7 @@ class SourceMetrics:
     many_groups: bool = False
     roles: tuple[str, ...] = ()
     next_steps: tuple[NextStep, ...] = ()
+    place: str = ""
 
     def counters(self, metrics: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The counters that `metrics` and the load need, and the optional ones among them."""
@@ -215,7 +222,7 @@ class FunctionMetrics:
     A node is compared by the vector of its functions' counters. The HotDep paper's three metrics: `samples`
     (a profiler's, of everything that runs), `count` and `time` (a tracer's, of an instrumented program).
     `seconds` selects the functions to consider. `defaults`: metrics that automatic groups compare; each of
-    `roles` has one.
+    `roles` has one. `place` as in SourceMetrics.
     """
 
     name: str
@@ -224,6 +231,7 @@ class FunctionMetrics:
     seconds: FunctionMetric
     roles: tuple[str, ...]
     next_steps: tuple[NextStep, ...] = ()
+    place: str = ""
 
     @property
     def metrics(self) -> Mapping[str, FunctionMetric]:

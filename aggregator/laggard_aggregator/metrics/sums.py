@@ -37,10 +37,10 @@ class JoinedMetrics(SourceMetrics):
         return (), (*required, *optional)
 
     def told_by(self, metrics: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        """Those of each part that are not optional."""
+        """Those of each part that are not optional; where all are, the counters of one metric."""
         required, _ = SourceMetrics.counters(self, metrics)
         parts = (tuple(name for name in part if name in required) for part in self.parts.values())
-        return [part for part in parts if part]
+        return [part for part in parts if part] or [self.metrics[name].needs for name in metrics]
 
     def kept(self, metrics: Sequence[str]) -> tuple[dict[str, Metric], Mapping[str, Metric]]:
         """The increase of each counter; metrics are derived from the sums."""

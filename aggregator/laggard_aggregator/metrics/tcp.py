@@ -39,6 +39,7 @@ def _data_segments(d: Differences) -> FloatArray:
 
 TCP = JoinedMetrics(
     source="tcp",
+    place="network",
     defaults=("retransmits",),
     metrics={
         "retransmits": Share(
@@ -58,6 +59,7 @@ TCP = JoinedMetrics(
 
 TCP_DESTINATION = JoinedMetrics(
     source="tcp_destination",
+    place="network",
     defaults=("retransmits",),
     metrics={
         "retransmits": Share(

@@ -49,6 +49,7 @@ def _per_moved(unit: str, counter: str, *, reads: float, writes: float, usual: f
 
 SERVER = JoinedMetrics(
     source="server",
+    place="network",
     defaults=("rx_per_moved", "tx_per_moved", "tx_packets_per_moved"),
     metrics={
         "rx_per_moved": _per_moved("1", "rx_bytes", reads=OVERHEAD, writes=1.0, usual=USUAL),

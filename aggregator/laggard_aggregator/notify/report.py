@@ -13,6 +13,7 @@ from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.notify.incidents import AlarmTimelines, Incident, rank
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.formatting import plain, slower, spaced
+from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.next_steps import Command, commands
 from laggard_aggregator.status.view import GroupView, Status
 
@@ -65,6 +66,7 @@ class IncidentReport:
     `at`: the latest window, or the clearing; epoch seconds. `recovered`: of a cleared one, False where the
     component is not compared any more. Of a standing one: `peers`, their count in the worst group;
     `comparisons`, one for each alarm, worst first; `causes`, differences from the peers by function;
+    `location`, the cause that several sources together point to;
     `timeline` of the first comparison, as in AlarmTimelines; `silence_url`, its page with the form of a
     silence, empty where the pages have none. `comments`: operators' comments and tickets, the newest first.
     """
@@ -80,6 +82,7 @@ class IncidentReport:
     timeline: FloatArray | None = None
     silence_url: str = ""
     comments: tuple[Decision, ...] = ()
+    location: Location | None = None
 
     @property
     def name(self) -> str:
@@ -170,6 +173,7 @@ def report(incident: Incident, view: Status, timelines: AlarmTimelines, page: st
         if view.decides
         else "",
         comments=view.comments(incident.component, incident.name)[:MAX_COMMENTS],
+        location=view.locations().get(worst.key),
     )
 
 

@@ -179,12 +179,14 @@ class GroupTable:
 class TopologyTable:
     r"""A `[[topology]]`: the parents of the components that `node` or `components` matches in full.
 
-    `node` is matched with a node's name, `components` with `node/device`. The names of `controller` and
+    `node` is matched with a node's name, `components` with `node/device`. `server` is the node of components
+    that have none in their names, such as addresses (`*/10.0.0.1`). The names of `server`, `controller` and
     `couplet` may hold groups of the expression (`\1`, `\g<name>`).
     """
 
     node: str = field(default="", metadata=checked(regex))
     components: str = field(default="", metadata=checked(regex))
+    server: str = ""
     controller: str = ""
     couplet: str = ""
 
@@ -193,11 +195,13 @@ class TopologyTable:
         if bool(self.node) == bool(self.components):
             yield "node", "expected either node or components"
             return
+        if self.server and self.node:
+            yield "server", "expected with components"
         for level, template in self.parents.items():
             try:
                 re.sub(f"{self.expression}|.*", template, "", count=1)
             except (re.error, IndexError) as exc:
-                yield level, f"{exc}: {template!r}"
+                yield "server" if level == "node" else level, f"{exc}: {template!r}"
 
     @property
     def expression(self) -> str:
@@ -207,7 +211,8 @@ class TopologyTable:
     @property
     def parents(self) -> Mapping[str, str]:
         """The names by level."""
-        return {"controller": self.controller, "couplet": self.couplet}
+        above = {"controller": self.controller, "couplet": self.couplet}
+        return {"node": self.server, **above} if self.server else above
 
 
 @dataclass(frozen=True, slots=True)

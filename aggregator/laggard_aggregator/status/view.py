@@ -18,6 +18,7 @@ from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.recovery import Recovery
 from laggard_aggregator.groups.membership import PeerGroup
+from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
@@ -25,6 +26,9 @@ from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status import shadows
 from laggard_aggregator.status.background import BackgroundWork, JobPolls
 from laggard_aggregator.status.formatting import lasting
+from laggard_aggregator.status.location import Location
+from laggard_aggregator.status.paths import located
+from laggard_aggregator.status.straggler_list import standings
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_aggregator.windows.schedule import STEP_NS, WindowClock
 from laggard_common import __version__
@@ -169,6 +173,7 @@ class Status:
         self._judgements: dict[tuple[str, str], Judgement] = {}
         self._alarms: Mapping[Key, Alarm] = {}
         self._shadow_verdicts: dict[str, tuple[int, ...]] = {}
+        self._located: tuple[int, Mapping[Key, Location]] = (-1, {})
 
     def adopt(self, machine: Machine, judgements: Iterable[Judgement]) -> None:
         """Shows a restored machine and the judgements of its replay from now on."""
@@ -275,6 +280,26 @@ class Status:
     def shown(self, component: str) -> str:
         """The current name (`node/sda`) of a component by its permanent ID."""
         return self._machine.names.get(component, component)
+
+    def topology(self) -> Topology:
+        """The configured parents of components."""
+        return self._machine.topology
+
+    def hosts(self) -> Mapping[str, str]:
+        """The nodes of the components that may move between nodes."""
+        return self._machine.hosts()
+
+    def locations(self) -> Mapping[Key, Location]:
+        """The located causes of the stragglers, by group, component and metric; made once a revision."""
+        if self._located[0] != self.revision:
+            self._located = (self.revision, self._locate())
+        return self._located[1]
+
+    def _locate(self) -> Mapping[Key, Location]:
+        judgements = self.judgements()
+        rows = standings(judgements, self.alarms(), self.shown, self.silenced)
+        groups = {group.name: group for group in self.groups()}
+        return located(rows, judgements, groups, self.topology(), self.hosts())
 
     def decisions(self) -> tuple[Decision, ...]:
         """The operators' overrides in force, oldest first."""

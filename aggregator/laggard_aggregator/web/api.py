@@ -9,6 +9,7 @@ import numpy as np
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status import urls
+from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView, Status, failing
@@ -34,7 +35,8 @@ def stragglers(view: Status) -> dict[str, Any]:
     chosen = [row for row in rows if row.slow]
     chosen.sort(key=lambda row: (-(row.persistence or 0), -_or_zero(row.severity), row.key))
     sources = {group.name: group.source for group in view.groups()}
-    described = [_standing(view, row, sources.get(row.group, "")) for row in chosen]
+    where = view.locations() if chosen else {}
+    described = [_standing(view, row, sources.get(row.group, ""), where.get(row.key)) for row in chosen]
     return {"time": view.now, "stragglers": described}
 
 
@@ -122,7 +124,7 @@ def component(view: Status, group: str, name: str) -> dict[str, Any]:
     if found is None:
         raise NotKnownError(f"no group {group!r}")
     judgements = [judged for judged in view.judgements() if judged.group == group]
-    alarms = view.alarms()
+    alarms, where = view.alarms(), view.locations()
     for candidate in (name, *_called(view, judgements, name)):
         rows = standings(judgements, alarms, view.shown, view.silenced, (group, candidate))
         if rows:
@@ -131,7 +133,7 @@ def component(view: Status, group: str, name: str) -> dict[str, Any]:
                 "group": _group(found, judgements),
                 "component": candidate,
                 "name": rows[0].name,
-                "metrics": [_standing(view, row, found.source) for row in rows],
+                "metrics": [_standing(view, row, found.source, where.get(row.key)) for row in rows],
             }
     raise NotKnownError(f"no component {name!r} in a closed window of group {group!r}")
 
@@ -214,7 +216,7 @@ def _group(group: GroupView, latest: Sequence[Judgement]) -> dict[str, Any]:
     }
 
 
-def _standing(view: Status, row: Standing, source: str) -> dict[str, Any]:
+def _standing(view: Status, row: Standing, source: str, where: Location | None) -> dict[str, Any]:
     alarm = row.alarm
     return {
         "group": row.group,
@@ -241,6 +243,10 @@ def _standing(view: Status, row: Standing, source: str) -> dict[str, Any]:
         "silenced": None if row.silenced is None else row.silenced.plain(),
         "comments": [each.plain() for each in view.comments(row.component, row.name)],
         "causes": [{"name": name, "amount": amount} for name, amount in row.causes],
+        "located_level": None if where is None else where.level,
+        "located_component": None if where is None else where.component,
+        "located_name": None if where is None else view.shown(where.component),
+        "evidence": None if where is None else where.evidence,
     }
 
 

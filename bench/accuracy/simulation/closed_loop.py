@@ -40,6 +40,25 @@ class Work:
     asked: IntArray
 
 
+@dataclass(slots=True)
+class Times:
+    """Request times of R runs, by interval t of T in which they ended; last axis: read and written.
+
+    `parts`, `seconds` (R, T, clients, L, 2): as each client counts them for each OST, from asking until the
+    answer. `inside` (R, T, L, 2): seconds of the same parts within their servers, without the network.
+    """
+
+    parts: Array
+    seconds: Array
+    inside: Array
+
+    @classmethod
+    def of(cls, runs: int, samples: int, luns: int) -> "Times":
+        """Times of nothing; there is a client a LUN."""
+        shape = (runs, samples, luns, luns, 2)
+        return cls(np.zeros(shape), np.zeros(shape), np.zeros((runs, samples, luns, 2)))
+
+
 class _Draws:
     """Each run's own chances, so that a run does not depend on which others share the batch."""
 
@@ -77,8 +96,8 @@ class _Draws:
         return self._service[at], self._uniform[at], self._thinks[at], self._start[at]
 
 
-def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work:
-    """What the clients of each scenario did; all of one shape, workload and length."""
+def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions], times: Times | None = None) -> Work:
+    """What the clients of each scenario did; all of one shape, workload and length; fills `times`."""
     shape, workload = scenarios[0].shape, scenarios[0].workload
     samples, interval = scenarios[0].samples, scenarios[0].interval_seconds
     runs, luns, servers = len(scenarios), shape.luns, shape.servers
@@ -86,6 +105,9 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work
     seconds_on_link = workload.part_bytes / shape.link_bytes_per_s * np.stack([c.link for c in conditions])
     lossy = any(c.loss.any() or c.server_seconds.any() for c in conditions)
     delay = np.stack([_delay(c, workload.part_bytes, workload.read_share) for c in conditions])
+    within = np.stack([c.server_seconds for c in conditions])
+    slower = np.stack([c.client for c in conditions])
+    work = np.stack([c.work for c in conditions]) - 1.0
     activity, hot = np.stack([c.activity for c in conditions]), np.stack([c.hot for c in conditions])
     hot_lun = np.array([c.hot_lun for c in conditions])
     draws = _Draws(scenarios, np.stack([c.popularity for c in conditions]))
@@ -141,13 +163,28 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work
         sent = np.maximum(tx_free, ready) + on_link[:, :, 1]
         sending = ~write[:, None] & (on_link[:, :, 1] > 0)
         tx_free = np.where(sending, sent, tx_free)
-        ready = np.where(sending, sent, ready)
+        answered, ready = ready, np.where(sending, sent, ready)
+        came = arrival[:, :: shape.luns_per_server]
+        longer = np.where(answered > 0, (answered - came) * work[r, b], 0.0)
+        ready = ready + longer
         if lossy:
             ready = ready + np.where(ready > 0, delay[r, b] * think[:, None], 0.0)
-        end = np.maximum(ready.max(axis=1), t)
+        end = t + (np.maximum(ready.max(axis=1), t) - t) * slower[r, b, c]
         eager = activity[r, b]
         due[r, c] = np.where(live, end + rest[r, c] * think / eager, t)
         due[:, luns:] = np.where(due[:, luns:] < guests.end, due[:, luns:], horizon)
+
+        if times is not None:
+            middle = begun + needs * half_request
+            network = np.repeat(np.where(ready > 0, ready - answered, 0.0), shape.luns_per_server, axis=1)
+            own = np.repeat(within[r, b] * think[:, None] + longer, shape.luns_per_server, axis=1)
+            wait = (middle + network - t[:, None]) * slower[r, b, c][:, None]
+            at_end = ((t[:, None] + wait) / interval).astype(np.intp)
+            of, lun = np.nonzero(on & (at_end < samples))
+            when, kind = at_end[of, lun], write[of].astype(np.intp)
+            times.parts[of, when, c[of], lun, kind] += 1.0
+            times.seconds[of, when, c[of], lun, kind] += wait[of, lun]
+            times.inside[of, when, lun, kind] += (middle - arrival + own)[of, lun]
 
         some = np.flatnonzero(on)
         begins, ends = begun.ravel()[some], done.ravel()[some]

@@ -22,7 +22,7 @@ _HOG_REQUEST_BYTES = 512 * 1024
 _HOG_IN_FLIGHT = 128
 """dd of 256 MB keeps the queue full: nr_requests of the block layer."""
 _MESSAGE_BYTES = 400
-_PLAIN_RETRANSMITS = 1e-4
+PLAIN_RETRANSMITS = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _net(scenarios: Sequence[Scenario], conditions: Sequence[Conditions], work: 
     # One acknowledgement for two packets; for every packet while some are missing.
     acks = packets[..., ::-1] * np.where(loss[..., ::-1] > 0, 0.9, 0.5)
     total = packets + acks
-    again = _PLAIN_RETRANSMITS + loss[..., 1] + 0.02 * loss[..., 0]
+    again = PLAIN_RETRANSMITS + loss[..., 1] + 0.02 * loss[..., 0]
     retransmits = np.stack([g.poisson(p * a) for g, p, a in zip(chance, packets[..., 1], again, strict=True)])
     net = np.zeros((*parts.shape[:3], len(NET_FIELDS)), dtype=np.int64)
     rows = (sent[..., 0], total[..., 0], sent[..., 1], total[..., 1], total[..., 1], retransmits)

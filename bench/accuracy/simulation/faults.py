@@ -216,9 +216,29 @@ CASES = {
 """Faults that the papers do not have, and a hot LUN, which is none (`bench.accuracy.cases`)."""
 
 
+def _client_slow(c: Conditions, s: Scenario, span: Span, rng: np.random.Generator) -> None:
+    c.faulty_client = s.seed % s.shape.luns  # one client a LUN
+    c.client[span, c.faulty_client] = rng.uniform(1.5, 3.0)
+
+
+def _server_busy(c: Conditions, s: Scenario, span: Span, rng: np.random.Generator) -> None:
+    c.faulty[:] = s.shape.server_of == s.seed % s.shape.servers
+    c.work[span, s.seed % s.shape.servers] = rng.uniform(1.5, 3.0)
+
+
+WITH_TIMES = {
+    fault.name: fault
+    for fault in (
+        Fault("server-busy", "server", _server_busy),
+        Fault("client-slow", "client", _client_slow),
+    )
+}
+"""Faults that only show in the times of requests, which `bench.accuracy.levels` alone has."""
+
+
 def inject(conditions: Conditions, scenario: Scenario, rng: np.random.Generator) -> None:
     """Applies the scenario's fault to `conditions`."""
-    fault = FAULTS.get(scenario.fault) or CASES[scenario.fault]
+    fault = (FAULTS | CASES | WITH_TIMES)[scenario.fault]
     conditions.level = fault.level
     first, last = scenario.start / scenario.interval_seconds, scenario.end / scenario.interval_seconds
     fault.apply(conditions, scenario, slice(round(first), round(last)), rng)

@@ -54,9 +54,10 @@ class Conditions:
     that bytes occupy a server's link, received and sent. `loss` (T, S, 2): share of packets lost, received
     and sent. `hog_read` (T, L): bytes a second that a local process reads. `hog_net` (T, S, 2): a foreign
     stream fills what is left of the link. `server_seconds` (T, S): what a part takes longer within the
-    server. `activity` (T,): how eager the clients are. `popularity` (L,): chance that a file starts there.
-    `hot` (T,): share of the files that start at `hot_lun` besides. `guests`: clients besides the
-    workload's. `faulty` (L,), `level`: the truth.
+    server. `work` (T, S), `client` (T, clients): factor by which a server, or a client, takes longer for
+    every request. `faulty_client`: its number, or -1. `activity` (T,): how eager the clients are.
+    `popularity` (L,): chance that a file starts there. `hot` (T,): share of the files that start at `hot_lun`
+    besides. `guests`: clients besides the workload's. `faulty` (L,), `level`: the truth.
     """
 
     service: Array
@@ -66,6 +67,8 @@ class Conditions:
     hog_net: BoolArray
     sgm: BoolArray
     server_seconds: Array
+    work: Array
+    client: Array
     activity: Array
     popularity: Array
     hot: Array
@@ -75,6 +78,7 @@ class Conditions:
     faulty: BoolArray
     level: str
     guests: Guests | None = None
+    faulty_client: int = -1
 
 
 def quiet(scenario: Scenario) -> Conditions:
@@ -88,6 +92,8 @@ def quiet(scenario: Scenario) -> Conditions:
         hog_net=np.zeros((t, s, 2), dtype=np.bool_),
         sgm=np.zeros((t, luns), dtype=np.bool_),
         server_seconds=np.zeros((t, s)),
+        work=np.ones((t, s)),
+        client=np.ones((t, luns)),
         activity=np.ones(t),
         popularity=np.full(luns, 1.0 / luns),
         hot=np.zeros(t),

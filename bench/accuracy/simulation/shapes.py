@@ -65,6 +65,16 @@ class Shape:
         return tuple(f"oss-{s + 1:02}" for s in range(self.servers))
 
     @property
+    def client_names(self) -> tuple[str, ...]:
+        """node-01, node-02, ..."""
+        return tuple(f"node-{c + 1:02}" for c in range(self.luns))
+
+    @property
+    def ost_names(self) -> tuple[str, ...]:
+        """The OST on each LUN: scratch-OST0000, scratch-OST0001, ..."""
+        return tuple(f"scratch-OST{ost:04x}" for ost in range(self.luns))
+
+    @property
     def lun_names(self) -> tuple[str, ...]:
         """oss-01/sda, oss-01/sdb, ..."""
         devices = ascii_lowercase[: self.luns_per_server]

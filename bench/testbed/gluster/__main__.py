@@ -70,7 +70,9 @@ def _line(result: dict[str, Any]) -> str:
         for alarm in alarms
     ]
     verdict = "as it should" if result["as_it_should"] else "NOT as it should"
-    return f"{result['run']} {result['target']}: {verdict}; {'; '.join(named) or 'no alarm'}"
+    located = "; ".join(f"{each['level']} {each['component']}" for each in result["located"]) or "nothing"
+    level = f"located {'right' if result['located_right'] else 'WRONG'}: {located}"
+    return f"{result['run']} {result['target']}: {verdict}; {'; '.join(named) or 'no alarm'}; {level}"
 
 
 def _parser() -> argparse.ArgumentParser:

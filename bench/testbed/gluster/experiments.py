@@ -35,6 +35,7 @@ class Experiment:
 
     `whole_server`: the fault is the server's, not the brick's. `right` tells of an alarm whether it is the
     one that has to come, `explained` whether it is at the faulty place. What is neither is a false positive.
+    `level`: of the located cause.
     """
 
     jobs: tuple[str, ...]
@@ -43,6 +44,13 @@ class Experiment:
     whole_server: bool
     right: Judge
     explained: Judge
+    level: str = ""
+
+    def causes(self, target: Target) -> set[tuple[str, str]]:
+        """Return the located causes that are right, level and component: an address stands for its server."""
+        if self.level == "lun":
+            return {("lun", target.brick.disk)}
+        return {(self.level, target.host.name), (self.level, target.host.address)} if self.level else set()
 
     def place(self, target: Target) -> str:
         """Return what the faulty place is called, nothing in the run without a fault."""
@@ -104,6 +112,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         False,
         _is("gluster_brick", "component", lambda target: target.brick.component),
         _is("diskstats", "component", lambda target: target.brick.disk),
+        "lun",
     ),
     "quota": Experiment(
         ("read", "write"),
@@ -112,6 +121,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         True,
         _is("gluster_brick", "node", lambda target: target.host.name),
         _at_server,
+        "server",
     ),
     "loss-read": Experiment(
         ("read",),
@@ -120,6 +130,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         True,
         _is("tcp", "component", lambda target: f"{target.host.name}/tcp"),
         _at_server,
+        "network",
     ),
     "loss-write": Experiment(
         ("write",),
@@ -128,5 +139,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         True,
         _to_server,
         _at_server,
+        "network",
     ),
 }

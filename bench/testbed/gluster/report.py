@@ -27,8 +27,10 @@ SHOWN = {
 def table(results: Sequence[Result]) -> str:
     """Return two tables: what was blamed, a row a kind of run, and what the counters say."""
     kinds = {name: [r for r in results if r["run"] == name] for name in EXPERIMENTS}
-    lines = [_row("run", "fault", "found", "blamed", "delay, s", "severity", "false positives", "also")]
-    lines.append("|---" * 8 + "|")
+    lines = [
+        _row("run", "fault", "found", "blamed", "delay, s", "severity", "false positives", "also", "located")
+    ]
+    lines.append("|---" * 9 + "|")
     lines += [_blamed(name, runs) for name, runs in kinds.items() if runs]
     lines += ["", _row("run", "figure", "faulty, healthy phase", "faulty, fault", "peers, fault")]
     lines.append("|---" * 5 + "|")
@@ -53,7 +55,16 @@ def _blamed(name: str, runs: Sequence[Result]) -> str:
         _span(severities, "{:.1f}"),
         f"{len(false)} in {seconds / 60:.0f} min" + (f": {_kinds(false)}" if false else ""),
         _kinds(alarm for run in runs for alarm in run["alarms"]["explained"]) or "nothing",
+        _located(runs),
     )
+
+
+def _located(runs: Sequence[Result]) -> str:
+    """Return how many runs had the right level and component, and the levels that were named."""
+    told = [run for run in runs if "located" in run]
+    levels = Counter(cause["level"] for run in told for cause in run["located"])
+    named = ", ".join(f"{level} ({count})" for level, count in levels.items()) or "nothing"
+    return f"{sum(run['located_right'] for run in told)} of {len(told)}: {named}" if told else "-"
 
 
 def _kinds(alarms: Iterable[Mapping[str, Any]]) -> str:

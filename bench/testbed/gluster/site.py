@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,9 @@ def site(made: Cluster, detection: Detection, folder: Path) -> AbstractContextMa
         f"[detect]\ninterval_seconds = 1.0\nwindow_samples = {detection.window}\n"
         f"shift_samples = {detection.shift}\nconfirm = {detection.confirm}\n"
     )
+    for server in made.servers:
+        address = re.escape(server.address)
+        table += f"\n[[topology]]\ncomponents = '[*]/{address}'\nserver = '{server.name}'\n"
     return testbed.site(folder, table, agents, lambda there: there.live("gluster_brick") == len(made.bricks))
 
 

@@ -34,21 +34,27 @@ class Watch:
     """All alarms of a run, by group, component and metric.
 
     `seen`: when each was first there (epoch s) and its entry as it was last seen, with the `raised_at` of the
-    first: an alarm that was cleared and raised again counts from its first time.
+    first: an alarm that was cleared and raised again counts from its first time. `located`: the
+    evidence of the causes of the alarms that stood last, by level and component.
     """
 
     def __init__(self, there: Site) -> None:
         self._there = there
         self.seen: dict[tuple[str, str, str], tuple[float, dict[str, Any]]] = {}
+        self.located: dict[tuple[str, str], str] = {}
 
     def during(self, seconds: float, enough: Callable[[dict[str, Any]], bool]) -> None:
         """Look every second for `seconds`, or until an alarm is `enough`. Raises TestbedError."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self._there.check()
-            for entry in self._there.stragglers():
-                if not entry["alarm"]:
-                    continue
+            alarms = [entry for entry in self._there.stragglers() if entry["alarm"]]
+            self.located = {
+                (entry["located_level"], entry["located_component"]): entry["evidence"]
+                for entry in alarms
+                if entry["located_level"]
+            }
+            for entry in alarms:
                 key = (entry["group"], entry["component"], entry["metric"])
                 first, earlier = self.seen.get(key, (time.time(), entry))
                 self.seen[key] = (first, entry | {"raised_at": earlier["raised_at"]})
@@ -81,7 +87,7 @@ def run_once(
                     phases.fault_seconds,
                     lambda alarm: phases.until_found and experiment.right(target, alarm),
                 )
-                end = time.time()
+                end, located = time.time(), dict(watch.located)
         figures = {
             phase: evidence(there.archive, made, target, experiment.whole_server, first, last)
             for phase, first, last in (
@@ -106,6 +112,11 @@ def run_once(
         "fault_seconds": round(end - start, 1),
         "as_it_should": not alarms["false"] and bool(alarms["right"]) == (name != CONTROL),
         "alarms": alarms,
+        "located": [
+            {"level": level, "component": component, "evidence": said}
+            for (level, component), said in sorted(located.items())
+        ],
+        "located_right": (set(located) <= experiment.causes(target)) and bool(located) == (name != CONTROL),
         "figures": figures,
     }
 

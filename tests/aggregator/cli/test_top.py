@@ -69,6 +69,18 @@ def test_status_shows_comments_and_tickets(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.usefixtures("wide")
+def test_status_names_located_causes(capsys: pytest.CaptureFixture[str]) -> None:
+    with served(live_status.site()) as url:
+        assert main(["status", "--url", url]) == 0
+    located = [line for line in capsys.readouterr().out.splitlines() if line.startswith("located: ")]
+    assert located == [
+        "located: lun oss-1/sdb: await of oss-1/sdb 4.0×: the disk",
+        "located: lun oss-3/wwn-5: await of oss-3/wwn-5: the disk",
+        'located: lun oss-9/"odd\\name: await of oss-9/"odd\\name 6.0×: the disk',
+    ]
+
+
+@pytest.mark.usefixtures("wide")
 def test_the_ranking_of_a_real_server(capsys: pytest.CaptureFixture[str]) -> None:
     with served(live_status.site()) as url:
         assert run("--url", url, "--once") == 0

@@ -60,6 +60,8 @@ def test_the_samples_examples_are_right_too() -> None:
     settings = parse(AggregatorSettings, table)
     assert settings.group[0].name == "luns"
     assert topology(settings.topology).parents_of("oss-12/dm-3")["couplet"] == "couplet-1"
+    assert topology(settings.topology).parents_of("*/192.0.2.17") == {"node": "oss-17"}
+    assert topology(settings.topology).parents_of("*/192.0.2.7") == {}
     assert settings.peak[0].peak == 2e9
     assert settings.archive is not None
     assert settings.archive == type(settings.archive)()
@@ -152,7 +154,7 @@ PROFILED = {"source": "fnprofile", "metrics": ["samples"]}
         ({"group": [{}]}, "group[0].name: missing, expected a string"),
         ({"group": [{"name": "a\nb"}]}, "group[0].name: expected 1-128 printable characters"),
         ({"group": [GROUP, GROUP]}, "group[1].name: must not repeat, got 'g'"),
-        ({"group": [GROUP | {"source": "disk"}]}, "group[0].source: expected one of diskstats, tcp, "),
+        ({"group": [GROUP | {"source": "disk"}]}, "group[0].source: expected one of diskstats, "),
         ({"group": [GROUP | {"role": "client"}]}, "group[0].role: expected one of "),
         ({"group": [GROUP | {"components": "("}]}, "group[0].components: not a regular expression"),
         ({"group": [GROUP | {"metrics": []}]}, "group[0].metrics: must not be empty"),
@@ -197,6 +199,11 @@ PROFILED = {"source": "fnprofile", "metrics": ["samples"]}
         ({"detect": {"detector": "peak"}}, "detect.detector: expected one of laggard, cdf"),
         ({"topology": [{"couplet": "a"}]}, "topology[0].node: expected either node or components"),
         ({"topology": [{"node": "("}]}, "topology[0].node: not a regular expression"),
+        ({"topology": [{"node": "a", "server": "b"}]}, "topology[0].server: expected with components"),
+        (
+            {"topology": [{"components": "a", "server": r"\1"}]},
+            "topology[0].server: invalid group reference 1",
+        ),
         (
             {"topology": [{"node": "a(b)", "couplet": r"\2"}]},
             "topology[0].couplet: invalid group reference 2",

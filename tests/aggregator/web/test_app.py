@@ -94,6 +94,10 @@ def test_stragglers_are_ranked_by_persistence() -> None:
         "alarm": True,
         "raised_at": live_status.NOW - 120,
         "causes": [],
+        "located_level": "lun",
+        "located_component": "oss-1/wwn-2",
+        "located_name": "oss-1/sdb",
+        "evidence": "await of oss-1/sdb 4.0×: the disk",
         "silenced": None,
         "comments": [],
     }

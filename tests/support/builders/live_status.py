@@ -10,9 +10,11 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision, silencing
 from laggard_aggregator.detect.interface import Verdicts, not_judged
 from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.node_view import CollectorsView, CollectorView, NodeState, NodeView, RoleView
 from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status.background import BackgroundWork, JobPolls
+from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.view import ChannelView, Counters, GroupView, Status
 from laggard_aggregator.status.window_history import WindowHistory
 
@@ -39,6 +41,8 @@ class MadeView(Status):
     counters_: Counters = field(default_factory=Counters)
     durability_: Durability | None = None
     decisions_: tuple[Decision, ...] = ()
+    topology_: Topology = field(default_factory=Topology)
+    hosts_: dict[str, str] = field(default_factory=dict)
     history: WindowHistory = field(default_factory=WindowHistory)
     revision: int = 1
 
@@ -90,6 +94,15 @@ class MadeView(Status):
 
     def durability(self) -> Durability | None:
         return self.durability_
+
+    def topology(self) -> Topology:
+        return self.topology_
+
+    def hosts(self) -> Mapping[str, str]:
+        return self.hosts_
+
+    def locations(self) -> Mapping[Key, Location]:
+        return self._locate()
 
     def counters(self) -> Counters:
         return self.counters_

@@ -110,8 +110,8 @@ class Ahead(NamedTuple):
     """How far components are ahead of their trusted peers, in log ratios; by component (C,) or tick (C, T).
 
     `excess` (KINDS, C): the evidence, and `variance` (C,), its squared standard error by its own course.
-    `felt` (C,): of the metric, less the part that load explains, and `rest` (C, T), the same by tick; `latency`
-    (C, T): with that part. `loads` (C, T): loads relative to the same peers. `steady` (C,): average
+    `felt` (C,): of the metric, less the part that load explains, and `rest` (C, T), the same by tick;
+    `latency` (C, T): with that part. `loads` (C, T): loads relative to the same peers. `steady` (C,): average
     `steadiness` with this window, None where waiting is not told from service.
     """
 

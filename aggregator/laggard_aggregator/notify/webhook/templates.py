@@ -111,6 +111,13 @@ def _raised(report: IncidentReport) -> Any:
         "comparisons": [_comparison(each) for each in report.comparisons],
         "causes": [{"function": name, "difference": _number(amount)} for name, amount in report.causes],
         "next_steps": [{"purpose": purpose, "command": command} for purpose, command in report.commands],
+        "located": None
+        if report.location is None
+        else {
+            "level": report.location.level,
+            "component": plain(report.location.component, 1000),
+            "evidence": report.location.evidence,
+        },
         "silence_url": report.silence_url,
         "comments": [
             {

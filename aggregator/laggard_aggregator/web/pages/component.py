@@ -41,7 +41,7 @@ def component(now: Now, group_name: str, name: str, query: Query, alarms: Sequen
     lasting = _lasting(now, group, name)
     rows = standings(now.judgements, now.alarms, now.shown, now.silenced, (group.name, lasting))
     rows = rows or (_absent(now, group, lasting),)
-    each = slow_by(now, rows)
+    each = slow_by(now, rows, now.locations() if any(row.slow for row in rows) else {})
     node = each.name.partition("/")[0]
     scores = {row.metric: row.score for row in rows if row.judged}
     metrics = [name for name in group.metrics if not metric or name == metric] or group.metrics

@@ -66,6 +66,10 @@ def stragglers(now: Now, found: Sequence[Slow], query: Query) -> Table[Slow]:
         PageColumn[Slow]("reference", "", lambda each: each.first.standing.reference),
         PageColumn[Slow]("unit", "", lambda each: each.first.unit),
         PageColumn[Slow]("evidence", "Evidence", _evidence),
+        PageColumn[Slow]("located_level", "", lambda each: each.location.level if each.location else ""),
+        PageColumn[Slow](
+            "located_component", "", lambda each: each.location.component if each.location else ""
+        ),
         PageColumn[Slow]("state", "", lambda each: ", ".join(_states(each))),
         PageColumn[Slow]("next_step", "Next step", lambda each: steps.on(each)[0], sorts=False),
     )

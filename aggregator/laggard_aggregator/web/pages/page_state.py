@@ -9,9 +9,12 @@ from typing import Any, TypeVar, cast
 from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import KINDS, Decision, silencing
+from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.node_view import NodeState, NodeView
 from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status import formatting
+from laggard_aggregator.status.location import Location
+from laggard_aggregator.status.paths import located
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.view import MAX_LAG_SECONDS, Counters, GroupView, Status
 from laggard_aggregator.status.window_history import WindowHistory
@@ -56,6 +59,8 @@ class Now:
     nodes: tuple[NodeView, ...] | None
     counters: Counters
     durability: Durability | None
+    topology: Topology
+    hosts: Mapping[str, str]
 
     @property
     def token(self) -> str:
@@ -84,6 +89,10 @@ class Now:
     def standings(self) -> tuple[Standing, ...]:
         """Standings of the components that matter."""
         return standings(self.judgements, self.alarms, self.shown, self.silenced)
+
+    def locations(self) -> Mapping[Key, Location]:
+        """The located causes of the stragglers."""
+        return located(self.standings(), self.judgements, self.groups, self.topology, self.hosts)
 
     def silenced(self, *names: str) -> Decision | None:
         """The silence in force for a component with these names."""
@@ -188,6 +197,8 @@ class StateReader:
             nodes=self._seldom("nodes", view.nodes) if nodes else (one,) if one else None,
             counters=view.counters(),
             durability=view.durability(),
+            topology=view.topology(),
+            hosts=self._seldom("hosts", view.hosts),
         )
 
     def _seldom(self, what: str, ask: Callable[[], Answer]) -> Answer:

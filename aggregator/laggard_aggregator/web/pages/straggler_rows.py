@@ -2,15 +2,17 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from laggard_aggregator.alarms.alarms import Key
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.detect import LEVEL_OF_GROUPS
 from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.status import formatting, urls
+from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.next_steps import Command, commands, hint
 from laggard_aggregator.status.straggler_list import Standing
 from laggard_aggregator.status.window_history import ABSENT, ANOMALOUS, NORMAL, ComponentHistory
@@ -54,6 +56,7 @@ class Slow:
     level: str
     evidence: tuple[Evidence, ...]
     decisions: tuple[Decision, ...]
+    location: Location | None = None
 
     @property
     def first(self) -> Evidence:
@@ -128,7 +131,8 @@ def slow(now: Now) -> tuple[Slow, ...]:
         if row.slow:
             by_component.setdefault(row.component, []).append(row)
     order = sorted(by_component.values(), key=lambda rows: min(_rank(now, row) for row in rows))
-    return tuple(slow_by(now, rows) for rows in order)
+    where = now.locations()
+    return tuple(slow_by(now, rows, where) for rows in order)
 
 
 def watched(now: Now) -> list[Standing]:
@@ -139,8 +143,8 @@ def watched(now: Now) -> list[Standing]:
     return sorted(found, key=lambda row: _rank(now, row))
 
 
-def slow_by(now: Now, rows: Iterable[Standing]) -> Slow:
-    """One component with the evidence of `rows`."""
+def slow_by(now: Now, rows: Iterable[Standing], where: Mapping[Key, Location]) -> Slow:
+    """One component with the evidence of `rows`, and its cause `where` one is located."""
     found = []
     for row in sorted(rows, key=lambda row: _rank(now, row)):
         group = now.groups.get(row.group)
@@ -150,7 +154,8 @@ def slow_by(now: Now, rows: Iterable[Standing]) -> Slow:
         found.append(Evidence(row, known, course, _worse(now, row), against))
     first = found[0].standing
     decisions = now.decided(first.component, first.name)
-    return Slow(first.component, first.name, first.level, tuple(found), decisions)
+    location = next((where[e.standing.key] for e in found if e.standing.key in where), None)
+    return Slow(first.component, first.name, first.level, tuple(found), decisions, location)
 
 
 def _rank(now: Now, row: Standing) -> tuple[float, ...]:

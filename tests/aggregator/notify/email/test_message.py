@@ -17,6 +17,7 @@ from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.notify.email.channel import compose
 from laggard_aggregator.notify.report import MAX_LISTED, Notification, live_command
 from laggard_aggregator.status.formatting import plain
+from laggard_aggregator.status.location import Location
 from tests.support.builders.notifications import NOW, PAGE, raised, report, resolution, resolved
 from tests.support.smtp import settings
 
@@ -120,6 +121,15 @@ def test_what_is_slow_at_times_is_said() -> None:
     digest = written(raised("d.1", *reports, count=2), PNG)
     for said in (text(digest, "plain"), Tags(text(digest, "html")).said):
         assert said.lower().count("slow at times: 9.0× in 33 % of the time") == 1
+
+
+def test_the_located_cause_is_said() -> None:
+    disk = Location("lun", "oss-3/wwn-5", "await of oss-3/<b>sdb 4.1×: the disk")
+    message = written(raised("s.1", report(location=disk)), PNG)
+    for said in (text(message, "plain"), Tags(text(message, "html")).said):
+        assert "Located: lun oss-3/wwn-5" in said
+        assert "await of oss-3/<b>sdb 4.1×: the disk" in said
+    assert "Located" not in text(written(raised("s.1", report()), PNG), "plain")
 
 
 def test_only_names_may_break_within_a_word_and_a_digest_has_two_columns() -> None:

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.notify.report import Notification
 from laggard_aggregator.notify.webhook.templates import MAX_TEXT_CHARS, TEMPLATES, escaped, rendered
+from laggard_aggregator.status.location import Location
 from tests.support.builders.notifications import PAGE, raised, report, resolution, resolved
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "webhook.md"
 TICKET = "https://tickets.example.org/4711"
 COMMENTS = (Decision("comment", "oss-3", "alice", 1.76e9, comment="disk ordered", ticket=TICKET),)
 CAUSES = (("smbd/libc.so.6/memcpy", 1234.0),)
+DISK = Location("lun", "oss-3/wwn-5", "await of oss-3/sdb 4.1×: the disk")
 
 
 def payload(template: str, notification: Notification) -> Any:
@@ -45,7 +47,9 @@ def text_of(template: str, notification: Notification) -> str:
 
 
 def test_json_of_a_raised_incident() -> None:
-    made = payload("json", raised("s.1", report("oss-3/sdb", causes=CAUSES, comments=COMMENTS)))
+    made = payload(
+        "json", raised("s.1", report("oss-3/sdb", causes=CAUSES, comments=COMMENTS, location=DISK))
+    )
     (incident,) = made.pop("incidents")
     (comparison,) = incident.pop("comparisons")
     assert made == {
@@ -75,6 +79,11 @@ def test_json_of_a_raised_incident() -> None:
         "severity": 4.1,
         "peers": 63,
         "causes": [{"function": "smbd/libc.so.6/memcpy", "difference": 1234.0}],
+        "located": {
+            "level": "lun",
+            "component": "oss-3/wwn-5",
+            "evidence": "await of oss-3/sdb 4.1×: the disk",
+        },
         "silence_url": "",
         "comments": [
             {
@@ -120,7 +129,7 @@ def test_unknown_numbers_are_null() -> None:
 
 def test_the_documentation_names_exactly_these_fields() -> None:
     made = [
-        payload("json", raised("s.1", report(causes=CAUSES, comments=COMMENTS))),
+        payload("json", raised("s.1", report(causes=CAUSES, comments=COMMENTS, location=DISK))),
         payload("json", resolved("r.1", resolution())),
     ]
     section = DOCUMENT.read_text().split("## JSON, version 1")[1].split("\n## ")[0]

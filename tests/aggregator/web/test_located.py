@@ -1,0 +1,66 @@
+"""The located cause of alarms of two groups, on the pages, in the API and in a mail."""
+
+from dataclasses import replace
+
+from laggard_aggregator.notify.incidents import AlarmTimelines, Limits, due
+from laggard_aggregator.notify.report import report
+from tests.aggregator.web.test_pages import ask, text_of
+from tests.support.builders import live_status
+
+OST = "scratch-OST0001"
+
+
+def site(disk: bool = True) -> live_status.MadeView:
+    """Four servers with a disk and an OST each; those of the second are slow, its disk unless not `disk`."""
+    disks, osts = (live_status.group(name, 4) for name in ("disks", "osts"))
+    slow = [False, True, False, False]
+    severity = [1.0, 4.0, 1.0, 1.0]
+    names = tuple(f"oss-{n}/wwn-{n}" for n in range(4))
+    of_disks = live_status.judgement(
+        "disks", names, [0, 6 * disk, 0, 0], severity if disk else [1.0] * 4, [each and disk for each in slow]
+    )
+    targets = tuple(f"scratch-OST000{n}" for n in range(4))
+    of_osts = replace(
+        live_status.judgement("osts", targets, [0, 6, 0, 0], severity, slow), metric="read_latency"
+    )
+    return live_status.MadeView(
+        groups_=(disks, replace(osts, source="lustre_ost", metrics=("read_latency",))),
+        judgements_=(of_disks, of_osts),
+        alarms_={(alarm := replace(live_status.alarm("osts", OST), metric="read_latency")).key: alarm},
+        names={"oss-1/wwn-1": "oss-1/sdb"},
+        hosts_={name: f"oss-{n}" for n, name in enumerate(targets)},
+    )
+
+
+def test_the_api_locates_both_alarms_at_the_disk() -> None:
+    (answer,) = ask(["/api/v1/stragglers"], site())
+    rows = answer.json()["stragglers"]
+    assert {row["component"] for row in rows} == {"oss-1/wwn-1", OST}
+    assert {(row["located_level"], row["located_component"], row["located_name"]) for row in rows} == {
+        ("lun", "oss-1/wwn-1", "oss-1/sdb")
+    }
+    assert {row["evidence"] for row in rows} == {
+        "await of oss-1/sdb 4.0×, and the request time agrees: the disk"
+    }
+
+
+def test_without_a_slow_disk_it_is_the_server() -> None:
+    answer, component = ask(["/api/v1/stragglers", f"/api/v1/components/osts/{OST}"], site(disk=False))
+    for row in (answer.json()["stragglers"][0], component.json()["metrics"][0]):
+        assert (row["located_level"], row["located_component"]) == ("server", "oss-1")
+        assert "the await of its disks is like their peers'" in row["evidence"]
+
+
+def test_the_pages_name_the_cause() -> None:
+    overview, component = ask(["/", f"/component/osts/{OST}"], site())
+    for page in (overview, component):
+        assert "Located: lun oss-1/sdb" in text_of(page.text)
+
+
+def test_a_mail_names_the_cause() -> None:
+    view = site()
+    (incident,) = due(view, (), "site", Limits(after_seconds=0.0, least_severity=1.0))
+    said = report(incident, view, AlarmTimelines(), "http://aggregator")
+    assert said is not None
+    assert said.location is not None
+    assert (said.location.level, said.location.component) == ("lun", "oss-1/wwn-1")
