@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,15 @@ def test_events_that_do_not_fit_are_counted_and_said(
     assert "the recorder lost" in found.remarks
 
 
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """SIGHUP as in a terminal: below nohup it is ignored, and processes inherit that."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_leaves_no_instance(tmp_path: Path, number: signal.Signals) -> None:
     ready = tmp_path / "ready"
