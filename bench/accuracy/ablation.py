@@ -24,7 +24,7 @@ from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import Grid
 
-LEFT_OUT: Sequence[tuple[str, Sequence[tuple[Any, str, float]]]] = (
+LEFT_OUT: Sequence[tuple[str, Sequence[tuple[Any, str, Any]]]] = (
     ("nothing", ()),
     ("spikes count in the mean", ((peers, "SPIKE_SHARE", 0.0),)),
     ("half of the samples left out, as in a median", ((peers, "SPIKE_SHARE", 0.5),)),
@@ -37,7 +37,11 @@ LEFT_OUT: Sequence[tuple[str, Sequence[tuple[Any, str, float]]]] = (
     ("one window may count without bound", ((detector, "MAX_WINDOW_SPREADS", 1e6),)),
     ("suspects stay references", ((detector, "SUSPECT_SCORE", 1e6), (detector, "OUTLIER_SPREADS", 1e6))),
     ("stragglers count in the spread", ((evidence, "MAX_MEAN_SQUARE_RATIO", 1e6),)),
-    ("thresholds do not grow with length", ((evidence, "LENGTH_EXPONENT", 0.0),)),
+    ("the mean alone, not the faster half", ((evidence, "TAILS", np.array([1.25, 1e6])),)),
+    ("the faster half alone, not the mean", ((evidence, "TAILS", np.array([1e6, 1.1])),)),
+    ("tails as of normal noise", ((evidence, "TAILS", np.ones(2)),)),
+    ("confirmation does not lower thresholds", ((evidence, "CONFIRMED_SHARES", np.ones((5, 2, 6))),)),
+    ("no least share for a lone window", ((evidence, "MIN_LONE_SHARE", 0.0),)),
     ("spread known from the first window", ((evidence, "RATIO_PRIOR_VALUES", 1e6),)),
     ("no recovery before averages fall", ((detector, "RECOVERY_SCORE", -math.inf),)),
 )
@@ -50,7 +54,7 @@ CASES = (
 
 
 @contextmanager
-def changed(parts: Sequence[tuple[Any, str, float]]) -> Iterator[None]:
+def changed(parts: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
     """The constants at other values while the block lasts."""
     before = [(where, name, getattr(where, name)) for where, name, _ in parts]
     try:

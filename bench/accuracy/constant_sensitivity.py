@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -18,16 +19,17 @@ from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import Grid
 
-TRIED: Sequence[tuple[ModuleType, str, Sequence[float]]] = (
+TRIED: Sequence[tuple[ModuleType, str, Sequence[Any]]] = (
     (laggard, "HARMLESS_LOG_RATIO", (0.11, 0.15)),
     (laggard, "NOISE_STD_ERRORS", (2.0, 4.0)),
     (laggard, "MAX_NOISE_VARIANCE_RATIO", (2.0, 9.0)),
-    (evidence, "QUANTILE_SHARE", (0.8, 1.0)),
-    (evidence, "LENGTH_EXPONENT", (0.05, 0.15)),
+    (evidence, "TAILS", (np.array([1.2, 1.05]), np.array([1.3, 1.15]))),
+    (evidence, "MIN_LONE_SHARE", (0.75, 0.95)),
+    (evidence, "MAX_YOUNG", (1.0, 1.12)),
     (evidence, "CROSS_TO_OWN_RATIO", (1.4, 2.0)),
     (evidence, "RATIO_PRIOR_VALUES", (6.0, 24.0)),
     (evidence, "LENGTH_PRIOR_VALUES", (4.0, 16.0)),
-    (evidence, "MAX_MEAN_SQUARE_RATIO", (2.0, 8.0)),
+    (evidence, "MAX_MEAN_SQUARE_RATIO", (1.5, 3.0)),
     (laggard, "MAX_WINDOW_SPREADS", (6.0, 12.0)),
     (laggard, "OUTLIER_SPREADS", (2.5, 4.0)),
     (laggard, "SUSPECT_SCORE", (0.6, 0.9)),
