@@ -14,7 +14,7 @@ from scipy import stats
 
 from laggard_aggregator.detect.interface import TOO_FEW, Verdicts
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
-from laggard_aggregator.detect.laggard.evidence import chance_per_window, normal_quantile
+from laggard_aggregator.detect.laggard.evidence import KINDS, LENGTHS, chance_per_window, normal_quantile
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     row_median,
@@ -311,6 +311,61 @@ def test_state_of_another_version_is_refused() -> None:
     detector = detector_of(4)
     with pytest.raises(ValueError, match="laggard"):
         detector.restore({**detector.state(), "version": -1})
+
+
+def test_a_state_of_one_kind_of_evidence_goes_on() -> None:
+    """Of version 6: six averages a component, the same for both kinds of evidence from then on."""
+    *before, last = windows_of(slowed(healthy(8, 6, 600), {2: 3.0}))
+    detector = detector_of(6)
+    for window in before:
+        detector.observe(window)
+    state = json.loads(json.dumps(detector.state()))
+    evidence = state["evidence"]
+    for name in ("average", "moment"):
+        evidence[name] = evidence[name][:LENGTHS]
+    for name in ("steady", "sum", "sum_began", "sum_windows", "sum_until"):
+        del evidence[name]
+    older = detector_of(6)
+    older.restore({**state, "version": 6, "unit": state["unit"][:LENGTHS]})
+    kept = np.array(older.state()["evidence"]["average"])
+    assert kept[LENGTHS:].tolist() == kept[:LENGTHS].tolist() == evidence["average"]
+    assert older.state()["unit"] == state["unit"][:LENGTHS] * KINDS
+    assert older.observe(last).anomalous.tolist() == [c == 2 for c in range(6)]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"unit": [1.0]},
+        {"unit": []},
+        {"unit": None},
+        {"evidence": {"names": ["oss/0"], "average": [[0.0]] * 3}},
+        {"evidence": {"names": ["oss/0"], "average": 1.0}},
+        {"evidence": {"names": ["oss/0"], "score": [0.0, 0.0]}},
+        {"evidence": {}},
+    ],
+)
+def test_a_damaged_state_is_refused_at_its_restore(damage: dict[str, object]) -> None:
+    detector = detector_of(4)
+    with pytest.raises((ValueError, TypeError, LookupError)):
+        detector.restore({**detector.state(), **damage})
+
+
+def test_trusted_members_that_never_have_samples_at_the_same_time_leave_no_trace() -> None:
+    """Each one beside a slower one, none beside another of the majority: it has no reference, for once."""
+    sparse = np.full((9, SHIFT), np.nan)
+    for c in range(5):
+        sparse[c, c], sparse[5 + min(c, 3), c] = 1.0, 1.3
+    busy = slowed(healthy(2, 9, 600), {6: 5.0})
+    values = np.hstack([sparse, busy])
+    detector, twin = detector_of(9, SHIFT, SHIFT), naive.NaiveLaggard(SHIFT, 1e-6)
+    first, *later = windows_of(values, window=SHIFT, shift=SHIFT)
+    assert detector.observe(first).note == TOO_FEW
+    found = twin.observe(dict(zip(first.components, first.metrics["await"].tolist(), strict=True)))
+    assert not any(judged for judged, *_ in found.values())
+    last = course_of(later, detector)
+    assert last.anomalous[-1].tolist() == [c == 6 for c in range(9)]
+    assert np.isfinite(last.score).all()
 
 
 @QUICK
