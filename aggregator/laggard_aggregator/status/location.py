@@ -97,13 +97,14 @@ class Paths:
 class Location:
     """Where a fault is. `level`: lun, server, network, client, controller or couplet.
 
-    `component`: permanent ID of a LUN; a node, an address, a target, `client/target`, or a parent.
-    `evidence`: a sentence of printable characters.
+    `component`: permanent ID of a LUN; a node, an address, a target, `client/target`, or a parent. `evidence`:
+    a sentence of printable characters. `name`: current name of a LUN, else `component`.
     """
 
     level: str
     component: str
     evidence: str
+    name: str
 
 
 def target_of(component: str) -> str:
@@ -220,8 +221,8 @@ def _disk(node: str, worst: Sign, agreeing: str) -> Location:
         return _parent(worst)
     if worst.level != "component":
         said = f"{_said([worst])}, all its disks together{agreeing}: the server, or what its disks share"
-        return Location("server", node, said)
-    return Location("lun", worst.component, f"{_said([worst])}{agreeing}: the disk")
+        return Location("server", node, said, node)
+    return Location("lun", worst.component, f"{_said([worst])}{agreeing}: the disk", worst.name)
 
 
 def _server(node: str, served: Sequence[Sign], by: Mapping[str, Sequence[Sign]], paths: Paths) -> Location:
@@ -234,12 +235,12 @@ def _server(node: str, served: Sequence[Sign], by: Mapping[str, Sequence[Sign]],
         below = ", the await of its disks is like their peers'"
     else:
         below = ", the await of its disks is not compared"
-    return Location("server", node, f"{_said(served)}{below}: the server")
+    return Location("server", node, f"{_said(served)}{below}: the server", node)
 
 
 def _network(node: str, lossy: Sequence[Sign], waiting: Sequence[Sign]) -> Location:
     agreeing = f", and {_agree(waiting)}" if waiting else ""
-    return Location("network", node, f"{_said(lossy)}{agreeing}: the network of {plain(node)}")
+    return Location("network", node, f"{_said(lossy)}{agreeing}: the network of {plain(node)}", node)
 
 
 def _excluded(node: str, by: Mapping[str, Sequence[Sign]], paths: Paths) -> Location:
@@ -247,20 +248,22 @@ def _excluded(node: str, by: Mapping[str, Sequence[Sign]], paths: Paths) -> Loca
     waiting = _agree(by["target"])
     if not by["server"] and not math.isfinite(paths.times.get(node, NAN)):
         said = f"{waiting}, its own request times are not compared: the server or its network"
-        return Location("server", node, said)
+        return Location("server", node, said, node)
     behind = [*by["server"], *by["disk"]]
     own = (
         f"{_said(behind)} too little to explain it" if behind else "its own request times are like its peers'"
     )
-    return Location("network", node, f"{waiting}, {own}: the network of {plain(node)}")
+    return Location("network", node, f"{waiting}, {own}: the network of {plain(node)}", node)
 
 
 def _client(client: str, own: Sequence[Sign]) -> Location:
-    return Location("client", client, f"{_said(own)}, and other clients do not wait like it: the client")
+    said = f"{_said(own)}, and other clients do not wait like it: the client"
+    return Location("client", client, said, client)
 
 
 def _parent(sign: Sign) -> Location:
-    return Location(sign.level, sign.component, f"{_said([sign])}, all behind it together: the {sign.level}")
+    said = f"{_said([sign])}, all behind it together: the {sign.level}"
+    return Location(sign.level, sign.component, said, sign.component)
 
 
 def _size(sign: Sign) -> float:

@@ -205,7 +205,7 @@ def test_whole_groups_and_unknown_places_are_not_located() -> None:
 def test_hostile_names_stay_on_one_line_and_in_bounds() -> None:
     name = "oss-1/\n\x1b[2J" + "x" * 5000
     where = only([sign("disk", name)])
-    assert where.component == name
+    assert where.component == where.name == name
     assert where.evidence.isprintable()
     assert len(where.evidence) < 600
 

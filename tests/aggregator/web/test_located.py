@@ -63,4 +63,5 @@ def test_a_mail_names_the_cause() -> None:
     said = report(incident, view, AlarmTimelines(), "http://aggregator")
     assert said is not None
     assert said.location is not None
-    assert (said.location.level, said.location.component) == ("lun", "oss-1/wwn-1")
+    where = said.location
+    assert (where.level, where.component, where.name) == ("lun", "oss-1/wwn-1", "oss-1/sdb")
