@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from laggard_aggregator.notify.incidents import AlarmTimelines, Limits, due
 from laggard_aggregator.notify.report import report
+from laggard_aggregator.web.pages.page_state import StateReader
 from tests.aggregator.web.test_pages import ask, text_of
 from tests.support.builders import live_status
 
@@ -55,6 +56,16 @@ def test_the_pages_name_the_cause() -> None:
     overview, component = ask(["/", f"/component/osts/{OST}"], site())
     for page in (overview, component):
         assert "Located: lun oss-1/sdb" in text_of(page.text)
+
+
+def test_the_pages_of_a_revision_share_the_causes() -> None:
+    view = site()
+    reader = StateReader(view)
+    first = reader.now().locations()
+    assert {where.component for where in first.values()} == {"oss-1/wwn-1"}
+    assert reader.now(nodes=True).locations() is first
+    view.judgements_, view.revision = site(disk=False).judgements_, view.revision + 1
+    assert {where.component for where in reader.now().locations().values()} == {"oss-1"}
 
 
 def test_a_mail_names_the_cause() -> None:
