@@ -74,7 +74,7 @@ class Paths:
     `servers`: the node of a target or address that has none in its name. `times`, `awaits`: by node the
     largest factor of compared request times and awaits now, anomalous or not, NaN where none is known.
     `clients`: number of clients by target. `carried`: the nodes with components behind a controller or
-    couplet.
+    couplet, of those that a sign is about.
     """
 
     servers: Mapping[str, str] = field(default_factory=dict)
@@ -97,8 +97,8 @@ class Paths:
 class Location:
     """Where a fault is. `level`: lun, server, network, client, controller or couplet.
 
-    `component`: permanent ID of a LUN; a node, an address, a target, `client/target`, or a parent. `evidence`:
-    a sentence of printable characters. `name`: current name of a LUN, else `component`.
+    `component`: permanent ID of a LUN; a node, an address, a target, `client/target`, or a parent.
+    `evidence`: a sentence of printable characters. `name`: current name of a LUN, else `component`.
     """
 
     level: str

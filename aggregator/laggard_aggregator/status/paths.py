@@ -62,6 +62,8 @@ def paths(
     awaits, times, clients = dict[str, float](), dict[str, float](), Counter[str]()
     carried: dict[str, set[str]] = {parent: set() for parent in wide}
     servers = {**_configured(signs, topology), **hosts}
+    known = Paths(servers)
+    concerned = {name for sign in signs for name in (known.node(sign), sign.component.partition("/")[0])}
     seen: set[tuple[str, tuple[str, ...]]] = set()
     for judged in judgements:
         place, source = _place(sources.get(judged.group, "")), sources.get(judged.group, "")
@@ -77,8 +79,9 @@ def paths(
         for name, factor in zip(own, judged.verdicts.severity.tolist(), strict=False):
             node = servers.get(name, name.partition("/")[0])
             factors[node] = _larger(factors.get(node, math.nan), factor)
-            for parent in wide.intersection(topology.parents_of(name).values()) if wide else ():
-                carried[parent].add(node)
+            if wide and node in concerned:
+                for parent in wide.intersection(topology.parents_of(name).values()):
+                    carried[parent].add(node)
     return Paths(servers, times, awaits, clients, carried)
 
 
