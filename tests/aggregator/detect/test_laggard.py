@@ -4,6 +4,7 @@ import csv
 import json
 import lzma
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,7 +15,15 @@ from scipy import stats
 
 from laggard_aggregator.detect.interface import TOO_FEW, Verdicts
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
-from laggard_aggregator.detect.laggard.evidence import KINDS, LENGTHS, chance_per_window, normal_quantile
+from laggard_aggregator.detect.laggard.evidence import (
+    KINDS,
+    LENGTHS,
+    ROW_WINDOWS,
+    SCALE_WINDOWS,
+    chance_per_window,
+    critical,
+    normal_quantile,
+)
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     row_median,
@@ -43,6 +52,35 @@ def test_quantiles_are_those_of_scipy_stats_to_the_bit(freedom: int) -> None:
         lax = chance**0.5
         expected = stats.norm.isf(chance) * stats.t.isf(lax, freedom) / stats.norm.isf(lax)
         assert normal_quantile(chance, freedom) == expected
+
+
+def spreads(falling: float) -> Values:
+    """Spreads in single-window units of both kinds, the power by which they fall with length given."""
+    return np.tile(SCALE_WINDOWS**-falling, KINDS)
+
+
+@pytest.mark.parametrize("of_service", [False, True])
+@pytest.mark.parametrize("falling", [-0.3, 0.0, 0.1, 0.25, 0.6])
+def test_thresholds_fall_the_more_windows_must_agree(falling: float, of_service: bool) -> None:
+    lengths = np.minimum(ROW_WINDOWS[:, None], [[0.01, 0.5, 1.0, 7.3, 32.0]])
+    freedom = np.linspace(0.0, 500.0, ROW_WINDOWS.size)
+    found = [
+        critical(1e-6, freedom, lengths, spreads(falling), confirm, of_service=of_service)
+        for confirm in range(1, 10)
+    ]
+    assert all(np.isfinite(each).all() and (each > 0.0).all() for each in found)
+    assert all((more <= fewer).all() for fewer, more in pairwise(found))
+    assert found[8].tolist() == found[4].tolist()  # of the last row of the table
+    assert found[2][:, 0].tolist() == found[2][:, 2].tolist()  # parts of a window as a window
+
+
+def test_thresholds_do_not_depend_on_the_unit_of_spreads() -> None:
+    lengths, freedom = np.repeat(ROW_WINDOWS[:, None], 3, axis=1), np.full(ROW_WINDOWS.size, 12.0)
+    for scale in (1e-6, 1e-3, 1e6):
+        one = critical(1e-6, freedom, lengths, spreads(0.1), 3, of_service=False)
+        assert critical(1e-6, freedom, lengths, spreads(0.1) * scale, 3, of_service=False) == pytest.approx(
+            one
+        )
 
 
 # --- what must stay silent ---------------------------------------------------------------------------------

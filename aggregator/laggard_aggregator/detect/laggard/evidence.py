@@ -121,8 +121,8 @@ def critical(
     """Thresholds of averages over `length` windows (R, C), in spreads; (R, C). Rows are those of ROW_WINDOWS.
 
     `freedom` (R,): values that each spread rests on; `unit` (R,): the spreads in single-window units, which
-    fall with length as far as windows are independent. `confirm`: k of 2k - 1 windows raise an alarm.
-    `of_service`: of service times, else of latencies.
+    fall with length as far as windows are independent. `confirm`: k of 2k - 1 windows raise an alarm; beyond
+    CONFIRMED_SHARES as its last k. `of_service`: of service times, else of latencies.
     """
     tails, lone = (SERVICE_TAILS, 0.0) if of_service else (TAILS, MIN_LONE_SHARE)
     persistent, independent = CONFIRMED_SHARES[min(confirm, len(CONFIRMED_SHARES)) - 1]
