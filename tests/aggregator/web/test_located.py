@@ -73,6 +73,20 @@ def test_a_mail_names_the_cause() -> None:
     (incident,) = due(view, (), "site", Limits(after_seconds=0.0, least_severity=1.0))
     said = report(incident, view, AlarmTimelines(), "http://aggregator")
     assert said is not None
-    assert said.location is not None
     where = said.location
+    assert where is not None
     assert (where.level, where.component, where.name) == ("lun", "oss-1/wwn-1", "oss-1/sdb")
+
+
+def test_a_mail_names_the_cause_of_the_worst_alarm_that_has_one() -> None:
+    """As the page does: an alarm by a metric with no place on a request's path has none."""
+    view = site()
+    (first,) = view.alarms_.values()
+    worse = replace(first, group="elsewhere", severity=50.0, worst_severity=50.0)
+    view.alarms_[worse.key] = worse
+    (incident,) = due(view, (), "site", Limits(after_seconds=0.0, least_severity=1.0))
+    said = report(incident, view, AlarmTimelines(), "http://aggregator")
+    assert said is not None
+    assert said.worst.group == "elsewhere"
+    assert said.location is not None
+    assert said.location.component == "oss-1/wwn-1"
