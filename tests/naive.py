@@ -303,9 +303,7 @@ class NaiveLaggard:
         live = [n for n in logs if told[n]]
         weight = {n: told[n] / self.shift_samples for n in logs}
         if len(live) < 4:
-            for name in logs:
-                self._add(name, (0.0, 0.0), 0.0, 0.0)
-            return dict.fromkeys(logs, (False, False, 0.0, math.nan))
+            return self._too_few(logs)
 
         rough, _, variance = self._excess(logs, live, set(live))
         now = self._spread_now(rough, variance, live)
@@ -319,6 +317,8 @@ class NaiveLaggard:
         }
         trusted = self._most_trusted(suspicion)
         excess, steady, variance = self._excess(logs, live, trusted)
+        if sum(not math.isnan(excess[n]) for n in trusted) < 2:
+            return self._too_few(logs)
         now = self._spread_now(excess, variance, sorted(trusted))
         spreads = laggard.MAX_WINDOW_SPREADS * self._young(live)
         bound = max(spreads * max(now, self.unit_before[0]), 2 * laggard.HARMLESS_LOG_RATIO)
@@ -331,6 +331,11 @@ class NaiveLaggard:
                 k.heard = min(k.heard + 1, 32.0)
                 k.noise += (variance[name] * min(weight[name], 1.0) - k.noise) / k.heard
         return self._judge(list(logs), live, weight, now)
+
+    def _too_few(self, names: Iterable[str]) -> dict[str, tuple[bool, bool, float, float]]:
+        for name in names:
+            self._add(name, (0.0, 0.0), 0.0, 0.0)
+        return dict.fromkeys(names, (False, False, 0.0, math.nan))
 
     def _judge(
         self, names: list[str], live: list[str], weight: Mapping[str, float], now: float

@@ -160,6 +160,7 @@ def report(incident: Incident, view: Status, timelines: AlarmTimelines, page: st
     groups = {group.name: group for group in view.groups()}
     source = groups[worst.group].source if worst.group in groups else ""
     causes = next((alarm.causes for alarm in alarms if alarm.causes), ())
+    where = view.locations()
     return IncidentReport(
         incident=incident,
         at=worst.updated_at,
@@ -173,7 +174,7 @@ def report(incident: Incident, view: Status, timelines: AlarmTimelines, page: st
         if view.decides
         else "",
         comments=view.comments(incident.component, incident.name)[:MAX_COMMENTS],
-        location=view.locations().get(worst.key),
+        location=next((where[alarm.key] for alarm in alarms if alarm.key in where), None),
     )
 
 

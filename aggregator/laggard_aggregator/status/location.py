@@ -74,7 +74,7 @@ class Paths:
     `servers`: the node of a target or address that has none in its name. `times`, `awaits`: by node the
     largest factor of compared request times and awaits now, anomalous or not, NaN where none is known.
     `clients`: number of clients by target. `carried`: the nodes with components behind a controller or
-    couplet.
+    couplet, of those that a sign is about.
     """
 
     servers: Mapping[str, str] = field(default_factory=dict)
@@ -98,12 +98,13 @@ class Location:
     """Where a fault is. `level`: lun, server, network, client, controller or couplet.
 
     `component`: permanent ID of a LUN; a node, an address, a target, `client/target`, or a parent.
-    `evidence`: a sentence of printable characters.
+    `evidence`: a sentence of printable characters. `name`: current name of a LUN, else `component`.
     """
 
     level: str
     component: str
     evidence: str
+    name: str
 
 
 def target_of(component: str) -> str:
@@ -118,10 +119,11 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
     Signs of one node have one cause, except for several slow LUNs and for the node's own part as a client.
     """
     found: dict[Key, Location] = {}
+    ordered = sorted(signs, key=lambda sign: sign.key)
     nodes: dict[str, list[Sign]] = defaultdict(list)
     asking: dict[str, list[Sign]] = defaultdict(list)
     waits: dict[str, list[Sign]] = defaultdict(list)
-    for sign in sorted(signs, key=lambda sign: sign.key):
+    for sign in ordered:
         if sign.place not in _WORDS or sign.level == LEVEL_OF_GROUPS:
             continue
         if sign.level in _WIDE:
@@ -146,7 +148,7 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
         found.update((sign.key, where) for sign in own if confirmed)
         for sign in waits[client] if confirmed else ():
             found.setdefault(sign.key, where)
-    return found
+    return {sign.key: found[sign.key] for sign in ordered if sign.confirmed and sign.key in found}
 
 
 def _most_awaited(found: Mapping[Key, Location], waits: Mapping[str, Sequence[Sign]]) -> Location | None:
@@ -165,11 +167,17 @@ def _of_node(node: str, signs: Sequence[Sign], paths: Paths) -> Iterator[tuple[K
     served = _explaining(by["server"], by["target"]) + [sign for sign in by["inside"] if sign.confirmed]
     lossy = _explaining(by["network"], by["target"])
     where: Location | None = None
+    apart: dict[Key, Location] = {}
     if disks:
-        luns = [sign for sign in disks if sign.level == "component"]
+        before = [sign for place in ("server", "inside", "network", "target") for sign in by[place]]
+        agreeing, explaining = f", and {_agree(before)}" if before else "", {sign.key for sign in disks}
         worst = max(disks, key=lambda sign: (sign.level != "component", _size(sign)))
-        where = _disk(node, worst, by)
-        yield from ((sign.key, _disk(node, sign, by)) for sign in luns if worst.level == "component")
+        where = _disk(node, worst, agreeing)
+        for sign in by["disk"] if where.level == "lun" else ():
+            if sign.key in explaining:
+                apart[sign.key] = _disk(node, sign, agreeing)
+            elif sign.level == "component" and sign.component != worst.component:
+                apart[sign.key] = _disk(node, sign, "")  # too little for those before it, but slow
     elif served:
         slow = [sign for sign in served if sign.severity > 1]
         if by["disk"] or not slow or not _explains(paths.awaits.get(node, NAN), slow):
@@ -181,8 +189,7 @@ def _of_node(node: str, signs: Sequence[Sign], paths: Paths) -> Iterator[tuple[K
         if by["server"] or by["disk"] or not _explains(behind, by["target"]):
             where = _excluded(node, by, paths)
     if where is not None:
-        chosen = {sign.key for sign in disks if sign.level == "component"} if where.level == "lun" else set()
-        yield from ((sign.key, where) for sign in signs if sign.key not in chosen)
+        yield from ((sign.key, apart.get(sign.key, where)) for sign in signs)
 
 
 def _explaining(signs: Sequence[Sign], before: Sequence[Sign]) -> list[Sign]:
@@ -209,15 +216,13 @@ def _most_wait(waiting: Sequence[Sign], paths: Paths) -> bool:
     return len(clients) >= max(MIN_WAITING_SHARE * watched, 1)
 
 
-def _disk(node: str, worst: Sign, by: Mapping[str, Sequence[Sign]]) -> Location:
-    before = [sign for place in ("server", "inside", "network", "target") for sign in by[place]]
-    agreeing = f", and {_agree(before)}" if before else ""
+def _disk(node: str, worst: Sign, agreeing: str) -> Location:
     if worst.level in _WIDE:
         return _parent(worst)
     if worst.level != "component":
         said = f"{_said([worst])}, all its disks together{agreeing}: the server, or what its disks share"
-        return Location("server", node, said)
-    return Location("lun", worst.component, f"{_said([worst])}{agreeing}: the disk")
+        return Location("server", node, said, node)
+    return Location("lun", worst.component, f"{_said([worst])}{agreeing}: the disk", worst.name)
 
 
 def _server(node: str, served: Sequence[Sign], by: Mapping[str, Sequence[Sign]], paths: Paths) -> Location:
@@ -226,37 +231,39 @@ def _server(node: str, served: Sequence[Sign], by: Mapping[str, Sequence[Sign]],
         return _parent(wide)
     if by["disk"]:
         below = f", {_said(by['disk'])} too little to explain it"
-    elif node in paths.awaits:
+    elif math.isfinite(paths.awaits.get(node, NAN)):
         below = ", the await of its disks is like their peers'"
     else:
         below = ", the await of its disks is not compared"
-    return Location("server", node, f"{_said(served)}{below}: the server")
+    return Location("server", node, f"{_said(served)}{below}: the server", node)
 
 
 def _network(node: str, lossy: Sequence[Sign], waiting: Sequence[Sign]) -> Location:
     agreeing = f", and {_agree(waiting)}" if waiting else ""
-    return Location("network", node, f"{_said(lossy)}{agreeing}: the network of {plain(node)}")
+    return Location("network", node, f"{_said(lossy)}{agreeing}: the network of {plain(node)}", node)
 
 
 def _excluded(node: str, by: Mapping[str, Sequence[Sign]], paths: Paths) -> Location:
     """The cause where only clients' waits are explained by nothing else."""
     waiting = _agree(by["target"])
-    if node not in paths.times:
+    if not by["server"] and not math.isfinite(paths.times.get(node, NAN)):
         said = f"{waiting}, its own request times are not compared: the server or its network"
-        return Location("server", node, said)
+        return Location("server", node, said, node)
     behind = [*by["server"], *by["disk"]]
     own = (
         f"{_said(behind)} too little to explain it" if behind else "its own request times are like its peers'"
     )
-    return Location("network", node, f"{waiting}, {own}: the network of {plain(node)}")
+    return Location("network", node, f"{waiting}, {own}: the network of {plain(node)}", node)
 
 
 def _client(client: str, own: Sequence[Sign]) -> Location:
-    return Location("client", client, f"{_said(own)}, and other clients do not wait like it: the client")
+    said = f"{_said(own)}, and other clients do not wait like it: the client"
+    return Location("client", client, said, client)
 
 
 def _parent(sign: Sign) -> Location:
-    return Location(sign.level, sign.component, f"{_said([sign])}, all behind it together: the {sign.level}")
+    said = f"{_said([sign])}, all behind it together: the {sign.level}"
+    return Location(sign.level, sign.component, said, sign.component)
 
 
 def _size(sign: Sign) -> float:

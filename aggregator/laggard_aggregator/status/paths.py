@@ -13,6 +13,7 @@ from laggard_aggregator.status.location import Location, Paths, Sign, locate, ta
 from laggard_aggregator.status.straggler_list import Standing
 
 _TIMES = ("us", "ms", "s")
+"""Units of times."""
 
 
 def located(
@@ -45,7 +46,7 @@ def signs(rows: Iterable[Standing], sources: Mapping[str, str]) -> Iterator[Sign
         ):
             continue
         severity = row.severity if row.anomalous or row.alarm is None else row.alarm.worst_severity
-        if source in FUNCTIONS or place == "inside" or unit(source, row.metric) not in _TIMES:
+        if place == "inside" or not _is_time(source, row.metric):
             severity = math.nan
         yield Sign(row.key, row.name, place, row.level, severity, row.slow)
 
@@ -62,6 +63,8 @@ def paths(
     awaits, times, clients = dict[str, float](), dict[str, float](), Counter[str]()
     carried: dict[str, set[str]] = {parent: set() for parent in wide}
     servers = {**_configured(signs, topology), **hosts}
+    known = Paths(servers)
+    concerned = {name for sign in signs for name in (known.node(sign), sign.component.partition("/")[0])}
     seen: set[tuple[str, tuple[str, ...]]] = set()
     for judged in judgements:
         place, source = _place(sources.get(judged.group, "")), sources.get(judged.group, "")
@@ -73,12 +76,14 @@ def paths(
                 clients.update(target_of(name) for name in own)
             seen.add((source, own))
             continue
-        factors = awaits if place == "disk" else times
+        factors, is_time = awaits if place == "disk" else times, _is_time(source, judged.metric)
         for name, factor in zip(own, judged.verdicts.severity.tolist(), strict=False):
             node = servers.get(name, name.partition("/")[0])
-            factors[node] = _larger(factors.get(node, math.nan), factor)
-            for parent in wide.intersection(topology.parents_of(name).values()) if wide else ():
-                carried[parent].add(node)
+            if is_time:
+                factors[node] = _larger(factors.get(node, math.nan), factor)
+            if wide and node in concerned:
+                for parent in wide.intersection(topology.parents_of(name).values()):
+                    carried[parent].add(node)
     return Paths(servers, times, awaits, clients, carried)
 
 
@@ -99,6 +104,11 @@ def _configured(signs: Iterable[Sign], topology: Topology) -> Mapping[str, str]:
 def _larger(one: float, other: float) -> float:
     """The larger of two factors; NaN only if both are."""
     return other if math.isnan(one) or other > one else one
+
+
+def _is_time(source: str, metric: str) -> bool:
+    """Whether a metric is a time, of which more is worse."""
+    return source in SOURCES and unit(source, metric) in _TIMES and worse(source, metric) > 0
 
 
 def _place(source: str) -> str:

@@ -245,7 +245,7 @@ def _standing(view: Status, row: Standing, source: str, where: Location | None) 
         "causes": [{"name": name, "amount": amount} for name, amount in row.causes],
         "located_level": None if where is None else where.level,
         "located_component": None if where is None else where.component,
-        "located_name": None if where is None else view.shown(where.component),
+        "located_name": None if where is None else where.name,
         "evidence": None if where is None else where.evidence,
     }
 

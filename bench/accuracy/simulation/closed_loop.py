@@ -45,7 +45,8 @@ class Times:
     """Request times of R runs, by interval t of T in which they ended; last axis: read and written.
 
     `parts`, `seconds` (R, T, clients, L, 2): as each client counts them for each OST, from asking until the
-    answer. `inside` (R, T, L, 2): seconds of the same parts within their servers, without the network.
+    answer. `inside` (R, T, L, 2): seconds of the same parts within their servers, without the network. Those
+    of guests are not counted.
     """
 
     parts: Array
@@ -117,6 +118,7 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions], times: 
     due, rest = _first_arrivals(scenarios)
     guests = _Guests.of(conditions, workload.requests, samples * interval)
     due, rest = np.hstack([due, guests.due]), np.hstack([np.tile(rest[:, None], (1, luns)), guests.rest])
+    slower = np.pad(slower, ((0, 0), (0, 0), (0, guests.due.shape[1])), constant_values=1.0)
     start_lun = np.tile(np.arange(due.shape[1]) % luns, (runs, 1))
     free, rx_free, tx_free = np.zeros((runs, luns)), np.zeros((runs, servers)), np.zeros((runs, servers))
     parts, waited = np.zeros((2, runs * (samples + 1) * luns * 2))
@@ -175,12 +177,12 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions], times: 
         due[:, luns:] = np.where(due[:, luns:] < guests.end, due[:, luns:], horizon)
 
         if times is not None:
-            middle = begun + needs * half_request
+            middle = begun + needs * half_request[:, None]
             network = np.repeat(np.where(ready > 0, ready - answered, 0.0), shape.luns_per_server, axis=1)
             own = np.repeat(within[r, b] * think[:, None] + longer, shape.luns_per_server, axis=1)
             wait = (middle + network - t[:, None]) * slower[r, b, c][:, None]
             at_end = ((t[:, None] + wait) / interval).astype(np.intp)
-            of, lun = np.nonzero(on & (at_end < samples))
+            of, lun = np.nonzero(on & ~guest[:, None] & (at_end < samples))
             when, kind = at_end[of, lun], write[of].astype(np.intp)
             times.parts[of, when, c[of], lun, kind] += 1.0
             times.seconds[of, when, c[of], lun, kind] += wait[of, lun]

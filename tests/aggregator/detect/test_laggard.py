@@ -4,6 +4,7 @@ import csv
 import json
 import lzma
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,7 +15,15 @@ from scipy import stats
 
 from laggard_aggregator.detect.interface import TOO_FEW, Verdicts
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
-from laggard_aggregator.detect.laggard.evidence import chance_per_window, normal_quantile
+from laggard_aggregator.detect.laggard.evidence import (
+    KINDS,
+    LENGTHS,
+    ROW_WINDOWS,
+    SCALE_WINDOWS,
+    chance_per_window,
+    critical,
+    normal_quantile,
+)
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     row_median,
@@ -43,6 +52,35 @@ def test_quantiles_are_those_of_scipy_stats_to_the_bit(freedom: int) -> None:
         lax = chance**0.5
         expected = stats.norm.isf(chance) * stats.t.isf(lax, freedom) / stats.norm.isf(lax)
         assert normal_quantile(chance, freedom) == expected
+
+
+def spreads(falling: float) -> Values:
+    """Spreads in single-window units of both kinds, the power by which they fall with length given."""
+    return np.tile(SCALE_WINDOWS**-falling, KINDS)
+
+
+@pytest.mark.parametrize("of_service", [False, True])
+@pytest.mark.parametrize("falling", [-0.3, 0.0, 0.1, 0.25, 0.6])
+def test_thresholds_fall_the_more_windows_must_agree(falling: float, of_service: bool) -> None:
+    lengths = np.minimum(ROW_WINDOWS[:, None], [[0.01, 0.5, 1.0, 7.3, 32.0]])
+    freedom = np.linspace(0.0, 500.0, ROW_WINDOWS.size)
+    found = [
+        critical(1e-6, freedom, lengths, spreads(falling), confirm, of_service=of_service)
+        for confirm in range(1, 10)
+    ]
+    assert all(np.isfinite(each).all() and (each > 0.0).all() for each in found)
+    assert all((more <= fewer).all() for fewer, more in pairwise(found))
+    assert found[8].tolist() == found[4].tolist()  # of the last row of the table
+    assert found[2][:, 0].tolist() == found[2][:, 2].tolist()  # parts of a window as a window
+
+
+def test_thresholds_do_not_depend_on_the_unit_of_spreads() -> None:
+    lengths, freedom = np.repeat(ROW_WINDOWS[:, None], 3, axis=1), np.full(ROW_WINDOWS.size, 12.0)
+    for scale in (1e-6, 1e-3, 1e6):
+        one = critical(1e-6, freedom, lengths, spreads(0.1), 3, of_service=False)
+        assert critical(1e-6, freedom, lengths, spreads(0.1) * scale, 3, of_service=False) == pytest.approx(
+            one
+        )
 
 
 # --- what must stay silent ---------------------------------------------------------------------------------
@@ -311,6 +349,61 @@ def test_state_of_another_version_is_refused() -> None:
     detector = detector_of(4)
     with pytest.raises(ValueError, match="laggard"):
         detector.restore({**detector.state(), "version": -1})
+
+
+def test_a_state_of_one_kind_of_evidence_goes_on() -> None:
+    """Of version 6: six averages a component, the same for both kinds of evidence from then on."""
+    *before, last = windows_of(slowed(healthy(8, 6, 600), {2: 3.0}))
+    detector = detector_of(6)
+    for window in before:
+        detector.observe(window)
+    state = json.loads(json.dumps(detector.state()))
+    evidence = state["evidence"]
+    for name in ("average", "moment"):
+        evidence[name] = evidence[name][:LENGTHS]
+    for name in ("steady", "sum", "sum_began", "sum_windows", "sum_until"):
+        del evidence[name]
+    older = detector_of(6)
+    older.restore({**state, "version": 6, "unit": state["unit"][:LENGTHS]})
+    kept = np.array(older.state()["evidence"]["average"])
+    assert kept[LENGTHS:].tolist() == kept[:LENGTHS].tolist() == evidence["average"]
+    assert older.state()["unit"] == state["unit"][:LENGTHS] * KINDS
+    assert older.observe(last).anomalous.tolist() == [c == 2 for c in range(6)]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"unit": [1.0]},
+        {"unit": []},
+        {"unit": None},
+        {"evidence": {"names": ["oss/0"], "average": [[0.0]] * 3}},
+        {"evidence": {"names": ["oss/0"], "average": 1.0}},
+        {"evidence": {"names": ["oss/0"], "score": [0.0, 0.0]}},
+        {"evidence": {}},
+    ],
+)
+def test_a_damaged_state_is_refused_at_its_restore(damage: dict[str, object]) -> None:
+    detector = detector_of(4)
+    with pytest.raises((ValueError, TypeError, LookupError)):
+        detector.restore({**detector.state(), **damage})
+
+
+def test_trusted_members_that_never_have_samples_at_the_same_time_leave_no_trace() -> None:
+    """Each one beside a slower one, none beside another of the majority: it has no reference, for once."""
+    sparse = np.full((9, SHIFT), np.nan)
+    for c in range(5):
+        sparse[c, c], sparse[5 + min(c, 3), c] = 1.0, 1.3
+    busy = slowed(healthy(2, 9, 600), {6: 5.0})
+    values = np.hstack([sparse, busy])
+    detector, twin = detector_of(9, SHIFT, SHIFT), naive.NaiveLaggard(SHIFT, 1e-6)
+    first, *later = windows_of(values, window=SHIFT, shift=SHIFT)
+    assert detector.observe(first).note == TOO_FEW
+    found = twin.observe(dict(zip(first.components, first.metrics["await"].tolist(), strict=True)))
+    assert not any(judged for judged, *_ in found.values())
+    last = course_of(later, detector)
+    assert last.anomalous[-1].tolist() == [c == 6 for c in range(9)]
+    assert np.isfinite(last.score).all()
 
 
 @QUICK

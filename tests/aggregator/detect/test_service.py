@@ -131,6 +131,20 @@ def test_steadiness_of_unknown_empty_and_constant_queues_is_bounded() -> None:
     assert (np.abs(found) <= MAX_STEADINESS).all()
 
 
+def test_steadiness_of_many_constant_queues_is_none() -> None:
+    everyone = np.ones(ROWS, dtype=np.bool_)
+    assert not steadiness(np.ones((ROWS, 30)), everyone).any()
+    queue = queues(0)
+    queue[0] = queue[1] = 1.0
+    assert steadiness(queue, everyone)[:2].tolist() == [MAX_STEADINESS] * 2
+
+
+def test_a_queue_known_for_one_interval_is_not_called_steady() -> None:
+    queue, everyone = queues(0), np.ones(ROWS, dtype=np.bool_)
+    queue[:3, 1:] = np.nan
+    assert not steadiness(queue, everyone)[:3].any()
+
+
 @pytest.mark.parametrize("scale", [0.25, 4.0])
 def test_as_much_more_load_for_all_changes_no_verdict(scale: float) -> None:
     waits, operations = kept_full(healthy(6, ROWS, TICKS, noise=0.3), 5, 8.0), np.full((ROWS, TICKS), 400.0)

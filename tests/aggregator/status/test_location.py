@@ -67,9 +67,10 @@ def test_request_times_without_await_are_the_server() -> None:
     where = only([sign("server", "OST0001", 3.0, "write_latency"), *waits("OST0001")])
     assert (where.level, where.component) == ("server", "oss-1")
     assert "the await of its disks is like their peers'" in where.evidence
-    unknown = only([sign("server", "oss-7//srv/b1")])
-    assert (unknown.level, unknown.component) == ("server", "oss-7")
-    assert "not compared" in unknown.evidence
+    for node in ("oss-7", "oss-2"):  # the await of the second one is compared, but was not judged
+        unknown = only([sign("server", f"{node}//srv/b1")])
+        assert (unknown.level, unknown.component) == ("server", node)
+        assert "not compared" in unknown.evidence
 
 
 def test_all_disks_of_a_server_together_are_the_server() -> None:
@@ -89,9 +90,10 @@ def test_waiting_clients_of_a_server_with_healthy_times_are_its_network() -> Non
     where = only(waits("OST0001"))
     assert (where.level, where.component) == ("network", "oss-1")
     assert "its own request times are like its peers'" in where.evidence
-    untimed = only(waits("OST0001"), replace(PATHS, times={}))
-    assert (untimed.level, untimed.component) == ("server", "oss-1")
-    assert "not compared" in untimed.evidence
+    for times in ({}, {"oss-1": NAN}):
+        untimed = only(waits("OST0001"), replace(PATHS, times=times))
+        assert (untimed.level, untimed.component) == ("server", "oss-1")
+        assert "not compared" in untimed.evidence
 
 
 def test_few_waiting_clients_alone_are_not_located() -> None:
@@ -158,6 +160,24 @@ def test_two_slow_disks_of_a_server_are_two_causes() -> None:
     assert [found[each.key].component for each in signs] == ["oss-1/sdb", "oss-1/sdc", "oss-1/sdb"]
 
 
+def test_a_slow_disk_that_explains_nothing_beside_one_that_does_is_its_own_cause() -> None:
+    slight = sign("disk", "oss-1/sdc", 1.4)
+    signs = [sign("disk", "oss-1/sdb", 20.0), slight, sign("server", "OST0001", 29.0)]
+    found = locate(signs, PATHS)
+    assert [found[each.key].component for each in signs] == ["oss-1/sdb", "oss-1/sdc", "oss-1/sdb"]
+    assert found[slight.key].evidence == "latency of oss-1/sdc 1.4×: the disk"
+    same = sign("disk", "oss-1/sdb", 1.4, "r_await")
+    assert locate([*signs, same], PATHS)[same.key].component == "oss-1/sdb"
+
+
+def test_unconfirmed_signs_have_no_cause_themselves() -> None:
+    early = sign("target", "node-1/OST0001-osc", confirmed=False)
+    controller = sign("disk", "controller-1", level="controller", confirmed=False)
+    slow = sign("server", "OST0001")
+    assert set(locate([early, slow, controller], PATHS)) == {slow.key}
+    assert locate([controller], PATHS) == {}
+
+
 def test_two_faults_have_a_cause_each() -> None:
     signs = [sign("disk", "oss-1/sdb"), sign("network", "oss-2/tcp", NAN), sign("client", "node-3/c")]
     assert causes(signs) == {("lun", "oss-1/sdb"), ("network", "oss-2"), ("client", "node-3")}
@@ -185,7 +205,7 @@ def test_whole_groups_and_unknown_places_are_not_located() -> None:
 def test_hostile_names_stay_on_one_line_and_in_bounds() -> None:
     name = "oss-1/\n\x1b[2J" + "x" * 5000
     where = only([sign("disk", name)])
-    assert where.component == name
+    assert where.component == where.name == name
     assert where.evidence.isprintable()
     assert len(where.evidence) < 600
 

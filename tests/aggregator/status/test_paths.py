@@ -1,5 +1,6 @@
 """Signs and paths of made-up judgements."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,18 +14,24 @@ from tests.support.builders import live_status
 SERVERS = tuple(f"oss-{n}" for n in range(5))
 
 
-def causes(*sources: tuple[str, str, tuple[str, ...], float], topology: Topology) -> set[tuple[str, str]]:
-    """The causes where the third component of each source and metric is slower by a factor."""
+def causes(
+    *sources: tuple[str, str, tuple[str, ...], float], topology: Topology, anomalous: Sequence[str] = ()
+) -> set[tuple[str, str]]:
+    """The causes where the third component of each source and metric is slower by a factor.
+
+    `anomalous`: the sources in which it is a straggler, all by default.
+    """
     judgements, groups = [], {}
     for source, metric, components, factor in sources:
         slow = [n == 2 for n in range(5)]
         severity = [factor if each else 1.0 for each in slow]
-        judged = live_status.judgement(source, components, [6 * each for each in slow], severity, slow)
+        found = [each and source in (anomalous or (source,)) for each in slow]
+        judged = live_status.judgement(source, components, [6 * each for each in found], severity, found)
         judgements.append(replace(judged, metric=metric))
         groups[source] = PeerGroup(source, source, "", (metric,), live_status.group(source, 5).detect)
     rows = standings(judgements, {}, str, lambda *_: None)
-    found = located(rows, judgements, groups, topology, {})
-    return {(where.level, where.component) for where in found.values()}
+    where = located(rows, judgements, groups, topology, {})
+    return {(each.level, each.component) for each in where.values()}
 
 
 BRICKS = ("gluster_brick", "read_latency", tuple(f"{server}//srv/b" for server in SERVERS), 9.0)
@@ -42,6 +49,14 @@ def test_a_disk_behind_a_brick_is_judged_by_its_factor() -> None:
     disks = ("diskstats", "await", tuple(f"{server}/sda" for server in SERVERS))
     assert causes((*disks, 8.0), BRICKS, topology=Topology()) == {("lun", "oss-2/sda")}
     assert causes((*disks, 1.6), BRICKS, topology=Topology()) == {("server", "oss-2")}
+
+
+@pytest.mark.parametrize("metric", ["tps", "util", "avgqu_sz"])
+def test_only_times_clear_what_is_before_them(metric: str) -> None:
+    """A disk with three times the load of its peers has no long await."""
+    loads = ("diskstats", metric, tuple(f"{server}/sda" for server in SERVERS), 9.0)
+    found = causes(BRICKS, loads, topology=Topology(), anomalous=("gluster_brick",))
+    assert found == {("server", "oss-2")}
 
 
 @pytest.mark.parametrize(("source", "metric"), [("diskstats", "throughput"), ("unheard-of", "await")])

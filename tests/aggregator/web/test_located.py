@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from laggard_aggregator.notify.incidents import AlarmTimelines, Limits, due
 from laggard_aggregator.notify.report import report
+from laggard_aggregator.web.pages.page_state import StateReader
 from tests.aggregator.web.test_pages import ask, text_of
 from tests.support.builders import live_status
 
@@ -57,10 +58,35 @@ def test_the_pages_name_the_cause() -> None:
         assert "Located: lun oss-1/sdb" in text_of(page.text)
 
 
+def test_the_pages_of_a_revision_share_the_causes() -> None:
+    view = site()
+    reader = StateReader(view)
+    first = reader.now().locations()
+    assert {where.component for where in first.values()} == {"oss-1/wwn-1"}
+    assert reader.now(nodes=True).locations() is first
+    view.judgements_, view.revision = site(disk=False).judgements_, view.revision + 1
+    assert {where.component for where in reader.now().locations().values()} == {"oss-1"}
+
+
 def test_a_mail_names_the_cause() -> None:
     view = site()
     (incident,) = due(view, (), "site", Limits(after_seconds=0.0, least_severity=1.0))
     said = report(incident, view, AlarmTimelines(), "http://aggregator")
     assert said is not None
+    where = said.location
+    assert where is not None
+    assert (where.level, where.component, where.name) == ("lun", "oss-1/wwn-1", "oss-1/sdb")
+
+
+def test_a_mail_names_the_cause_of_the_worst_alarm_that_has_one() -> None:
+    """As the page does: an alarm by a metric with no place on a request's path has none."""
+    view = site()
+    (first,) = view.alarms_.values()
+    worse = replace(first, group="elsewhere", severity=50.0, worst_severity=50.0)
+    view.alarms_[worse.key] = worse
+    (incident,) = due(view, (), "site", Limits(after_seconds=0.0, least_severity=1.0))
+    said = report(incident, view, AlarmTimelines(), "http://aggregator")
+    assert said is not None
+    assert said.worst.group == "elsewhere"
     assert said.location is not None
-    assert (said.location.level, said.location.component) == ("lun", "oss-1/wwn-1")
+    assert said.location.component == "oss-1/wwn-1"

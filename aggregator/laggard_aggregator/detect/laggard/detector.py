@@ -219,7 +219,7 @@ class LaggardDetector(Detector[GroupWindow]):
         """Adds the samples of `span`; returns log ratios to peers (C,) and by tick (C, T), spread, weight.
 
         `ahead`: `_ahead` of the samples. Components without a sample while trusted peers have one get weight
-        0. None with fewer than MIN_PEERS others.
+        0. None with fewer than MIN_PEERS others, or two trusted ones, that have samples at the same times.
         """
         live = weight > 0
         if live.sum() < MIN_PEERS:
@@ -235,9 +235,9 @@ class LaggardDetector(Detector[GroupWindow]):
         evidence, felt, variance, latency, rest, loads, steady = ahead(trusted)
         excess = evidence[0]
         live = live & np.isfinite(excess) & np.isfinite(felt)
-        if live.sum() < MIN_PEERS:
-            return None
         trusted, weight = trusted & live, np.where(live, weight, 0.0)
+        if live.sum() < MIN_PEERS or trusted.sum() < 2:  # of whose samples none may be at the same time
+            return None
         now = spread_now(excess, variance, trusted)
         self._load.learn(loads, latency, trusted)
         spread = self._evidence.young(places[live]) * max(now, float(self._unit_before[0]))
@@ -410,11 +410,14 @@ class LaggardDetector(Detector[GroupWindow]):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a saved state. Raises ValueError when it is of another detector or version."""
+        """Goes on from a saved state.
+
+        Raises ValueError when it is of another detector or version; also TypeError or KeyError when damaged.
+        """
         super().restore(state)
         self._end = None if state["end"] is None else float(state["end"])
         self._evidence = GroupEvidence.restore(state["evidence"])
         self._load = LoadModel.restore(state["load"])
         unit = np.array(state["unit"], dtype=np.float64)
-        self._unit_before = np.tile(unit, KINDS) if unit.size == LENGTHS else unit
+        self._unit_before = np.tile(unit, KINDS if unit.size == LENGTHS else 1).reshape(ROW_WINDOWS.size)
         self._duty_cycles.restore(state.get("duty_cycles", {}))  # of version 5: none

@@ -121,8 +121,8 @@ def critical(
     """Thresholds of averages over `length` windows (R, C), in spreads; (R, C). Rows are those of ROW_WINDOWS.
 
     `freedom` (R,): values that each spread rests on; `unit` (R,): the spreads in single-window units, which
-    fall with length as far as windows are independent. `confirm`: k of 2k - 1 windows raise an alarm.
-    `of_service`: of service times, else of latencies.
+    fall with length as far as windows are independent. `confirm`: k of 2k - 1 windows raise an alarm; beyond
+    CONFIRMED_SHARES as its last k. `of_service`: of service times, else of latencies.
     """
     tails, lone = (SERVICE_TAILS, 0.0) if of_service else (TAILS, MIN_LONE_SHARE)
     persistent, independent = CONFIRMED_SHARES[min(confirm, len(CONFIRMED_SHARES)) - 1]
@@ -228,6 +228,7 @@ class GroupEvidence:
     `was_slow` (N,): 1.0 where the last score by itself was. `sum` (D, N): sums of the evidence less
     ONSET_DRIFTS a window, never below 0, and `sum_began` (D, N), when each last left 0, `sum_windows` (D, N)
     windows of evidence ago; `sum_until` (N,): end of the last samples in them. Times are epoch seconds.
+    `steady` (N,): mean `load.steadiness` of its queue over STEADY_WINDOWS, a log; 0 where unknown.
     """
 
     def __init__(self) -> None:
@@ -392,16 +393,15 @@ class GroupEvidence:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> "GroupEvidence":
-        """The evidence that `state` was taken of."""
+        """The evidence that `state` was taken of. Raises ValueError, TypeError or KeyError on any other."""
         evidence = cls()
         evidence.names = [str(name) for name in state["names"]]
         evidence._rows = {name: row for row, name in enumerate(evidence.names)}
         for name in _ARRAYS:
             shape = (*getattr(evidence, name).shape[:-1], len(evidence.names))
-            values = np.array(
-                state.get(name, np.zeros(shape)), dtype=np.float64
-            )  # earlier versions lack some
-            if name in {"average", "moment"} and len(values) == LENGTHS:  # and knew one kind of evidence
+            values = np.array(state.get(name, np.zeros(shape)), dtype=np.float64)
+            # Earlier versions lack some, and knew one kind of evidence.
+            if name in {"average", "moment"} and len(values) == LENGTHS:
                 values = np.tile(values, (KINDS, 1))
             setattr(evidence, name, values.reshape(shape))
         return evidence

@@ -105,13 +105,15 @@ def steadiness(queue: FloatArray, trusted: BoolArray) -> FloatArray:
     `queue` (C, T): log of the I/Os under way, NaN where unknown; `trusted` (C,): the references. The
     dispersion of a queue is the square of its fall from its median to its floor, over the median. That of
     independent requests is the same for every length, and congestion makes it grow with the length. The
-    requests that a program keeps in flight lengthen a queue and add no dispersion. 0 where unknown.
+    requests that a program keeps in flight lengthen a queue and add no dispersion. 0 where unknown, as where
+    one interval alone is known.
     """
-    ordered = np.sort(queue, axis=1)  # NaN last
-    low = (np.isfinite(queue).sum(axis=1) * FLOOR_TIME_SHARE).astype(np.intp)[:, None]
+    ordered, count = np.sort(queue, axis=1), np.isfinite(queue).sum(axis=1)  # NaN last
+    low = (count * FLOOR_TIME_SHARE).astype(np.intp)[:, None]
     middle, floor = row_median(queue), np.take_along_axis(ordered, low, 1)[:, 0]
-    with np.errstate(divide="ignore"):
-        dispersion = middle + 2.0 * np.log(-np.expm1(floor - middle))
+    fall = np.maximum(-np.expm1(floor - middle), np.finfo(np.float64).tiny)  # a constant queue's is 0
+    dispersion = middle + 2.0 * np.log(fall)
+    dispersion = np.where(count > 1, dispersion, np.nan)
     both = np.stack([middle, dispersion], axis=1)
     longer, wider = (both - leave_one_out_median(both, trusted)).T
     found: FloatArray = np.nan_to_num(

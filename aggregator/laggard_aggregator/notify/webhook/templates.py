@@ -116,6 +116,7 @@ def _raised(report: IncidentReport) -> Any:
         else {
             "level": report.location.level,
             "component": plain(report.location.component, 1000),
+            "name": plain(report.location.name),
             "evidence": report.location.evidence,
         },
         "silence_url": report.silence_url,

@@ -4,12 +4,12 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import KINDS, Decision, silencing
-from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.node_view import NodeState, NodeView
 from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status import formatting
@@ -39,7 +39,10 @@ MAX_SENT_LATE_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """State of the aggregator at one moment. `nodes`: those that the page is about, None without any."""
+    """State of the aggregator at one moment. `nodes`: those that the page is about, None without any.
+
+    `locations`: makes the located causes of the stragglers, once for all pages of a revision.
+    """
 
     site: str
     version: str
@@ -59,8 +62,7 @@ class Now:
     nodes: tuple[NodeView, ...] | None
     counters: Counters
     durability: Durability | None
-    topology: Topology
-    hosts: Mapping[str, str]
+    locations: Callable[[], Mapping[Key, Location]]
 
     @property
     def token(self) -> str:
@@ -89,10 +91,6 @@ class Now:
     def standings(self) -> tuple[Standing, ...]:
         """Standings of the components that matter."""
         return standings(self.judgements, self.alarms, self.shown, self.silenced)
-
-    def locations(self) -> Mapping[Key, Location]:
-        """The located causes of the stragglers."""
-        return located(self.standings(), self.judgements, self.groups, self.topology, self.hosts)
 
     def silenced(self, *names: str) -> Decision | None:
         """The silence in force for a component with these names."""
@@ -172,6 +170,7 @@ class StateReader:
     def __init__(self, view: Status) -> None:
         self._view = view
         self._kept: dict[str, tuple[float, Any]] = {}
+        self._locations: tuple[int, Callable[[], Mapping[Key, Location]]] = (-1, dict)
 
     def now(self, *, nodes: bool = False, node: str | None = None) -> Now:
         """Current state of the aggregator, with all nodes, or the present state of `node`, if asked for."""
@@ -197,9 +196,22 @@ class StateReader:
             nodes=self._seldom("nodes", view.nodes) if nodes else (one,) if one else None,
             counters=view.counters(),
             durability=view.durability(),
-            topology=view.topology(),
-            hosts=self._seldom("hosts", view.hosts),
+            locations=self._located(),
         )
+
+    def _located(self) -> Callable[[], Mapping[Key, Location]]:
+        """Makes the located causes of this revision, when first called, in the page's thread."""
+        view = self._view
+        if self._locations[0] != view.revision:
+            judgements, alarms, topology = view.judgements(), view.alarms(), view.topology()
+            groups, hosts = {group.name: group for group in view.groups()}, self._seldom("hosts", view.hosts)
+
+            def locate() -> Mapping[Key, Location]:
+                rows = standings(judgements, alarms, view.shown, lambda *_: None)
+                return located(rows, judgements, groups, topology, hosts)
+
+            self._locations = (view.revision, cache(locate))
+        return self._locations[1]
 
     def _seldom(self, what: str, ask: Callable[[], Answer]) -> Answer:
         until, answer = self._kept.get(what, (-math.inf, None))

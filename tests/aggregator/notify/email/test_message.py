@@ -124,10 +124,10 @@ def test_what_is_slow_at_times_is_said() -> None:
 
 
 def test_the_located_cause_is_said() -> None:
-    disk = Location("lun", "oss-3/wwn-5", "await of oss-3/<b>sdb 4.1×: the disk")
+    disk = Location("lun", "oss-3/wwn-5", "await of oss-3/<b>sdb 4.1×: the disk", "oss-3/<b>sdb")
     message = written(raised("s.1", report(location=disk)), PNG)
     for said in (text(message, "plain"), Tags(text(message, "html")).said):
-        assert "Located: lun oss-3/wwn-5" in said
+        assert "Located: lun oss-3/<b>sdb" in said
         assert "await of oss-3/<b>sdb 4.1×: the disk" in said
     assert "Located" not in text(written(raised("s.1", report()), PNG), "plain")
 

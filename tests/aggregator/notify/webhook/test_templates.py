@@ -22,7 +22,7 @@ DOCUMENT = Path(__file__).parents[4] / "docs" / "webhook.md"
 TICKET = "https://tickets.example.org/4711"
 COMMENTS = (Decision("comment", "oss-3", "alice", 1.76e9, comment="disk ordered", ticket=TICKET),)
 CAUSES = (("smbd/libc.so.6/memcpy", 1234.0),)
-DISK = Location("lun", "oss-3/wwn-5", "await of oss-3/sdb 4.1×: the disk")
+DISK = Location("lun", "oss-3/wwn-5", "await of oss-3/sdb 4.1×: the disk", "oss-3/sdb")
 
 
 def payload(template: str, notification: Notification) -> Any:
@@ -82,6 +82,7 @@ def test_json_of_a_raised_incident() -> None:
         "located": {
             "level": "lun",
             "component": "oss-3/wwn-5",
+            "name": "oss-3/sdb",
             "evidence": "await of oss-3/sdb 4.1×: the disk",
         },
         "silence_url": "",
