@@ -22,7 +22,8 @@ def alarm(**other: Any) -> dict[str, Any]:
     """An alarm on the peer, by the time of its functions."""
     causes = [{"name": f"ioserver/ioserver/{name}", "amount": 1.0} for name in ("take_job", "storage_read")]
     usual = {"group": "storage/fntrace", "component": "io-2", "level": "node", "metric": "time"}
-    return usual | {"raised_at": 90.0, "causes": causes} | other
+    nowhere = {"located_level": None, "located_component": None, "evidence": None}
+    return usual | nowhere | {"raised_at": 90.0, "causes": causes} | other
 
 
 def test_the_right_alarm() -> None:

@@ -12,6 +12,7 @@ from bench.accuracy.simulation.scenario import Scenario
 from bench.accuracy.simulation.shapes import SHAPES
 from bench.accuracy.simulation.simulate import conditions_of
 from bench.accuracy.simulation.workloads import WORKLOADS
+from tests.support.wait import LONG_TEST_LIMIT_SECONDS
 
 
 def times_of(fault: str) -> tuple[Scenario, Times]:
@@ -51,7 +52,7 @@ def test_seeds_are_no_other_benchs_and_differ_from_row_to_row() -> None:
         assert set(own) <= set(seeds)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(LONG_TEST_LIMIT_SECONDS)
 def test_a_lun_and_a_client_are_located() -> None:
     some = [
         each
