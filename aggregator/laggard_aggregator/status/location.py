@@ -33,7 +33,8 @@ NAN = math.nan
 MAX_NAMED = 2
 """Signs of one place that a text names."""
 
-_WIDE = ("controller", "couplet")
+WIDE = ("controller", "couplet")
+"""Levels of parents that carry several nodes."""
 _TIMES = ("disk", "server", "target")
 _WORDS = {
     "disk": "the await",
@@ -126,7 +127,7 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
     for sign in ordered:
         if sign.place not in _WORDS or sign.level == LEVEL_OF_GROUPS:
             continue
-        if sign.level in _WIDE:
+        if sign.level in WIDE:
             found[sign.key] = _parent(sign)
             for node in paths.carried.get(sign.component, ()):
                 nodes[node].append(sign)
@@ -217,7 +218,7 @@ def _most_wait(waiting: Sequence[Sign], paths: Paths) -> bool:
 
 
 def _disk(node: str, worst: Sign, agreeing: str) -> Location:
-    if worst.level in _WIDE:
+    if worst.level in WIDE:
         return _parent(worst)
     if worst.level != "component":
         said = f"{_said([worst])}, all its disks together{agreeing}: the server, or what its disks share"
@@ -226,7 +227,7 @@ def _disk(node: str, worst: Sign, agreeing: str) -> Location:
 
 
 def _server(node: str, served: Sequence[Sign], by: Mapping[str, Sequence[Sign]], paths: Paths) -> Location:
-    wide = next((sign for sign in served if sign.level in _WIDE), None)
+    wide = next((sign for sign in served if sign.level in WIDE), None)
     if wide is not None:
         return _parent(wide)
     if by["disk"]:

@@ -9,7 +9,7 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.groups.membership import PeerGroup
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES, unit, worse
-from laggard_aggregator.status.location import Location, Paths, Sign, locate, target_of
+from laggard_aggregator.status.location import WIDE, Location, Paths, Sign, locate, target_of
 from laggard_aggregator.status.straggler_list import Standing
 
 _TIMES = ("us", "ms", "s")
@@ -59,7 +59,7 @@ def paths(
     hosts: Mapping[str, str],
 ) -> Paths:
     """The paths by the latest windows of all groups."""
-    wide = {sign.component for sign in signs if sign.level in ("controller", "couplet")}
+    wide = {sign.component for sign in signs if sign.level in WIDE}
     awaits, times, clients = dict[str, float](), dict[str, float](), Counter[str]()
     carried: dict[str, set[str]] = {parent: set() for parent in wide}
     servers = {**_configured(signs, topology), **hosts}

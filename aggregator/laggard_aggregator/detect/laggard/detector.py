@@ -109,7 +109,7 @@ Span = tuple[float, float]
 class Ahead(NamedTuple):
     """How far components are ahead of their trusted peers, in log ratios; by component (C,) or tick (C, T).
 
-    `excess` (KINDS, C): the evidence, and `variance` (C,), its squared standard error by its own course.
+    `excess` (C,): the evidence, and `variance` (C,), its squared standard error by its own course.
     `felt` (C,): of the metric, less the part that load explains, and `rest` (C, T), the same by tick;
     `latency` (C, T): with that part. `loads` (C, T): loads relative to the same peers. `steady` (C,): average
     `steadiness` with this window, None where waiting is not told from service.
@@ -224,7 +224,7 @@ class LaggardDetector(Detector[GroupWindow]):
         live = weight > 0
         if live.sum() < MIN_PEERS:
             return None
-        (excess, _), _, variance, *_ = ahead(live)
+        excess, _, variance, *_ = ahead(live)
         live = live & np.isfinite(excess)
         if live.sum() < MIN_PEERS:
             return None
@@ -232,8 +232,7 @@ class LaggardDetector(Detector[GroupWindow]):
         centre, _ = shortest_half(excess[live])
         suspicion = np.abs(excess - centre) / (OUTLIER_SPREADS * spread_now(excess, variance, live))
         trusted = most_trusted(np.fmax(suspicion, self._evidence.score[places] / SUSPECT_SCORE), live)
-        evidence, felt, variance, latency, rest, loads, steady = ahead(trusted)
-        excess = evidence[0]
+        excess, felt, variance, latency, rest, loads, steady = ahead(trusted)
         live = live & np.isfinite(excess) & np.isfinite(felt)
         trusted, weight = trusted & live, np.where(live, weight, 0.0)
         if live.sum() < MIN_PEERS or trusted.sum() < 2:  # of whose samples none may be at the same time
@@ -246,9 +245,12 @@ class LaggardDetector(Detector[GroupWindow]):
         usual = self._evidence.average[SEVERITY_SCALE, places]
         unknown = live & ~np.isfinite(variance) & (self._evidence.windows[places] > 0)
         variance = np.where(unknown, (excess - usual) ** 2, variance)
-        if steady is not None:
+        faster = excess  # service times have one kind of evidence
+        if steady is None:
+            faster = faster_half_mean(rest)
+        else:
             self._evidence.steady[places] = steady
-        self._evidence.add(places, evidence, felt, weight, bound)
+        self._evidence.add(places, np.stack([excess, faster]), felt, weight, bound)
         apart = np.clip(excess - row_median(excess[None, trusted])[0], -bound, bound)
         self._evidence.add_sums(places, apart, weight, span, self._settings.shift_seconds)
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
@@ -327,8 +329,7 @@ class LaggardDetector(Detector[GroupWindow]):
         rest = latency - self._load.explained(relative, latency.shape)
         felt = trimmed_mean(rest)
         if service is None:
-            evidence = np.stack([felt, faster_half_mean(rest)])
-            return Ahead(evidence, felt, batch_variance(rest), latency, rest, relative)
+            return Ahead(felt, felt, batch_variance(rest), latency, rest, relative)
         served = service - leave_one_out_median(service, trusted)
         done = np.exp(loads["operations"])
         own = trimmed_mean(served, done)
@@ -342,7 +343,7 @@ class LaggardDetector(Detector[GroupWindow]):
         believed = np.maximum(felt + cross_spread(felt[trusted]), np.minimum(least, 0.0))
         excess = np.where(known, np.minimum(least, believed) + waiting, felt)
         variance = np.where(known, batch_variance(served, done), batch_variance(latency))
-        return Ahead(np.stack([excess, excess]), felt, variance, latency, rest, relative, steady)
+        return Ahead(excess, felt, variance, latency, rest, relative, steady)
 
     def _trusted(self, now: float, live: BoolArray, places: Places) -> tuple[BoolArray, int]:
         """Whether like the majority in averages of every length (C,); the number that are so lastingly."""
