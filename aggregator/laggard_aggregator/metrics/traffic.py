@@ -21,28 +21,35 @@ from laggard_aggregator.metrics.definition import (
 from laggard_aggregator.metrics.sums import JoinedMetrics
 
 IDLE_BYTES_PER_S = 65_536.0
-"""Added to the disks' traffic, so that the background traffic of an idle server is not anomalous."""
+"""Added to both sides of the quotient, so that neither the background traffic of a nearly idle server is
+anomalous nor a load that is small beside it."""
 OVERHEAD = 0.03
 """Requests and acknowledgements: bytes against the direction of the data, per byte of data."""
 USUAL = 1.0
 """Added to the bytes sent or received per byte moved: only a stream of about a third of a server's own work
 or more counts. The page cache alone makes healthy servers differ by part of that."""
 SEGMENT_BYTES = 1448.0
+IDLE_PACKET_SHARE = 0.5
+"""Of the packets of IDLE_BYTES_PER_S as single segments: interfaces that segment count few, others all."""
 
 _SECTORS = ("rd_sectors", "wr_sectors", "dc_sectors")
 
 
-def _per_moved(unit: str, counter: str, *, reads: float, writes: float, usual: float) -> Metric:
+def _per_moved(
+    unit: str, counter: str, *, reads: float, writes: float, usual: float = USUAL, idle: float = 1.0
+) -> Metric:
     """`usual` plus the increase of `counter` per byte that the disks moved.
 
-    `reads` and `writes` weight bytes read (sent to clients) and bytes written (received from them).
+    `reads` and `writes` weight bytes read (sent to clients) and bytes written (received from them); `idle`:
+    what is counted per byte of IDLE_BYTES_PER_S.
     """
 
     def derive(d: Differences) -> FloatArray:
         read, written = total(d, _SECTORS[:1]), total(d, _SECTORS[1:])
         moved = (reads * read + writes * written) * SECTOR_BYTES / d.seconds
         sent = d[counter] / d.seconds
-        return np.where(sent > 0, usual + sent / (moved + IDLE_BYTES_PER_S), 0.0)
+        quotient = (sent + idle * IDLE_BYTES_PER_S) / (moved + IDLE_BYTES_PER_S)
+        return np.where(sent > 0, usual + quotient, 0.0)
 
     return Metric(unit, +1, (counter, *_SECTORS), derive)
 
@@ -52,10 +59,15 @@ SERVER = JoinedMetrics(
     place="network",
     defaults=("rx_per_moved", "tx_per_moved", "tx_packets_per_moved"),
     metrics={
-        "rx_per_moved": _per_moved("1", "rx_bytes", reads=OVERHEAD, writes=1.0, usual=USUAL),
-        "tx_per_moved": _per_moved("1", "tx_bytes", reads=1.0, writes=OVERHEAD, usual=USUAL),
+        "rx_per_moved": _per_moved("1", "rx_bytes", reads=OVERHEAD, writes=1.0),
+        "tx_per_moved": _per_moved("1", "tx_bytes", reads=1.0, writes=OVERHEAD),
         "tx_packets_per_moved": _per_moved(
-            "packets/byte", "tx_packets", reads=1.0, writes=0.5, usual=USUAL / SEGMENT_BYTES
+            "packets/byte",
+            "tx_packets",
+            reads=1.0,
+            writes=0.5,
+            usual=USUAL / SEGMENT_BYTES,
+            idle=IDLE_PACKET_SHARE / SEGMENT_BYTES,
         ),
     },
     charts={
