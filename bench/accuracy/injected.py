@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.accuracy import perseus
-from bench.accuracy.perseus import COLUMNS, METRIC, SETTINGS, deviations, truth_of
+from bench.accuracy.perseus import COLUMNS, METRIC, SETTINGS, deviations, observed_minutes, truth_of
 from bench.machine import machine
 from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
@@ -251,8 +251,8 @@ def run(case: Case, grids: Sequence[Grid], detector: str, rng: np.random.Generat
         for row in rows:
             named = bool(raised[:, row].any())
             done.found.setdefault(grid.group, []).append(named)
-            windows = int(raised[:, row].argmax()) + 1
-            done.delays.append(windows * settings.shift_seconds / 60.0 if named else np.inf)
+            alarm = float(ends[since][raised[:, row].argmax()]) if named else np.inf
+            done.delays.append(observed_minutes(changed, onset, alarm) if named else np.inf)
         others = [c for c in range(len(grid.components)) if c not in rows]
         done.blamed += int((after[:, others].any(axis=0) & ~before[:, others].any(axis=0)).sum())
     return done
@@ -317,14 +317,15 @@ def cold_starts(grids: Sequence[Grid], truth: set[tuple[str, str]], detector: st
         for span in days_of(grid):
             evening = blocks(grid, span)
             settings = settings_for(detector, evening)
-            _, standing = alarms(evening, settings)
+            ends, standing = alarms(evening, settings)
             hour = round(3600.0 / settings.shift_seconds)
             for c, name in enumerate(evening.components):
                 ever = bool(standing[:, c].any())
                 if (grid.group, name) in truth:
                     ill += 1
                     found += ever
-                    delays.append((int(standing[:, c].argmax()) + 1) * 5.0 if ever else np.inf)
+                    alarm = float(ends[standing[:, c].argmax()]) if ever else np.inf
+                    delays.append(observed_minutes(evening, 0.0, alarm) if ever else np.inf)
                 else:
                     healthy += 1
                     wrong += ever

@@ -57,7 +57,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Result:
-    """How one detector did. `delays`: minutes of observed time to each faulty drive's alarm, inf = never."""
+    """How one detector did. `delays`: `observed_minutes` to each faulty drive's alarm, infinite = never."""
 
     drives: Tally = field(default_factory=Tally)
     days: Tally = field(default_factory=Tally)
@@ -66,18 +66,22 @@ class Result:
     alarmed: list[Drive] = field(default_factory=list)
     healthy: int = 0
 
+    def delay(self) -> str:
+        """Median, 90 % and maximum of the delays."""
+        median = float(np.median(self.delays))
+        p90, most = np.quantile(self.delays, (0.9, 1.0), method="lower")  # infinite ones are not averaged
+        return " / ".join("never" if np.isinf(d) else f"{d:.0f}" for d in (median, p90, most))
+
     def row(self, name: str) -> str:
         """A line of the table."""
-        median, most = float(np.median(self.delays)), max(self.delays)
-        share = len(self.alarmed) / max(self.healthy, 1)
-        delay = " / ".join("never" if np.isinf(d) else f"{d:.0f}" for d in (median, most))
-        cells = (name, self.drives, self.days, self.windows, delay, f"{len(self.alarmed)} ({share:.1%})")
+        alarmed = f"{len(self.alarmed)} ({len(self.alarmed) / max(self.healthy, 1):.1%})"
+        cells = (name, self.drives, self.days, self.windows, self.delay(), alarmed)
         return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
 HEADER = (
     "| detector | drives: precision / recall / F1 | drive-days | 5-minute windows "
-    "| delay, min: median / max | healthy drives ever alarmed |\n|---|---|---|---|---|---|"
+    "| delay, min: median / p90 / max | healthy drives ever alarmed |\n|---|---|---|---|---|---|"
 )
 
 
@@ -104,6 +108,15 @@ def judgements(
         yield from engine.evaluate(window)
 
 
+def observed_minutes(grid: Grid, since: float, until: float) -> float:
+    """Minutes between two times, in seconds since the epoch, of which the group has samples."""
+    seconds = grid.interval_ns / 1e9
+    number = grid.blocks[:, None] * grid.block_samples + np.arange(grid.block_samples)
+    ends = (number.ravel() + 1) * seconds
+    known = np.isfinite(grid.metrics[METRIC]).any(axis=0) & (ends > since) & (ends <= until)
+    return float(known.sum()) * seconds / 60.0
+
+
 def result_of(
     grids: Sequence[Grid],
     judged: Iterator[Judgement],
@@ -112,10 +125,9 @@ def result_of(
 ) -> Result:
     """The verdicts of a run, scored."""
     result, findings = Result(), Findings(lambda _: settings.confirm)
-    ends: dict[str, list[float]] = {grid.group: [] for grid in grids}
+    by_group = {grid.group: grid for grid in grids}
     for each in judged:
         findings.add(each)
-        ends[each.group].append(each.end)
         faulty = np.array([(each.group, name) in truth for name in each.components])
         flags = each.verdicts.judged & each.verdicts.anomalous
         for is_faulty in (True, False):
@@ -128,10 +140,9 @@ def result_of(
         faulty_drive = (drive.group, drive.component) in truth
         result.drives.count(faulty_drive, drive.straggler)
         if faulty_drive:
-            first = np.inf if drive.first_alarm is None else drive.first_alarm
-            windows = sum(end <= first for end in ends[drive.group])
-            minutes = windows * settings.shift_seconds / 60.0
-            result.delays.append(np.inf if np.isinf(first) else minutes)
+            first = drive.first_alarm
+            found = np.inf if first is None else observed_minutes(by_group[drive.group], 0.0, first)
+            result.delays.append(found)
         else:
             result.healthy += 1
             if drive.first_alarm is not None:
