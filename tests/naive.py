@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.laggard import detector as laggard
-from laggard_aggregator.detect.laggard.evidence import normal_quantile
+from laggard_aggregator.detect.laggard.budget import normal_quantile
 
 # --- cdf (Intrepid 4.2) ---
 
@@ -311,7 +311,7 @@ class NaiveLaggard:
         suspicion = {
             n: max(
                 abs(rough[n] - centre) / (laggard.OUTLIER_SPREADS * now),
-                self.known[n].score / laggard.SUSPECT_SCORE,
+                self.known[n].score,
             )
             for n in live
         }
@@ -372,12 +372,12 @@ class NaiveLaggard:
                 self.known[name].score = max(shares[name][:2] + shares[name][6:8])
             self._recur(self.known[name])
         beyond = {n for n in live if self._beyond(n, live, average, threshold)}
-        judged = {n: n in live and self.known[n].windows >= 0.5 for n in names}
+        judged = {n: n in live for n in names}
         slow = {n for n in live if judged[n] and self.known[n].score >= 1}
         fast = {n for n in live if judged[n] and min(shares[n]) <= -1}
         typical = statistics.median([self.known[n].score for n in slow]) if slow else 0.0
         suspect = max(laggard.SUSPECT_SCORE, laggard.MAJORITY_SCORE_SHARE * typical)
-        suspects = [n for n in live if judged[n] and self.known[n].score >= suspect]
+        suspects = [n for n in live if self.known[n].score >= suspect]
         if 2 * alike <= len(live) or 2 * len(suspects) >= len(live) or len(fast) >= 0.4 * len(live):
             slow &= beyond
         usual = statistics.median(self.known[n].slowness for n in trusted)
@@ -442,7 +442,7 @@ class NaiveLaggard:
     def _trusted(
         self, names: list[str], live: list[str], length: Mapping[str, list[float]], now: float
     ) -> tuple[set[str], int]:
-        suspicion = {n: self.known[n].score / laggard.SUSPECT_SCORE for n in live}
+        suspicion = {n: self.known[n].score for n in live}
         alike = set(live)
         for s in range(6):
             usual = laggard_se(statistics.median(length[n][s] for n in names))
@@ -453,7 +453,7 @@ class NaiveLaggard:
                 away = abs(row[name] - centre)
                 most = max(laggard.OUTLIER_SPREADS * spread, laggard.HARMLESS_LOG_RATIO / 2)
                 suspicion[name] = max(suspicion[name], away / most)
-                if s >= laggard.NOT_PEERS_SCALE and away > max(
+                if s >= 2 and away > max(
                     laggard.OUTLIER_SPREADS * 2 * now * usual, laggard.HARMLESS_LOG_RATIO
                 ):
                     alike.discard(name)
@@ -486,22 +486,18 @@ class NaiveLaggard:
             longest = max(self.known[n].seen for n in counted)
             for s in range(12):
                 if s in {0, 6}:
-                    before, prior = (1.7 * typical) ** 2, 12.0
+                    before = (1.7 * typical) ** 2
                 most = 2 * statistics.median(self.known[n].moment[s] for n in counted)
                 square = sum(min(self.known[n].moment[s], most) * self.known[n].seen for n in counted) / total
                 values = max(total / longest * math.sqrt(max(longest / self.scales[s], 1.0)) - 1, 0.0)
                 freedom[s] = 12 + values
-                before, prior = (prior * before + values * square) / (prior + values), 8.0
+                before = (12.0 * before + values * square) / (12.0 + values)
                 unit[s] = max(math.sqrt(before), 1e-6)
-        part = min(1.0, statistics.median(weight[n] for n in live))
-        raised = max(1.0, laggard.MIN_POOLED_SPREAD_SHARE * now * math.sqrt(part) / unit[0])
-        unit = [u * raised for u in unit]
         for name in live:
             k, share = self.known[name], min(weight[name], 1.0)
-            k.seen = min(k.seen + share, 96.0)
+            k.seen = min(k.seen + share, 32.0)
             for s in range(12):
                 square = (average[name][s] / laggard_se(length[name][s])) ** 2
-                square = min(square, (laggard.MAX_SQUARE_SPREADS * unit[s]) ** 2)
                 k.moment[s] += share / k.seen * (square - k.moment[s])
         self.unit_before = unit
         return unit, freedom

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from bench.accuracy.perseus import COLUMNS, SETTINGS, Drive, Result, Tally, judgements, result_of, truth_of
+from laggard_aggregator.detect.laggard import budget, evidence, spread
 from laggard_aggregator.detect.laggard import detector as laggard
-from laggard_aggregator.detect.laggard import evidence
 from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import Grid
@@ -23,19 +23,19 @@ TRIED: Sequence[tuple[ModuleType, str, Sequence[Any]]] = (
     (laggard, "HARMLESS_LOG_RATIO", (0.11, 0.15)),
     (laggard, "NOISE_STD_ERRORS", (2.0, 4.0)),
     (laggard, "MAX_NOISE_VARIANCE_RATIO", (2.0, 9.0)),
-    (evidence, "TAILS", (np.array([1.2, 1.05]), np.array([1.3, 1.15]))),
-    (evidence, "MIN_LONE_SHARE", (0.75, 0.95)),
+    (budget, "TAILS", (np.array([1.2, 1.05]), np.array([1.3, 1.15]))),
+    (budget, "MIN_LONE_SHARE", (0.75, 0.95)),
     (evidence, "MAX_YOUNG", (1.0, 1.12)),
-    (evidence, "CROSS_TO_OWN_RATIO", (1.4, 2.0)),
-    (evidence, "RATIO_PRIOR_VALUES", (6.0, 24.0)),
-    (evidence, "LENGTH_PRIOR_VALUES", (4.0, 16.0)),
-    (evidence, "MAX_MEAN_SQUARE_RATIO", (1.5, 3.0)),
+    (spread, "CROSS_TO_OWN_RATIO", (1.4, 2.0)),
+    (spread, "PRIOR_VALUES", (6.0, 24.0)),
+    (spread, "MAX_MEAN_SQUARE_RATIO", (1.5, 3.0)),
     (laggard, "MAX_WINDOW_SPREADS", (6.0, 12.0)),
     (laggard, "OUTLIER_SPREADS", (2.5, 4.0)),
     (laggard, "SUSPECT_SCORE", (0.6, 0.9)),
+    (laggard, "CLEAR_SCORE", (1.0, 1.5)),
     (laggard, "RECOVERY_SCORE", (0.2, 0.4)),
     (laggard, "RECOVERY_STD_ERRORS", (3.0, 5.0)),
-    (evidence, "SPREAD_MEMORY_WINDOWS", (48.0, 192.0)),
+    (evidence, "MEMORY_WINDOWS", (16.0, 64.0)),
 )
 
 
@@ -58,7 +58,7 @@ def f1(tally: Tally) -> str:
 
 def cells(total: Result, windows: Sequence[str]) -> str:
     """Drives, drive-days, windows by cluster, delay, healthy drives alarmed."""
-    delay = f"{float(np.median(total.delays)):.0f} / {max(total.delays):.0f}"
+    delay = total.delay()
     return " | ".join((f1(total.drives), f1(total.days), *windows, delay, str(len(total.alarmed))))
 
 
@@ -73,14 +73,14 @@ def main() -> None:
     grids = read_grids(sorted(directory.glob("*__*.csv*")), COLUMNS, SETTINGS)
     clusters = sorted({grid.group.split("__")[0] for grid in grids})
     heads = ("constants", "drives F1", "days F1", *(f"windows F1, {c}" for c in clusters))
-    print(f"| {' | '.join((*heads, 'delay, min: median / max', 'healthy alarmed'))} |")
+    print(f"| {' | '.join((*heads, 'delay, min: median / p90 / max', 'healthy alarmed'))} |")
     print("|---" * (len(heads) + 2) + "|")
     print(row("defaults", grids, truth), flush=True)
     for module, name, values in TRIED:
         default = getattr(module, name)
         for value in values:
             setattr(module, name, value)
-            print(row(f"`{name}` {value:g} (not {default:g})", grids, truth), flush=True)
+            print(row(f"`{name}` {value} (not {default})", grids, truth), flush=True)
         setattr(module, name, default)
 
 

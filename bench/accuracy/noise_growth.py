@@ -13,12 +13,8 @@ import numpy as np
 
 from bench.accuracy.perseus import COLUMNS, METRIC, SETTINGS, truth_of
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.detect.laggard.evidence import (
-    SCALE_WINDOWS,
-    batch_variance,
-    standard_error,
-    typical_variance,
-)
+from laggard_aggregator.detect.laggard.evidence import SCALE_WINDOWS
+from laggard_aggregator.detect.laggard.spread import batch_variance, standard_error, typical_variance
 from laggard_aggregator.detect.peers import leave_one_out_median, trimmed_mean
 from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import Grid

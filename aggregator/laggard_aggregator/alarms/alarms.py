@@ -136,9 +136,9 @@ class Persistence:
     """Accumulators and recent flags of one group and metric, for a growing set of components.
 
     `confirm` is the paper's k: a component is faulty when at least k of its last 2k - 1 judged windows were
-    anomalous, an anomalous one with a score of `clear_score` or more that follows another counting double;
-    and healthy again after k judged windows in a row that were not. An intermittent fault would be
-    raised and cleared repeatedly: after a relapse recovery takes 2k windows, after another 4k.
+    anomalous, a clear one that follows another counting double (`Verdicts.clear`); and healthy again after
+    k judged windows in a row that were not. An intermittent fault would be raised and cleared repeatedly:
+    after a relapse recovery takes 2k windows, after another 4k.
     Arrays (N,), by the rows that `update` returns: `accumulator`, anomalous windows less normal ones, never
     below 0, by which stragglers are ranked (Intrepid 4.3); `faulty`, True for stragglers; `since`, begin of
     the present episode, epoch seconds: of its first anomalous window, or the onset that the detector knew
@@ -146,9 +146,8 @@ class Persistence:
     of that window.
     """
 
-    def __init__(self, confirm: int, clear_score: float = inf) -> None:
+    def __init__(self, confirm: int) -> None:
         self.confirm = confirm
-        self.clear_score = clear_score
         self._rows: dict[str, int] = {}
         self.accumulator: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.recent: BoolArray = np.zeros((0, 2 * confirm - 1), dtype=np.bool_)
@@ -174,8 +173,10 @@ class Persistence:
         self.recent[judged, -1] = flags
         self.normal_run[judged] = np.where(flags, 0, self.normal_run[judged] + 1)
         before, well, relapses = self.faulty[judged], self.well[judged], self.relapses[judged]
-        clear = self.recent[judged, -2:].all(axis=1) & (verdicts.score[verdicts.judged] >= self.clear_score)
-        raised = ~before & (self.recent[judged].sum(axis=1) + clear >= self.confirm)
+        count = self.recent[judged].sum(axis=1)
+        if verdicts.clear is not None:
+            count += self.recent[judged, -2:].all(axis=1) & verdicts.clear[verdicts.judged]
+        raised = ~before & (count >= self.confirm)
         again = np.where(well < RELAPSE_MULTIPLE * self.confirm, np.minimum(relapses + 1, MAX_RELAPSES), 0)
         self.relapses[judged] = np.where(raised, again, relapses)
         for c in np.flatnonzero(verdicts.judged)[raised].tolist():

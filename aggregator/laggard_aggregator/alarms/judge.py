@@ -233,7 +233,7 @@ class Judge:
 
     def _new_series(self, settings: DetectSettings, metric: str) -> _Series:
         detector = self._make(settings, metric)
-        return _Series(detector, Persistence(settings.confirm, detector.clear_score))
+        return _Series(detector, Persistence(settings.confirm))
 
 
 def _with_causes(

@@ -93,6 +93,9 @@ def joined(verdicts: Verdicts, parents: Sequence[Verdicts]) -> Verdicts:
     names = ("judged", "anomalous", "score", "severity", "observed", "reference")
     whole = (verdicts, *parents)
     joined: dict[str, Any] = {name: np.concatenate([getattr(v, name) for v in whole]) for name in names}
+    if verdicts.clear is not None:
+        nowhere = (np.zeros_like(v.judged) if v.clear is None else v.clear for v in whole)
+        joined["clear"] = np.concatenate(list(nowhere))
     return replace(verdicts, **joined)
 
 
@@ -102,8 +105,10 @@ def _parent(verdicts: Verdicts, flagged: BoolArray, children: BoolArray, guilty:
     values = (verdicts.score, verdicts.severity, verdicts.observed, verdicts.reference)
     score, severity, observed, reference = (_median(value[chosen]) for value in values)
     judged = int((children & verdicts.judged).sum()) >= MIN_CHILDREN
+    clear = None if verdicts.clear is None else _median(verdicts.clear[chosen].astype(np.float64)) > 0.5
+    blamed = np.array([guilty])
     return Verdicts(
-        np.array([judged]), np.array([guilty]), np.nan_to_num(score), severity, observed, reference
+        np.array([judged]), blamed, np.nan_to_num(score), severity, observed, reference, clear=clear
     )
 
 

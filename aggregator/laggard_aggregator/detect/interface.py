@@ -98,7 +98,8 @@ class Verdicts:
     `undecided`: pairs left open by a pair budget. `causes`: by anomalous component, the largest
     differences first, each with its amount. `duty_cycles`: of components that are slow at times only and
     were anomalous of late. `onsets`: of anomalous components whose slowness is known to have begun before
-    this window, its begin; epoch seconds.
+    this window, its begin; epoch seconds. `clear` (C,): anomalous by so much, and for so much of the window,
+    that the second of two anomalous windows in a row counts double; None = nowhere.
     """
 
     judged: BoolArray
@@ -112,6 +113,7 @@ class Verdicts:
     causes: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     duty_cycles: Mapping[str, DutyCycle] = field(default_factory=dict)
     onsets: Mapping[str, float] = field(default_factory=dict)
+    clear: BoolArray | None = None
 
 
 def not_judged(components: int, note: str) -> Verdicts:

@@ -65,8 +65,7 @@ class Detector(ABC, Generic[W]):
     it needs no peers, so that its groups are beside those of peers and take no share of their budget; it has
     a section of the configuration of its own. `reference`: the name of `Verdicts.reference`.
     `distributions`: the samples (W, C) whose distributions it compares, NaN for absent components, from a
-    window (C, H + W) and H; None where it compares none. `history_samples` is H. `clear_score`: from which
-    the second of two anomalous windows in a row counts double.
+    window (C, H + W) and H; None where it compares none. `history_samples` is H.
     """
 
     name: ClassVar[str]
@@ -79,7 +78,6 @@ class Detector(ABC, Generic[W]):
     reference: ClassVar[str] = "peers"
     distributions: ClassVar[Callable[[FloatArray, int], FloatArray] | None] = None
     history_samples: int = 0
-    clear_score: ClassVar[float] = inf
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
         """Raises ValueError on thresholds that are negative or not finite."""

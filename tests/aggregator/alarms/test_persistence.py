@@ -170,10 +170,10 @@ def test_an_onset_dates_the_episode_back_but_not_before_the_last_one() -> None:
 
 def test_an_episode_begins_after_the_last_one() -> None:
     """Although anomalous windows of the last one are among the recent ones when it begins."""
-    persistence = Persistence(3, clear_score=1.5)
+    persistence = Persistence(3)
     since, faulty = [], []
     for at, flag in enumerate([True] * 4 + [False] * 3 + [True] * 2):
-        now = replace(verdicts([flag]), score=np.array([2.0 * flag]))
+        now = replace(verdicts([flag]), clear=np.array([flag]))
         rows = persistence.update(COMPONENTS[:1], 100.0 + at, now)
         faulty.append(bool(persistence.faulty[rows][0]))
         since.append(float(persistence.since[rows][0]))

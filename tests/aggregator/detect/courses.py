@@ -88,7 +88,7 @@ def course_of(windows: list[GroupWindow], detector: LaggardDetector | None = Non
     first = windows[0]
     shift = round((windows[1].end - first.end) / INTERVAL)
     detector = detector or detector_of(len(first.components), first.metrics["await"].shape[1], shift)
-    course, persistence = ComponentHistory(), Persistence(3, detector.clear_score)
+    course, persistence = ComponentHistory(), Persistence(3)
     for window in windows:
         course.verdicts.append(detector.observe(window))
         rows = persistence.update(window.components, window.start, course.verdicts[-1])

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Set
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -95,6 +96,15 @@ def test_the_parents_severity_is_its_childrens_middle() -> None:
     assert parents == {"oss-2": "node"}
     assert found.severity[-1] == pytest.approx(1.75)
     assert (found.observed[-1], found.reference[-1]) == (pytest.approx(17.5), pytest.approx(10.0))
+
+
+def test_a_parent_is_clear_where_its_children_are() -> None:
+    for clear in (luns(3), luns(3, of="01")):
+        verdicts = replace(judged(luns(3)), clear=np.array([name in clear for name in COMPONENTS]))
+        found, parents = escalate(verdicts, TOPOLOGY.levels(COMPONENTS), {})
+        assert list(parents) == ["oss-3"]
+        assert found.clear is not None
+        assert found.clear.tolist() == [name in clear for name in COMPONENTS] + [len(clear) == LUNS]
 
 
 def test_a_suspect_is_followed_when_it_recovers() -> None:

@@ -14,16 +14,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from laggard_aggregator.detect.interface import TOO_FEW, Verdicts
+from laggard_aggregator.detect.laggard.budget import chance_per_window, critical, normal_quantile
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
-from laggard_aggregator.detect.laggard.evidence import (
-    KINDS,
-    LENGTHS,
-    ROW_WINDOWS,
-    SCALE_WINDOWS,
-    chance_per_window,
-    critical,
-    normal_quantile,
-)
+from laggard_aggregator.detect.laggard.evidence import KINDS, LENGTHS, ROW_WINDOWS, SCALE_WINDOWS
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     row_median,
@@ -109,10 +102,23 @@ def test_spikes_of_flushes_raise_nothing() -> None:
     assert not course_of(windows_of(values)).alarmed
 
 
-def test_one_blip_of_five_minutes_raises_nothing() -> None:
+@pytest.mark.parametrize("factor", [3.0, 10.0, 1000.0])
+@pytest.mark.parametrize("begin", [485, 500, 505])
+def test_one_blip_of_five_minutes_raises_nothing(begin: int, factor: float) -> None:
+    """Windows are half as long again; it lies within one, or in two that follow each other."""
     values = healthy(7)
-    values[0, 500:520] *= 10.0
+    values[0, begin : begin + 20] *= factor
     assert not course_of(windows_of(values)).alarmed
+
+
+def test_what_fills_half_of_two_windows_is_anomalous_in_both_but_not_clear() -> None:
+    values = healthy(7)
+    values[0, 495:525] *= 1000.0
+    verdicts = course_of(windows_of(values)).verdicts
+    assert [window.anomalous[0] for window in verdicts[15:17]] == [True, True]
+    assert not any(window.clear[0] for window in verdicts if window.clear is not None)
+    values[0, 480:540] *= 1000.0
+    assert course_of(windows_of(values)).alarmed == {0}
 
 
 def test_steady_six_per_cent_in_a_quiet_group_is_harmless() -> None:

@@ -22,23 +22,25 @@ from laggard_aggregator.detect.interface import (
     Verdicts,
     not_judged,
 )
+from laggard_aggregator.detect.laggard.budget import chance_per_window, critical
 from laggard_aggregator.detect.laggard.duty_cycles import DutyCycles
 from laggard_aggregator.detect.laggard.evidence import (
+    FASTER_HALF,
     KINDS,
     LENGTHS,
     RECENT_SCALE,
     ROW_WINDOWS,
     SEVERITY_SCALE,
     GroupEvidence,
+)
+from laggard_aggregator.detect.laggard.load import LoadModel, features, service, steadiness, usable
+from laggard_aggregator.detect.laggard.spread import (
     batch_variance,
-    chance_per_window,
-    critical,
     cross_spread,
     pooled_spread,
     spread_now,
     standard_error,
 )
-from laggard_aggregator.detect.laggard.load import LoadModel, features, service, steadiness, usable
 from laggard_aggregator.detect.peers import (
     faster_half_mean,
     leave_one_out_median,
@@ -72,24 +74,19 @@ STEADY_LOG_RATIO = 0.3
 """Log by which a queue is steadier than one of clients' requests, from which waiting counts in full."""
 MAX_WINDOW_SPREADS = 8.0
 """Upper limit of one window's evidence in spreads, so that one spike cannot raise an alarm by itself."""
-MAX_SQUARE_SPREADS = 3.0
-"""Upper limit of deviations in the spread's own estimate: a straggler not yet known cannot hide itself."""
 SUSPECT_SCORE = 0.75
-"""Score from which a component is no longer anyone's reference."""
+"""Score from which a component counts with the slow ones where these could be the majority."""
+MAJORITY_SCORE_SHARE = 0.5
+"""Share of the typical straggler's score that it takes in that case."""
 OUTLIER_SPREADS = 3.0
 """Spreads from the majority's centre beyond which a component is no reference in this window."""
-MIN_POOLED_SPREAD_SHARE = 0.8
-"""The pooled spread is at least this share of the present window's own."""
-MAJORITY_SCORE_SHARE = 0.5
-"""Share of the typical straggler's score from which a suspect counts with it in majorities."""
 MIN_FAST_SHARE = 0.4
 """Share of a group so much faster than the rest that these are not peers."""
-MIN_WINDOWS = 0.5
-"""Windows of evidence that a component needs to be judged."""
-NOT_PEERS_SCALE = 2
-"""Index of the first average (4 windows) that shows a group not to be one of peers: one odd window cannot."""
 OUTSTANDING_LOG_RATIO = float(np.log(2.0))
 """Log ratio to the slower part of a group that is not one of peers, from which a member is blamed alone."""
+CLEAR_SCORE = 1.2
+"""Score by the faster half from which an anomalous window is clear: two of three at such a threshold are as
+unlikely as three of five. What fills up to half of two windows, as an episode as long as one, has less."""
 RECOVERY_SCORE = 0.3
 """Share of its threshold up to which the recent average of a straggler speaks for its recovery."""
 RECOVERY_STD_ERRORS = 4.0
@@ -129,9 +126,8 @@ class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 7
+    version = 8
     restores_from = 5  # of one kind of evidence, which both start with, and without steadiness
-    clear_score = 1.5
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
         super().__init__(settings, metric)
@@ -177,32 +173,32 @@ class LaggardDetector(Detector[GroupWindow]):
         felt, rest, now, weight = accumulated
         live = weight > 0
         trusted, alike = self._trusted(now, live, places)
-        score, level, fast, beyond = self._judge(
+        score, clear, level, fast, beyond = self._judge(
             now, weight, trusted, places, self._chance, of_service=served is not None, two_sided=worse == 0
         )
 
-        judged = live & (self._evidence.windows[places] >= MIN_WINDOWS)
-        anomalous = judged & (score >= 1.0)
+        anomalous = live & (score >= 1.0)
         members, note = int(live.sum()), ""
         suspect = SUSPECT_SCORE
         if anomalous.any():
             suspect = max(suspect, MAJORITY_SCORE_SHARE * float(np.median(score[anomalous])))
-        few_alike = 2 * alike <= members or 2 * (judged & (score >= suspect)).sum() >= members
-        if few_alike or (judged & fast).sum() >= MIN_FAST_SHARE * members:
+        few_alike = 2 * alike <= members or 2 * (live & (score >= suspect)).sum() >= members
+        if few_alike or (live & fast).sum() >= MIN_FAST_SHARE * members:
             anomalous, note = anomalous & beyond, NOT_PEERS
         observed = row_median(values)
         slowness = self._evidence.slowness[places]
         slowness = slowness - np.median(slowness[trusted])
         return Verdicts(
-            judged=judged,
+            judged=live,
             anomalous=anomalous,
             score=score,
-            severity=np.where(judged, np.exp(slowness), np.nan),
+            severity=np.where(live, np.exp(slowness), np.nan),
             observed=observed,
             reference=observed * np.exp(felt if worse < 0 else -felt),
             note=note,
             onsets=self._onsets(window, anomalous, level, places) if worse else {},
             duty_cycles=self._duty_cycles.add(window.components, rest, anomalous) if worse else {},
+            clear=anomalous & clear,
         )
 
     def _onsets(
@@ -231,7 +227,7 @@ class LaggardDetector(Detector[GroupWindow]):
         # References of this window: not known suspects, not its outliers, but always a majority.
         centre, _ = shortest_half(excess[live])
         suspicion = np.abs(excess - centre) / (OUTLIER_SPREADS * spread_now(excess, variance, live))
-        trusted = most_trusted(np.fmax(suspicion, self._evidence.score[places] / SUSPECT_SCORE), live)
+        trusted = most_trusted(np.fmax(suspicion, self._evidence.score[places]), live)
         excess, felt, variance, latency, rest, loads, steady = ahead(trusted)
         live = live & np.isfinite(excess) & np.isfinite(felt)
         trusted, weight = trusted & live, np.where(live, weight, 0.0)
@@ -266,10 +262,9 @@ class LaggardDetector(Detector[GroupWindow]):
         *,
         of_service: bool,
         two_sided: bool,
-    ) -> tuple[FloatArray, FloatArray, BoolArray, BoolArray]:
-        """Scores, averages behind them, whether as much faster as a straggler is slower, whether outstanding.
-
-        (C,) each.
+    ) -> tuple[FloatArray, BoolArray, FloatArray, BoolArray, BoolArray]:
+        """Scores, whether clear, averages behind them, whether as much faster as a straggler is slower, and
+        whether outstanding; (C,) each.
         """
         harmless = sure_from = self._harmless
         if of_service:
@@ -291,6 +286,7 @@ class LaggardDetector(Detector[GroupWindow]):
         score = sided.max(axis=0)
         level = np.take_along_axis(average, sided.argmax(axis=0)[None, :], axis=0)[0]
         by_kind = sided.reshape(KINDS, LENGTHS, -1)
+        clear = by_kind[FASTER_HALF].max(axis=0) >= CLEAR_SCORE
         recent, side = by_kind[:, RECENT_SCALE].max(axis=0), by_kind * threshold.reshape(by_kind.shape)
         fall = side[:, RECENT_SCALE + 1 :].max(axis=1) - side[:, RECENT_SCALE]
         fallen = (fall > RECOVERY_STD_ERRORS * error.reshape(by_kind.shape)[:, RECENT_SCALE]).any(axis=0)
@@ -305,7 +301,7 @@ class LaggardDetector(Detector[GroupWindow]):
         slowness, edge = evidence.slowness[places], slower_part(average[:, live])
         far = ((average - edge[:, None]) >= threshold).any(axis=0)
         beyond = far & (slowness - slower_part(slowness[None, live])[0] >= OUTSTANDING_LOG_RATIO)
-        return score, level, fast, live & beyond
+        return score, clear, level, fast, live & beyond
 
     def _ahead(  # noqa: PLR0917
         self,
@@ -349,7 +345,7 @@ class LaggardDetector(Detector[GroupWindow]):
         """Whether like the majority in averages of every length (C,); the number that are so lastingly."""
         average = self._evidence.average[:LENGTHS, places]
         length, before_now = self._evidence.lengths(places)[:LENGTHS], self._unit_before[:LENGTHS]
-        suspicion = self._evidence.score[places] / SUSPECT_SCORE
+        suspicion = self._evidence.score[places]
         far = np.zeros_like(live)
         usual = standard_error(np.median(length[:, live], axis=1))
         for scale, (row, unit, before) in enumerate(zip(average, usual, before_now, strict=True)):
@@ -357,7 +353,7 @@ class LaggardDetector(Detector[GroupWindow]):
             away = np.abs(row - centre)
             spread = min(cross_spread(row[live]), max(2.0 * now, float(before)) * unit)
             suspicion = np.fmax(suspicion, away / max(OUTLIER_SPREADS * spread, HARMLESS_LOG_RATIO / 2.0))
-            far |= (scale >= NOT_PEERS_SCALE) & (
+            far |= (scale >= SEVERITY_SCALE) & (
                 away > max(OUTLIER_SPREADS * 2.0 * now * unit, HARMLESS_LOG_RATIO)
             )
         return most_trusted(suspicion, live), int((live & ~far).sum())
@@ -387,10 +383,7 @@ class LaggardDetector(Detector[GroupWindow]):
         by_kind = moment.reshape(KINDS, LENGTHS, -1)
         pooled = [pooled_spread(of, seen, counted, typical) for of in by_kind]
         unit, freedom = (np.concatenate(part) for part in zip(*pooled, strict=True))
-        part = min(1.0, float(np.median(weight[live])))
-        unit *= max(1.0, MIN_POOLED_SPREAD_SHARE * now * part**0.5 / unit[0])
-        square = (average / standard_error(length)) ** 2
-        evidence.add_squares(places, np.minimum(square, (MAX_SQUARE_SPREADS * unit[:, None]) ** 2), weight)
+        evidence.add_squares(places, (average / standard_error(length)) ** 2, weight)
         self._unit_before = unit
         return unit, freedom
 

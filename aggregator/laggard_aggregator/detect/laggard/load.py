@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
+from laggard_aggregator.detect.laggard.evidence import MEMORY_WINDOWS
 from laggard_aggregator.detect.peers import leave_one_out_median, row_median
 from laggard_aggregator.detect.settings import LOADS
 
@@ -14,7 +15,6 @@ MIN_OPERATIONS = 4.0
 """I/Os in an interval below which their mean latency is no measurement."""
 MIN_LOAD_SHARE = 0.02
 """Load relative to the peers' middle below which an interval counts as idle."""
-MEMORY_WINDOWS = 96
 RIDGE_TICKS = 50.0
 """Weight of the belief that load explains nothing, in ticks of unit variance of the (log) load."""
 MAX_LOG_DEVIATION = 1.5

@@ -1,0 +1,101 @@
+"""The spread of healthy members' averages: of one window, of each length, and of one component's course."""
+
+import numpy as np
+
+from laggard_aggregator.detect.interface import BoolArray, FloatArray
+from laggard_aggregator.detect.laggard.evidence import LENGTHS, SCALE_WINDOWS
+from laggard_aggregator.detect.peers import row_median, shortest_half, trimmed_mean
+
+MIN_SPREAD = 1e-6
+BATCHES = 4
+CROSS_TO_OWN_RATIO = 1.7
+"""Spread across healthy members over the standard error of their own course over a window.
+
+Members also wander from window to window and differ for good, so it is above 1: 1.6-2.1 on real drives."""
+MIN_CROSS_TO_OWN_RATIO, MAX_CROSS_TO_OWN_RATIO = 1.2, 2.0
+"""Limits of that ratio in one window: few members may be alike by chance, and two kinds of them are not one
+that varies."""
+PRIOR_VALUES = 12.0
+"""Weight, in independent values, of that ratio for one window, and for the others of the next shorter average's
+spread by the law of `standard_error`, until the group has shown its own."""
+MAX_MEAN_SQUARE_RATIO = 2.0
+"""Upper limit of a component's mean square over the typical one: a straggler not yet known is no noise."""
+
+
+def standard_error(length: FloatArray) -> FloatArray:
+    """The spread of a mean over `length` windows, in units of one window's: length ** -1/4.
+
+    Healthy components wander: an independent window-to-window noise would give length ** -1/2, a constant
+    difference 1. Fault-free drives show the fourth root (docs/detection.md); each group corrects it.
+    Parts of a window (`length` below 1) do hold independent noise.
+    """
+    root: FloatArray = np.where(length < 1.0, length**-0.5, length**-0.25)
+    return root
+
+
+def cross_spread(excess: FloatArray) -> float:
+    """A standard deviation of `excess` (C,) that just under half of it cannot inflate; NaN below two."""
+    finite = excess[np.isfinite(excess)]
+    if finite.size < 2:
+        return np.nan
+    _, length = shortest_half(finite)
+    # The expected length of the shortest half of standard normal values, roughly.
+    return length / (1.349 * (1.0 - float(np.sqrt(1.0 / (finite.size + 1)))) + 0.3)
+
+
+def batch_variance(deviations: FloatArray, weights: FloatArray | None = None) -> FloatArray:
+    """The squared standard error of each row's middle, from its own course over time; (C,).
+
+    `deviations` (C, T): log ratios by tick, NaN = missing; of their `trimmed_mean` by `weights` (C, T). By
+    batch means (four a row), so that noise that is correlated from tick to tick is not underrated. NaN for a
+    row with a batch missing or fewer than 8 ticks.
+    """
+    length = deviations.shape[1] // BATCHES
+    if length < 2:
+        return np.full(deviations.shape[0], np.nan)
+    columns = [slice(b * length, (b + 1) * length) for b in range(BATCHES)]
+    middles = [trimmed_mean(deviations[:, of], None if weights is None else weights[:, of]) for of in columns]
+    variance: FloatArray = np.stack(middles, axis=1).var(axis=1, ddof=1) / BATCHES
+    return variance
+
+
+def typical_variance(variance: FloatArray) -> float:
+    """The typical one of `variance` (C,), each resting on four batches; NaN when nothing is known."""
+    known = variance[np.isfinite(variance)]
+    # The median of chi-square with 3 degrees of freedom is 2.366.
+    return float(np.median(known)) * 3.0 / 2.366 if known.size else np.nan
+
+
+def spread_now(excess: FloatArray, variance: FloatArray, members: BoolArray) -> float:
+    """The spread that this window alone shows: across `members` (C,), within what their course allows."""
+    across, along = cross_spread(excess[members]), float(np.sqrt(typical_variance(variance[members])))
+    if np.isfinite(along):
+        across = float(np.clip(across, MIN_CROSS_TO_OWN_RATIO * along, MAX_CROSS_TO_OWN_RATIO * along))
+    return max(across, MIN_SPREAD)
+
+
+def pooled_spread(
+    moment: FloatArray, seen: FloatArray, counted: BoolArray, typical: float
+) -> tuple[FloatArray, FloatArray]:
+    """The spread of each length of average in single-window units, and the values behind it; (K,) each.
+
+    `moment` (K, C): each component's mean square in single-window units over `seen` (C,) windows; `counted`
+    (C,): whose count; `typical`: standard error of one window. Each length leans on the next shorter one, so
+    that a group whose windows are independent is soon known for it. Wandering members yield new values only
+    with the square root of the windows, which is the law of `standard_error` again.
+    """
+    weight = np.where(counted, seen, 0.0)
+    total = float(weight.sum())
+    if total == 0.0:
+        prior = np.full(LENGTHS, PRIOR_VALUES)
+        return np.full(LENGTHS, max(CROSS_TO_OWN_RATIO * typical, MIN_SPREAD)), prior
+    most = MAX_MEAN_SQUARE_RATIO * row_median(np.where(weight > 0.0, moment, np.nan))[:, None]
+    square = np.minimum(moment, most) @ weight / total
+    longest = float(weight.max())
+    values = np.maximum(total / longest * np.sqrt(np.maximum(longest / SCALE_WINDOWS, 1.0)) - 1.0, 0.0)
+    pooled = np.empty(LENGTHS)
+    before = (CROSS_TO_OWN_RATIO * typical) ** 2
+    for scale in range(LENGTHS):
+        before = (PRIOR_VALUES * before + values[scale] * square[scale]) / (PRIOR_VALUES + values[scale])
+        pooled[scale] = before
+    return np.maximum(np.sqrt(pooled), MIN_SPREAD), PRIOR_VALUES + values
