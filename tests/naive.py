@@ -294,8 +294,10 @@ class NaiveLaggard:
         self.known: dict[str, LaggardKnown] = {}
         self.unit_before = [0.0] * 12
 
-    def observe(self, latency: Mapping[str, Sequence[float]]) -> dict[str, tuple[bool, bool, float, float]]:
-        """Judged, anomalous, score and severity by component; `latency`: this window's new samples."""
+    def observe(
+        self, latency: Mapping[str, Sequence[float]]
+    ) -> dict[str, tuple[bool, bool, float, float, bool]]:
+        """Judged, anomalous, score, severity and clear by component; `latency`: this window's new samples."""
         logs = {n: [math.log(v) if v > 0 else math.nan for v in row] for n, row in latency.items()}
         told = {n: sum(not math.isnan(v) for v in row) for n, row in logs.items()}
         for name in latency:
@@ -330,12 +332,16 @@ class NaiveLaggard:
                 k = self.known[name]
                 k.heard = min(k.heard + 1, 32.0)
                 k.noise += (variance[name] * min(weight[name], 1.0) - k.noise) / k.heard
-        return self._judge(list(logs), live, weight, now)
+        found = {}
+        for name, (judged, slow, score, severity) in self._judge(list(logs), live, weight, now).items():
+            filled = name in live and steady[name] >= self.harmless and weight[name] >= 0.5
+            found[name] = (judged, slow, score, severity, slow and score >= laggard.CLEAR_SCORE and filled)
+        return found
 
-    def _too_few(self, names: Iterable[str]) -> dict[str, tuple[bool, bool, float, float]]:
+    def _too_few(self, names: Iterable[str]) -> dict[str, tuple[bool, bool, float, float, bool]]:
         for name in names:
             self._add(name, (0.0, 0.0), 0.0, 0.0)
-        return dict.fromkeys(names, (False, False, 0.0, math.nan))
+        return dict.fromkeys(names, (False, False, 0.0, math.nan, False))
 
     def _judge(
         self, names: list[str], live: list[str], weight: Mapping[str, float], now: float
@@ -372,7 +378,7 @@ class NaiveLaggard:
                 self.known[name].score = max(shares[name][:2] + shares[name][6:8])
             self._recur(self.known[name])
         beyond = {n for n in live if self._beyond(n, live, average, threshold)}
-        judged = {n: n in live for n in names}
+        judged = {n: n in live and self.known[n].windows >= 0.5 for n in names}
         slow = {n for n in live if judged[n] and self.known[n].score >= 1}
         fast = {n for n in live if judged[n] and min(shares[n]) <= -1}
         typical = statistics.median([self.known[n].score for n in slow]) if slow else 0.0

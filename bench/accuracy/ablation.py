@@ -6,8 +6,7 @@ One part at a time is left out, over the labelled drives of `bench.accuracy.pers
 
 import argparse
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from bench.accuracy import injected
-from bench.accuracy.constant_sensitivity import f1
-from bench.accuracy.perseus import COLUMNS, SETTINGS, Drive, judgements, result_of, truth_of
+from bench.accuracy.constant_sensitivity import changed
+from bench.accuracy.perseus import COLUMNS, SETTINGS, Drive, delay_text, judgements, result_of, truth_of
 from bench.machine import machine
 from laggard_aggregator.detect import peers
 from laggard_aggregator.detect.laggard import budget, detector, evidence, load, spread
@@ -43,7 +42,7 @@ LEFT_OUT: Sequence[tuple[str, Sequence[tuple[Any, str, Any]]]] = (
     ("tails as of normal noise", ((budget, "TAILS", np.ones(2)),)),
     ("confirmation does not lower thresholds", ((budget, "CONFIRMED_SHARES", np.ones((5, 2, 6))),)),
     ("no least share for a lone window", ((budget, "MIN_LONE_SHARE", 0.0),)),
-    ("spread known from the first window", ((spread, "PRIOR_VALUES", 1e6),)),
+    ("spread and its growth known from the first window", ((spread, "PRIOR_VALUES", 1e6),)),
     ("no recovery before averages fall", ((detector, "RECOVERY_SCORE", -math.inf),)),
 )
 CASES = (
@@ -54,23 +53,11 @@ CASES = (
 )
 
 
-@contextmanager
-def changed(parts: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
-    """The constants at other values while the block lasts."""
-    before = [(where, name, getattr(where, name)) for where, name, _ in parts]
-    try:
-        for where, name, value in parts:
-            setattr(where, name, value)
-        yield
-    finally:
-        for where, name, value in before:
-            setattr(where, name, value)
-
-
 def row(name: str, grids: Sequence[Grid], truth: set[Drive], seed: int, trials: int) -> str:
     """A line of the table."""
     found = result_of(grids, judgements(grids, {}, make_detector), truth)
-    cells = [name, f1(found.days), f1(found.windows), found.delay(), str(len(found.alarmed))]
+    cells = [name, f"{found.days.f1:.3f}", f"{found.windows.f1:.3f}", delay_text(found.delays)]
+    cells.append(str(len(found.alarmed)))
     healthy = [injected.healthy_part(grid, truth) for grid in grids]
     for number, case in enumerate(injected.CASES):
         if case.name.startswith(CASES):

@@ -1,42 +1,65 @@
 """Sensitivity of accuracy to each constant: `python -m bench.accuracy.constant_sensitivity [DIR]`.
 
-A table in Markdown. Every constant is moved by itself, the others at their defaults, over the drives of
+A table in Markdown. Each of those TRIED is moved by itself, the others at their defaults, over the drives of
 bench.accuracy.perseus; window F1 by cluster, as no constant may hang on one of them.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from bench.accuracy.perseus import COLUMNS, SETTINGS, Drive, Result, Tally, judgements, result_of, truth_of
-from laggard_aggregator.detect.laggard import budget, evidence, spread
+from bench.accuracy.perseus import (
+    COLUMNS,
+    SETTINGS,
+    Drive,
+    Result,
+    delay_text,
+    judgements,
+    result_of,
+    truth_of,
+)
+from laggard_aggregator.detect.laggard import budget, evidence, load, spread
 from laggard_aggregator.detect.laggard import detector as laggard
 from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import Grid
 
-TRIED: Sequence[tuple[ModuleType, str, Sequence[Any]]] = (
-    (laggard, "HARMLESS_LOG_RATIO", (0.11, 0.15)),
-    (laggard, "NOISE_STD_ERRORS", (2.0, 4.0)),
-    (laggard, "MAX_NOISE_VARIANCE_RATIO", (2.0, 9.0)),
-    (budget, "TAILS", (np.array([1.2, 1.05]), np.array([1.3, 1.15]))),
-    (budget, "MIN_LONE_SHARE", (0.75, 0.95)),
-    (evidence, "MAX_YOUNG", (1.0, 1.12)),
-    (spread, "CROSS_TO_OWN_RATIO", (1.4, 2.0)),
-    (spread, "PRIOR_VALUES", (6.0, 24.0)),
-    (spread, "MAX_MEAN_SQUARE_RATIO", (1.5, 3.0)),
-    (laggard, "MAX_WINDOW_SPREADS", (6.0, 12.0)),
-    (laggard, "OUTLIER_SPREADS", (2.5, 4.0)),
-    (laggard, "SUSPECT_SCORE", (0.6, 0.9)),
-    (laggard, "CLEAR_SCORE", (1.0, 1.5)),
-    (laggard, "RECOVERY_SCORE", (0.2, 0.4)),
-    (laggard, "RECOVERY_STD_ERRORS", (3.0, 5.0)),
-    (evidence, "MEMORY_WINDOWS", (16.0, 64.0)),
-)
+MODULES = (budget, evidence, laggard, load, spread)
+TRIED: Mapping[str, Sequence[Any]] = {
+    "HARMLESS_LOG_RATIO": (0.11, 0.15),
+    "NOISE_STD_ERRORS": (2.0, 4.0),
+    "MAX_NOISE_VARIANCE_RATIO": (2.0, 9.0),
+    "TAILS": (np.array([1.2, 1.05]), np.array([1.3, 1.15])),
+    "MIN_LONE_SHARE": (0.75, 0.95),
+    "MAX_YOUNG": (1.0, 1.12),
+    "CROSS_TO_OWN_RATIO": (1.4, 2.0),
+    "PRIOR_VALUES": (6.0, 24.0),
+    "MAX_MEAN_SQUARE_RATIO": (1.5, 3.0),
+    "MAX_WINDOW_SPREADS": (6.0, 12.0),
+    "OUTLIER_SPREADS": (2.5, 4.0),
+    "SUSPECT_SCORE": (0.6, 0.9),
+    "CLEAR_SCORE": (1.0, 1.5),
+    "RECOVERY_SCORE": (0.2, 0.4),
+    "RECOVERY_STD_ERRORS": (3.0, 5.0),
+    "MEMORY_WINDOWS": (16.0, 64.0),
+}
+
+
+@contextmanager
+def changed(parts: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
+    """The constants at other values while the block lasts: where, name, value."""
+    before = [(where, name, getattr(where, name)) for where, name, _ in parts]
+    try:
+        for where, name, value in parts:
+            setattr(where, name, value)
+        yield
+    finally:
+        for where, name, value in before:
+            setattr(where, name, value)
 
 
 def row(name: str, grids: Sequence[Grid], truth: set[Drive]) -> str:
@@ -47,19 +70,14 @@ def row(name: str, grids: Sequence[Grid], truth: set[Drive]) -> str:
     for cluster in sorted({grid.group.split("__")[0] for grid in grids}):
         mine = [grid for grid in grids if grid.group.startswith(f"{cluster}__")]
         part = result_of(mine, (j for j in whole if j.group.startswith(f"{cluster}__")), truth)
-        windows.append(f1(part.windows))
+        windows.append(f"{part.windows.f1:.3f}")
     return f"| {name} | {cells(total, windows)} |"
-
-
-def f1(tally: Tally) -> str:
-    """F1 to three places."""
-    return f"{2 * tally.right / max(2 * tally.right + tally.wrong + tally.missed, 1):.3f}"
 
 
 def cells(total: Result, windows: Sequence[str]) -> str:
     """Drives, drive-days, windows by cluster, delay, healthy drives alarmed."""
-    delay = total.delay()
-    return " | ".join((f1(total.drives), f1(total.days), *windows, delay, str(len(total.alarmed))))
+    whole = f"{total.drives.f1:.3f}", f"{total.days.f1:.3f}"
+    return " | ".join((*whole, *windows, delay_text(total.delays), str(len(total.alarmed))))
 
 
 def main() -> None:
@@ -76,12 +94,12 @@ def main() -> None:
     print(f"| {' | '.join((*heads, 'delay, min: median / p90 / max', 'healthy alarmed'))} |")
     print("|---" * (len(heads) + 2) + "|")
     print(row("defaults", grids, truth), flush=True)
-    for module, name, values in TRIED:
-        default = getattr(module, name)
+    for name, values in TRIED.items():
+        modules = [module for module in MODULES if hasattr(module, name)]
+        default = getattr(modules[0], name)
         for value in values:
-            setattr(module, name, value)
-            print(row(f"`{name}` {value} (not {default})", grids, truth), flush=True)
-        setattr(module, name, default)
+            with changed([(module, name, value) for module in modules]):
+                print(row(f"`{name}` {value} (not {default})", grids, truth), flush=True)
 
 
 if __name__ == "__main__":

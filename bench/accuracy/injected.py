@@ -18,7 +18,15 @@ from pathlib import Path
 import numpy as np
 
 from bench.accuracy import perseus
-from bench.accuracy.perseus import COLUMNS, METRIC, SETTINGS, deviations, observed_minutes, truth_of
+from bench.accuracy.perseus import (
+    COLUMNS,
+    METRIC,
+    SETTINGS,
+    delay_text,
+    deviations,
+    observed_minutes,
+    truth_of,
+)
 from bench.machine import machine
 from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
@@ -123,8 +131,7 @@ class Trials:
         """A line of the table."""
         every = [one for of in self.found.values() for one in of]
         low, high = bounds(list(self.found.values()), rng)
-        known = [d for d in self.delays if np.isfinite(d)]
-        delay = " / ".join(f"{np.quantile(known, q):.0f}" for q in (0.5, 0.9, 1.0)) if known else "never"
+        delay = delay_text([found for found in self.delays if np.isfinite(found)])
         return (
             f"| {name} | {sum(every)} of {len(every)} | {low:.0%} to {high:.0%} | {delay} | {self.blamed} |"
         )
@@ -330,10 +337,10 @@ def cold_starts(grids: Sequence[Grid], truth: set[tuple[str, str]], detector: st
                     healthy += 1
                     wrong += ever
                     first_hour += bool(standing[:hour, c].any())
-    delay = " / ".join(f"{q:.0f}" for q in np.quantile(np.array(delays), (0.5, 0.9, 1.0), method="lower"))
     return (
         f"{detector}, every evening from nothing: healthy drives alarmed {wrong} of {healthy:,} "
-        f"drive-evenings ({first_hour} in the first hour); faulty found {found} of {ill}, delay {delay} min"
+        f"drive-evenings ({first_hour} in the first hour); faulty found {found} of {ill}, "
+        f"delay {delay_text(delays)} min"
     )
 
 

@@ -43,16 +43,26 @@ class Tally:
     missed: int = 0
 
     def count(self, truth: bool, found: bool, times: int = 1) -> None:
-        """Takes `times` verdicts in."""
+        """Counts `times` verdicts."""
         self.right += times * (truth and found)
         self.wrong += times * (found and not truth)
         self.missed += times * (truth and not found)
 
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall."""
+        return 2 * self.right / max(2 * self.right + self.wrong + self.missed, 1)
+
     def __str__(self) -> str:
         precision = self.right / max(self.right + self.wrong, 1)
         recall = self.right / max(self.right + self.missed, 1)
-        f1 = 2 * self.right / max(2 * self.right + self.wrong + self.missed, 1)
-        return f"{precision:.3f} / {recall:.3f} / **{f1:.4f}**"
+        return f"{precision:.3f} / {recall:.3f} / **{self.f1:.4f}**"
+
+
+def delay_text(delays: Sequence[float]) -> str:
+    """Median, 90 % and maximum of `delays` in minutes, each one of them; infinite = never."""
+    quantiles = np.quantile(delays, (0.5, 0.9, 1.0), method="lower") if delays else ()
+    return " / ".join("never" if np.isinf(delay) else f"{delay:.0f}" for delay in quantiles) or "never"
 
 
 @dataclass(slots=True)
@@ -66,16 +76,10 @@ class Result:
     alarmed: list[Drive] = field(default_factory=list)
     healthy: int = 0
 
-    def delay(self) -> str:
-        """Median, 90 % and maximum of the delays."""
-        median = float(np.median(self.delays))
-        p90, most = np.quantile(self.delays, (0.9, 1.0), method="lower")  # infinite ones are not averaged
-        return " / ".join("never" if np.isinf(d) else f"{d:.0f}" for d in (median, p90, most))
-
     def row(self, name: str) -> str:
         """A line of the table."""
         alarmed = f"{len(self.alarmed)} ({len(self.alarmed) / max(self.healthy, 1):.1%})"
-        cells = (name, self.drives, self.days, self.windows, self.delay(), alarmed)
+        cells = (name, self.drives, self.days, self.windows, delay_text(self.delays), alarmed)
         return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 

@@ -9,10 +9,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from bench.accuracy.injected import Case, judged, settings_for, slowed
-from bench.accuracy.perseus import COLUMNS, SETTINGS
+from bench.accuracy.perseus import COLUMNS, SETTINGS, delay_text, observed_minutes
 from bench.machine import machine
 from laggard_aggregator.detect import LEVEL_OF_GROUPS
 from laggard_aggregator.offline.run import read_grids
@@ -42,10 +40,8 @@ def row(grids: Sequence[Grid], factor: float, loop: str) -> str:
         after = [at for at in warnings(changed) if at > onset]
         found += bool(after)
         if after:
-            ends = grid.window_ends(SETTINGS.window_samples) * (grid.interval_ns / 1e9)
-            delays.append(((ends > onset) & (ends <= after[0])).sum() * SETTINGS.shift_seconds / 60.0)
-    delay = " / ".join(f"{q:.0f}" for q in np.quantile(delays, (0.5, 0.9, 1.0))) if delays else "never"
-    return f"| {factor:g} times, {loop} loop | {found} of {len(grids)} | {delay} |"
+            delays.append(observed_minutes(grid, onset, after[0]))
+    return f"| {factor:g} times, {loop} loop | {found} of {len(grids)} | {delay_text(delays)} |"
 
 
 def main() -> None:

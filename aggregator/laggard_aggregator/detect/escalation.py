@@ -94,8 +94,8 @@ def joined(verdicts: Verdicts, parents: Sequence[Verdicts]) -> Verdicts:
     whole = (verdicts, *parents)
     joined: dict[str, Any] = {name: np.concatenate([getattr(v, name) for v in whole]) for name in names}
     if verdicts.clear is not None:
-        nowhere = (np.zeros_like(v.judged) if v.clear is None else v.clear for v in whole)
-        joined["clear"] = np.concatenate(list(nowhere))
+        clear = [np.zeros_like(v.judged) if v.clear is None else v.clear for v in whole]
+        joined["clear"] = np.concatenate(clear)
     return replace(verdicts, **joined)
 
 
@@ -106,9 +106,14 @@ def _parent(verdicts: Verdicts, flagged: BoolArray, children: BoolArray, guilty:
     score, severity, observed, reference = (_median(value[chosen]) for value in values)
     judged = int((children & verdicts.judged).sum()) >= MIN_CHILDREN
     clear = None if verdicts.clear is None else _median(verdicts.clear[chosen].astype(np.float64)) > 0.5
-    blamed = np.array([guilty])
     return Verdicts(
-        np.array([judged]), blamed, np.nan_to_num(score), severity, observed, reference, clear=clear
+        judged=np.array([judged]),
+        anomalous=np.array([guilty]),
+        score=np.nan_to_num(score),
+        severity=severity,
+        observed=observed,
+        reference=reference,
+        clear=clear,
     )
 
 

@@ -30,26 +30,38 @@ USUAL = 1.0
 or more counts. The page cache alone makes healthy servers differ by part of that."""
 SEGMENT_BYTES = 1448.0
 IDLE_PACKET_SHARE = 0.5
-"""Of the packets of IDLE_BYTES_PER_S as single segments: interfaces that segment count few, others all."""
+"""Packets that are granted, of the segments of IDLE_BYTES_PER_S: interfaces that segment count few, others
+all."""
+MIN_PACKET_BYTES_PER_S = 4.0 * IDLE_BYTES_PER_S
+"""Traffic below which packets are not measured: what is granted would decide."""
 
 _SECTORS = ("rd_sectors", "wr_sectors", "dc_sectors")
 
 
 def _per_moved(
-    unit: str, counter: str, *, reads: float, writes: float, usual: float = USUAL, idle: float = 1.0
+    unit: str,
+    counter: str,
+    *,
+    reads: float,
+    writes: float,
+    unit_bytes: float = 1.0,
+    idle_share: float = 1.0,
+    least: float = 0.0,
 ) -> Metric:
-    """`usual` plus the increase of `counter` per byte that the disks moved.
+    """USUAL plus the increase of `counter`, in units of `unit_bytes`, per byte that the disks moved.
 
-    `reads` and `writes` weight bytes read (sent to clients) and bytes written (received from them); `idle`:
-    what is counted per byte of IDLE_BYTES_PER_S.
+    `reads` and `writes` weight bytes read (sent to clients) and bytes written (received from them).
+    `idle_share`: of IDLE_BYTES_PER_S, that is counted. `least`: bytes a second, moved and counted, below
+    which nothing is measured.
     """
 
     def derive(d: Differences) -> FloatArray:
         read, written = total(d, _SECTORS[:1]), total(d, _SECTORS[1:])
         moved = (reads * read + writes * written) * SECTOR_BYTES / d.seconds
-        sent = d[counter] / d.seconds
-        quotient = (sent + idle * IDLE_BYTES_PER_S) / (moved + IDLE_BYTES_PER_S)
-        return np.where(sent > 0, usual + quotient, 0.0)
+        sent = d[counter] * unit_bytes / d.seconds
+        quotient = (sent + idle_share * IDLE_BYTES_PER_S) / (moved + IDLE_BYTES_PER_S)
+        measured = (sent > 0) & (sent + moved >= least)
+        return np.where(measured, (USUAL + quotient) / unit_bytes, 0.0)
 
     return Metric(unit, +1, (counter, *_SECTORS), derive)
 
@@ -66,8 +78,9 @@ SERVER = JoinedMetrics(
             "tx_packets",
             reads=1.0,
             writes=0.5,
-            usual=USUAL / SEGMENT_BYTES,
-            idle=IDLE_PACKET_SHARE / SEGMENT_BYTES,
+            unit_bytes=SEGMENT_BYTES,
+            idle_share=IDLE_PACKET_SHARE,
+            least=MIN_PACKET_BYTES_PER_S,
         ),
     },
     charts={

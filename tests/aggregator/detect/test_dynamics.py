@@ -241,7 +241,7 @@ def test_the_twin_recovers_alike(name: str) -> None:
         verdicts = detector.observe(window)
         expected = twin.observe(dict(zip(window.components, window.metrics["await"].tolist(), strict=True)))
         for c, component in enumerate(window.components):
-            judged, anomalous, score, severity = expected[component]
+            judged, anomalous, score, severity, _ = expected[component]
             assert (bool(verdicts.judged[c]), bool(verdicts.anomalous[c])) == (judged, anomalous)
             assert verdicts.score[c] == pytest.approx(score, rel=1e-6, abs=1e-9)
             assert verdicts.severity[c] == pytest.approx(severity, rel=1e-6)

@@ -111,6 +111,13 @@ def test_one_blip_of_five_minutes_raises_nothing(begin: int, factor: float) -> N
     assert not course_of(windows_of(values)).alarmed
 
 
+@pytest.mark.parametrize("factor", [0.1, 10.0])
+def test_what_is_no_better_either_way_is_never_clear(factor: float) -> None:
+    values = healthy(2)
+    values[0, 500:520] *= factor
+    assert not course_of(windows_of(values, worse=0)).alarmed
+
+
 def test_what_fills_half_of_two_windows_is_anomalous_in_both_but_not_clear() -> None:
     values = healthy(7)
     values[0, 495:525] *= 1000.0
@@ -423,8 +430,9 @@ def test_verdicts_equal_the_naive_twin(values: Values) -> None:
         verdicts = detector.observe(window)
         expected = twin.observe(dict(zip(window.components, window.metrics["await"].tolist(), strict=True)))
         for c, name in enumerate(window.components):
-            judged, anomalous, score, severity = expected[name]
+            judged, anomalous, score, severity, clear = expected[name]
             assert (bool(verdicts.judged[c]), bool(verdicts.anomalous[c])) == (judged, anomalous)
+            assert verdicts.clear is None or bool(verdicts.clear[c]) == clear
             if judged:
                 assert verdicts.score[c] == pytest.approx(score, rel=1e-6, abs=1e-9)
                 assert verdicts.severity[c] == pytest.approx(severity, rel=1e-6)

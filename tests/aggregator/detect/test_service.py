@@ -43,6 +43,16 @@ def test_slowness_that_waiting_hides_is_found_in_service_time() -> None:
     assert np.array(course.alarms)[soon, 4].any()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_an_episode_that_fills_half_of_two_windows_is_not_clear(seed: int) -> None:
+    waits, service = healthy(seed, ROWS, TICKS), served(seed)
+    for values in (waits, service):
+        values[4, SINCE - SHIFT // 2 + 3 : SINCE + SHIFT // 2 - 3] *= 4.0
+    course = judged(waits, service)
+    assert sum(verdicts.anomalous[4] for verdicts in course.verdicts) >= 2
+    assert not any(verdicts.clear[4] for verdicts in course.verdicts if verdicts.clear is not None)
+
+
 def test_a_spell_of_waiting_with_normal_service_is_no_fault() -> None:
     waits = healthy(2, ROWS, TICKS)
     waits[3, SINCE : SINCE + 3 * SHIFT] *= 6.0

@@ -33,15 +33,21 @@ def test_readers_and_writers_are_alike_and_a_foreign_stream_is_not() -> None:
 
 
 def test_the_chatter_of_an_idle_server_is_little() -> None:
-    assert derived(0, 0, rx_bytes=3_000)["rx_per_moved"] == pytest.approx(2.046, abs=0.001)
+    chatter = derived(0, 0, rx_bytes=3_000, tx_bytes=3_000, tx_packets=10)
+    busy = derived(100 * MB, 0, rx_bytes=3 * MB, tx_bytes=103 * MB, tx_packets=70_000)
+    for name in ("rx_per_moved", "tx_per_moved"):
+        assert chatter[name] == pytest.approx(busy[name], rel=0.05)
+    assert not chatter["tx_packets_per_moved"], "not measured"
 
 
 @pytest.mark.parametrize("packet_bytes", [1448, 65_536])
-def test_a_server_with_three_times_a_small_load_is_like_its_peers(packet_bytes: int) -> None:
-    """Of some 100 kB/s each, one with a hot file: it was 1.15 times as high where the floor divided only."""
-    little, more = (
-        derived(size, 0, rx_bytes=3_000, tx_bytes=size, tx_packets=size // packet_bytes)
-        for size in (100_000, 400_000)
-    )
+def test_servers_of_any_load_are_alike_by_bytes_and_by_packets(packet_bytes: int) -> None:
+    """A hot file gave a server with a small load 1.15 times the value of its peers, which is anomalous."""
+    found = [
+        derived(size, 0, rx_bytes=3_000, tx_bytes=size, tx_packets=max(size // packet_bytes, 1))
+        for size in (1_000, 100_000, 200_000, 400_000, 10 * MB, 100 * MB)
+    ]
     for name in ("tx_per_moved", "tx_packets_per_moved"):
-        assert more[name] == pytest.approx(little[name], rel=0.12)
+        measured = [values[name] for values in found if values[name]]
+        assert max(measured) < 1.12 * min(measured)
+        assert len(measured) >= 3

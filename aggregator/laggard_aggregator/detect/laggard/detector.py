@@ -85,8 +85,10 @@ MIN_FAST_SHARE = 0.4
 OUTSTANDING_LOG_RATIO = float(np.log(2.0))
 """Log ratio to the slower part of a group that is not one of peers, from which a member is blamed alone."""
 CLEAR_SCORE = 1.2
-"""Score by the faster half from which an anomalous window is clear: two of three at such a threshold are as
-unlikely as three of five. What fills up to half of two windows, as an episode as long as one, has less."""
+"""Score from which a window is clear, if also the faster half of its intervals is slower than is harmless: an
+episode as long as a window does not fill two of them by more than half."""
+MIN_WINDOWS = 0.5
+"""Windows of evidence that a component needs to be judged, and share of a window that is clear."""
 RECOVERY_SCORE = 0.3
 """Share of its threshold up to which the recent average of a straggler speaks for its recovery."""
 RECOVERY_STD_ERRORS = 4.0
@@ -170,35 +172,37 @@ class LaggardDetector(Detector[GroupWindow]):
             nothing = np.zeros(places.size)
             self._evidence.add(places, np.zeros((KINDS, places.size)), nothing, nothing, 0.0)
             return not_judged(places.size, TOO_FEW)
-        felt, rest, now, weight = accumulated
+        felt, faster, rest, now, weight = accumulated
         live = weight > 0
         trusted, alike = self._trusted(now, live, places)
-        score, clear, level, fast, beyond = self._judge(
-            now, weight, trusted, places, self._chance, of_service=served is not None, two_sided=worse == 0
+        score, level, fast, beyond = self._judge(
+            now, weight, trusted, places, of_service=served is not None, two_sided=worse == 0
         )
 
-        anomalous = live & (score >= 1.0)
+        judged = live & (self._evidence.windows[places] >= MIN_WINDOWS)
+        anomalous = judged & (score >= 1.0)
         members, note = int(live.sum()), ""
         suspect = SUSPECT_SCORE
         if anomalous.any():
             suspect = max(suspect, MAJORITY_SCORE_SHARE * float(np.median(score[anomalous])))
-        few_alike = 2 * alike <= members or 2 * (live & (score >= suspect)).sum() >= members
-        if few_alike or (live & fast).sum() >= MIN_FAST_SHARE * members:
+        few_alike = 2 * alike <= members or 2 * (judged & (score >= suspect)).sum() >= members
+        if few_alike or (judged & fast).sum() >= MIN_FAST_SHARE * members:
             anomalous, note = anomalous & beyond, NOT_PEERS
+        clear = anomalous & (score >= CLEAR_SCORE) & (faster >= self._harmless) & (weight >= MIN_WINDOWS)
         observed = row_median(values)
         slowness = self._evidence.slowness[places]
         slowness = slowness - np.median(slowness[trusted])
         return Verdicts(
-            judged=live,
+            judged=judged,
             anomalous=anomalous,
             score=score,
-            severity=np.where(live, np.exp(slowness), np.nan),
+            severity=np.where(judged, np.exp(slowness), np.nan),
             observed=observed,
             reference=observed * np.exp(felt if worse < 0 else -felt),
             note=note,
             onsets=self._onsets(window, anomalous, level, places) if worse else {},
             duty_cycles=self._duty_cycles.add(window.components, rest, anomalous) if worse else {},
-            clear=anomalous & clear,
+            clear=clear if worse else None,
         )
 
     def _onsets(
@@ -211,8 +215,10 @@ class LaggardDetector(Detector[GroupWindow]):
 
     def _accumulate(
         self, ahead: Callable[[BoolArray], Ahead], weight: FloatArray, places: Places, span: Span
-    ) -> tuple[FloatArray, FloatArray, float, FloatArray] | None:
-        """Adds the samples of `span`; returns log ratios to peers (C,) and by tick (C, T), spread, weight.
+    ) -> tuple[FloatArray, FloatArray, FloatArray, float, FloatArray] | None:
+        """Adds the samples of `span`; returns log ratios to peers, spread and weight.
+
+        The log ratios: means, and means of the faster half, (C,) each, and by tick (C, T).
 
         `ahead`: `_ahead` of the samples. Components without a sample while trusted peers have one get weight
         0. None with fewer than MIN_PEERS others, or two trusted ones, that have samples at the same times.
@@ -224,7 +230,7 @@ class LaggardDetector(Detector[GroupWindow]):
         live = live & np.isfinite(excess)
         if live.sum() < MIN_PEERS:
             return None
-        # References of this window: not known suspects, not its outliers, but always a majority.
+        # References of this window: not known stragglers, not its outliers, but always a majority.
         centre, _ = shortest_half(excess[live])
         suspicion = np.abs(excess - centre) / (OUTLIER_SPREADS * spread_now(excess, variance, live))
         trusted = most_trusted(np.fmax(suspicion, self._evidence.score[places]), live)
@@ -241,16 +247,16 @@ class LaggardDetector(Detector[GroupWindow]):
         usual = self._evidence.average[SEVERITY_SCALE, places]
         unknown = live & ~np.isfinite(variance) & (self._evidence.windows[places] > 0)
         variance = np.where(unknown, (excess - usual) ** 2, variance)
-        faster = excess  # service times have one kind of evidence
-        if steady is None:
-            faster = faster_half_mean(rest)
-        else:
+        faster = faster_half_mean(rest)
+        kinds = np.stack([excess, faster])
+        if steady is not None:
             self._evidence.steady[places] = steady
-        self._evidence.add(places, np.stack([excess, faster]), felt, weight, bound)
+            kinds[FASTER_HALF] = excess  # service times have one kind of evidence
+        self._evidence.add(places, kinds, felt, weight, bound)
         apart = np.clip(excess - row_median(excess[None, trusted])[0], -bound, bound)
         self._evidence.add_sums(places, apart, weight, span, self._settings.shift_seconds)
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
-        return felt, rest, now, weight
+        return felt, faster, rest, now, weight
 
     def _judge(
         self,
@@ -258,13 +264,13 @@ class LaggardDetector(Detector[GroupWindow]):
         weight: FloatArray,
         trusted: BoolArray,
         places: Places,
-        chance: float,
         *,
         of_service: bool,
         two_sided: bool,
-    ) -> tuple[FloatArray, BoolArray, FloatArray, BoolArray, BoolArray]:
-        """Scores, whether clear, averages behind them, whether as much faster as a straggler is slower, and
-        whether outstanding; (C,) each.
+    ) -> tuple[FloatArray, FloatArray, BoolArray, BoolArray]:
+        """Scores, averages behind them, whether as much faster as a straggler is slower, whether outstanding.
+
+        (C,) each.
         """
         harmless = sure_from = self._harmless
         if of_service:
@@ -279,14 +285,13 @@ class LaggardDetector(Detector[GroupWindow]):
         harm = np.maximum(harmless, sure_from + NOISE_STD_ERRORS * np.sqrt(noise / length))
         spread = evidence.young(places[live]) * error
         confirm = self._settings.confirm
-        by_chance = critical(chance, freedom, length, unit, confirm, of_service=of_service) * spread
+        by_chance = critical(self._chance, freedom, length, unit, confirm, of_service=of_service) * spread
         threshold = np.maximum(harm, by_chance)
         share = np.where(live, average / threshold, 0.0)
         sided = np.abs(share) if two_sided else share
         score = sided.max(axis=0)
         level = np.take_along_axis(average, sided.argmax(axis=0)[None, :], axis=0)[0]
         by_kind = sided.reshape(KINDS, LENGTHS, -1)
-        clear = by_kind[FASTER_HALF].max(axis=0) >= CLEAR_SCORE
         recent, side = by_kind[:, RECENT_SCALE].max(axis=0), by_kind * threshold.reshape(by_kind.shape)
         fall = side[:, RECENT_SCALE + 1 :].max(axis=1) - side[:, RECENT_SCALE]
         fallen = (fall > RECOVERY_STD_ERRORS * error.reshape(by_kind.shape)[:, RECENT_SCALE]).any(axis=0)
@@ -301,7 +306,7 @@ class LaggardDetector(Detector[GroupWindow]):
         slowness, edge = evidence.slowness[places], slower_part(average[:, live])
         far = ((average - edge[:, None]) >= threshold).any(axis=0)
         beyond = far & (slowness - slower_part(slowness[None, live])[0] >= OUTSTANDING_LOG_RATIO)
-        return score, clear, level, fast, live & beyond
+        return score, level, fast, live & beyond
 
     def _ahead(  # noqa: PLR0917
         self,
@@ -353,6 +358,7 @@ class LaggardDetector(Detector[GroupWindow]):
             away = np.abs(row - centre)
             spread = min(cross_spread(row[live]), max(2.0 * now, float(before)) * unit)
             suspicion = np.fmax(suspicion, away / max(OUTLIER_SPREADS * spread, HARMLESS_LOG_RATIO / 2.0))
+            # Over four windows and more: one odd window does not show that a group is none of peers.
             far |= (scale >= SEVERITY_SCALE) & (
                 away > max(OUTLIER_SPREADS * 2.0 * now * unit, HARMLESS_LOG_RATIO)
             )

@@ -17,7 +17,7 @@ from laggard_aggregator.detect.interface import BoolArray, DutyCycle, FloatArray
 
 BIN_LOG_WIDTH, LOWEST_LOG_RATIO, BINS = 0.0625, -1.0, 128
 """Bins of the log ratio, up to 1,100 times slower; larger ones count in the outermost."""
-MEMORY_WINDOWS = 16.0
+HISTOGRAM_WINDOWS = 16.0
 """Windows over which the histogram fades; after as many without being anomalous it is dropped."""
 MIN_INTERVALS = 12.0
 """Fewest intervals in the histogram that tell a duty cycle."""
@@ -109,7 +109,7 @@ class DutyCycles:
             self._courses[name] = _Course()
         rows = [c for c, name in enumerate(components) if name in self._courses]
         courses = [self._courses[components[c]] for c in rows]
-        ratios, fading = ratios[rows], 1.0 - 1.0 / MEMORY_WINDOWS
+        ratios, fading = ratios[rows], 1.0 - 1.0 / HISTOGRAM_WINDOWS
         for course, row in zip(courses, _histograms(ratios), strict=True):
             course.counts = course.counts * fading + row
         found = classes(np.array([course.counts for course in courses]).reshape(-1, BINS))
@@ -126,7 +126,7 @@ class DutyCycles:
             course.told = apart and (bool(anomalous[c]) or course.told)
             if course.told:
                 told[components[c]] = DutyCycle(float(found.share[at]), float(np.exp(found.high[at])))
-        self.forget([name for name, course in self._courses.items() if course.quiet > MEMORY_WINDOWS])
+        self.forget([name for name, course in self._courses.items() if course.quiet > HISTOGRAM_WINDOWS])
         return told
 
     def forget(self, components: Collection[str]) -> None:

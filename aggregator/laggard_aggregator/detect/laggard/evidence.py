@@ -26,6 +26,7 @@ MEMORY_WINDOWS = float(SCALE_WINDOWS[-1])
 """Windows after which the past counts for little: mean squares, noise, onsets, sums, and how latency goes
 with load; half of the evidence is forgotten after as many without I/O."""
 MIN_LENGTH_WINDOWS = 0.01
+"""A divisor where there is no evidence."""
 YOUNG_WINDOWS, MAX_YOUNG = 1.5, 1.06
 """Weight of not knowing a group's spread, in windows, and the most that it widens thresholds."""
 MIN_ONSETS, MAX_ONSETS = 3.4, 5.0
@@ -106,7 +107,7 @@ class GroupEvidence:
         decays for the rest; 0 is idleness or absence.
         """
         windows = self.windows[places] * 0.5 ** (np.maximum(1.0 - weight, 0.0) / MEMORY_WINDOWS) + weight
-        self.windows[places] = np.minimum(windows, MEMORY_WINDOWS)
+        self.windows[places] = np.minimum(windows, SCALE_WINDOWS[-1])
         known = weight > 0
         rows, share = places[known], weight[known]
         fading = share * 2.0 / (SCALE_WINDOWS[:, None] + 1.0)
@@ -117,7 +118,10 @@ class GroupEvidence:
         self.slowness[rows] += gain[SEVERITY_SCALE] * (felt[known] - self.slowness[rows])
 
     def steadier(self, places: NDArray[np.intp], steadiness: FloatArray, weight: FloatArray) -> FloatArray:
-        """The average of `steadiness` (C,) over some windows, this window with `weight` (C,) included."""
+        """The average of `steadiness` (C,) over SCALE_WINDOWS[SEVERITY_SCALE] windows, with this one.
+
+        `weight` (C,) as in `add`.
+        """
         before = self.steady[places]
         known = np.minimum(self.windows[places], SCALE_WINDOWS[SEVERITY_SCALE]) + weight
         gain = np.divide(weight, known, out=np.zeros_like(before), where=known > 0)
@@ -230,4 +234,5 @@ class GroupEvidence:
             if name in {"average", "moment"} and len(values) == LENGTHS:
                 values = np.tile(values, (KINDS, 1))
             setattr(evidence, name, values.reshape(shape))
+        evidence.seen = np.minimum(evidence.seen, MEMORY_WINDOWS)  # up to 96 windows before version 8
         return evidence

@@ -7,17 +7,19 @@ from laggard_aggregator.detect.laggard.evidence import LENGTHS, SCALE_WINDOWS
 from laggard_aggregator.detect.peers import row_median, shortest_half, trimmed_mean
 
 MIN_SPREAD = 1e-6
+"""Of logs: a divisor for groups of constants."""
 BATCHES = 4
+"""Parts of a window whose means tell its standard error."""
 CROSS_TO_OWN_RATIO = 1.7
 """Spread across healthy members over the standard error of their own course over a window.
 
 Members also wander from window to window and differ for good, so it is above 1: 1.6-2.1 on real drives."""
 MIN_CROSS_TO_OWN_RATIO, MAX_CROSS_TO_OWN_RATIO = 1.2, 2.0
-"""Limits of that ratio in one window: few members may be alike by chance, and two kinds of them are not one
-that varies."""
+"""Limits of that ratio in one window. Few members may be alike by chance. Members of two kinds differ more
+than by their course, and that is no spread."""
 PRIOR_VALUES = 12.0
-"""Weight, in independent values, of that ratio for one window, and for the others of the next shorter average's
-spread by the law of `standard_error`, until the group has shown its own."""
+"""Weight, in independent values, of what is expected of a spread: of one window by that ratio, of longer
+averages by the next shorter one's and the law of `standard_error`."""
 MAX_MEAN_SQUARE_RATIO = 2.0
 """Upper limit of a component's mean square over the typical one: a straggler not yet known is no noise."""
 
