@@ -21,7 +21,8 @@ from scipy import special
 from scipy.linalg import toeplitz
 
 from bench.accuracy.injected import BUDGET_DRIVES
-from bench.accuracy.perseus import COLUMNS, METRIC, SETTINGS, truth_of
+from bench.accuracy.perseus import COLUMNS, METRIC, SETTINGS, delay_text, truth_of
+from bench.machine import machine
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.detect.laggard.budget import chance_per_window
 from laggard_aggregator.detect.laggard.evidence import KINDS, SCALE_WINDOWS
@@ -88,6 +89,11 @@ def least_minutes(log_ratios: FloatArray, growth: FloatArray) -> float:
     return (float(found[0]) + 1.0) * SETTINGS.shift_seconds / 60.0 if found.size else np.inf
 
 
+def in_time(minutes: float) -> str:
+    """A delay as it is printed."""
+    return f"{minutes:.0f}" if np.isfinite(minutes) else f"over {LAGS * SETTINGS.shift_seconds / 60.0:.0f}"
+
+
 def averages(excess: FloatArray) -> FloatArray:
     """The spread of moving averages over SCALE_WINDOWS windows; (K,)."""
     total = np.cumsum(np.pad(excess, ((0, 0), (1, 0))), axis=1)
@@ -129,9 +135,8 @@ def main() -> None:
         delays = [least_minutes(np.full(KINDS, np.log(factor)), growth) for factor in FACTORS]
         slow_ones = np.concatenate([host.slow.mean(axis=2) for host in hosts], axis=1)
         every += [least_minutes(log_ratios, growth) for log_ratios in slow_ones.T]
-        print(f"| {cluster} | {' | '.join(f'{delay:.0f}' for delay in delays)} | |")
-    quantiles = np.quantile(every, (0.5, 0.9, 1.0), method="lower")
-    print(f"| all | {' | ' * len(FACTORS)}{' / '.join(f'{delay:.0f}' for delay in quantiles)} |")
+        print(f"| {cluster} | {' | '.join(map(in_time, delays))} | |")
+    print(f"| all | {' | ' * len(FACTORS)}{delay_text(every)} |\n\n{machine('numpy', 'scipy')}")
 
 
 if __name__ == "__main__":
