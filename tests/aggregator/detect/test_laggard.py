@@ -16,7 +16,13 @@ from scipy import stats
 from laggard_aggregator.detect.interface import TOO_FEW, Verdicts
 from laggard_aggregator.detect.laggard.budget import chance_per_window, critical, normal_quantile
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
-from laggard_aggregator.detect.laggard.evidence import KINDS, LENGTHS, ROW_WINDOWS, SCALE_WINDOWS
+from laggard_aggregator.detect.laggard.evidence import (
+    KINDS,
+    LENGTHS,
+    MEMORY_WINDOWS,
+    ROW_WINDOWS,
+    SCALE_WINDOWS,
+)
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     row_median,
@@ -365,7 +371,10 @@ def test_state_of_another_version_is_refused() -> None:
 
 
 def test_a_state_of_one_kind_of_evidence_goes_on() -> None:
-    """Of version 6: six averages a component, the same for both kinds of evidence from then on."""
+    """Of version 6: six averages a component, the same for both kinds of evidence from then on.
+
+    Mean squares were of up to 96 windows.
+    """
     *before, last = windows_of(slowed(healthy(8, 6, 600), {2: 3.0}))
     detector = detector_of(6)
     for window in before:
@@ -376,10 +385,12 @@ def test_a_state_of_one_kind_of_evidence_goes_on() -> None:
         evidence[name] = evidence[name][:LENGTHS]
     for name in ("steady", "sum", "sum_began", "sum_windows", "sum_until"):
         del evidence[name]
+    evidence["seen"][0] = 96.0
     older = detector_of(6)
     older.restore({**state, "version": 6, "unit": state["unit"][:LENGTHS]})
     kept = np.array(older.state()["evidence"]["average"])
     assert kept[LENGTHS:].tolist() == kept[:LENGTHS].tolist() == evidence["average"]
+    assert max(older.state()["evidence"]["seen"]) == MEMORY_WINDOWS
     assert older.state()["unit"] == state["unit"][:LENGTHS] * KINDS
     assert older.observe(last).anomalous.tolist() == [c == 2 for c in range(6)]
 
