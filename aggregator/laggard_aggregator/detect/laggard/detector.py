@@ -77,7 +77,7 @@ MAX_WINDOW_SPREADS = 8.0
 SUSPECT_SCORE = 0.75
 """Score from which a component counts with the slow ones where these could be the majority."""
 MAJORITY_SCORE_SHARE = 0.5
-"""Share of the typical straggler's score that it takes in that case."""
+"""Share of the typical straggler's score that such a component has at least."""
 OUTLIER_SPREADS = 3.0
 """Spreads from the majority's centre beyond which a component is no reference in this window."""
 MIN_FAST_SHARE = 0.4
