@@ -8,7 +8,7 @@ gives reasons and figures.
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from laggard_aggregator.detect.interface import (
     Verdicts,
     not_judged,
 )
+from laggard_aggregator.detect.laggard.ahead import Ahead, ahead_of_peers
 from laggard_aggregator.detect.laggard.budget import chance_per_window, critical
 from laggard_aggregator.detect.laggard.duty_cycles import DutyCycles
 from laggard_aggregator.detect.laggard.evidence import (
@@ -33,9 +34,8 @@ from laggard_aggregator.detect.laggard.evidence import (
     SEVERITY_SCALE,
     GroupEvidence,
 )
-from laggard_aggregator.detect.laggard.load import LoadModel, features, service, steadiness, usable
+from laggard_aggregator.detect.laggard.load import LoadModel, features, service, usable
 from laggard_aggregator.detect.laggard.spread import (
-    batch_variance,
     cross_spread,
     pooled_spread,
     spread_now,
@@ -43,13 +43,11 @@ from laggard_aggregator.detect.laggard.spread import (
 )
 from laggard_aggregator.detect.peers import (
     faster_half_mean,
-    leave_one_out_median,
     most_trusted,
     new_samples,
     row_median,
     shortest_half,
     slower_part,
-    trimmed_mean,
 )
 from laggard_aggregator.detect.registry import Detector, register
 from laggard_aggregator.detect.settings import DetectSettings
@@ -68,10 +66,6 @@ HARMLESS_SERVICE_LOG_RATIO = 0.115
 NOISE_STD_ERRORS = 3.0
 """Standard errors of a component's own noise by which it must exceed the harmless difference of latencies, or
 the difference of healthy components' service times where these are known."""
-WAITING_LOG_RATIO = 0.45
-"""Log ratio of waiting, beyond service time, that counts as much as one spread of service times."""
-STEADY_LOG_RATIO = 0.3
-"""Log by which a queue is steadier than one of clients' requests, from which waiting counts in full."""
 MAX_WINDOW_SPREADS = 8.0
 """Upper limit of one window's evidence in spreads, so that one spike cannot raise an alarm by itself."""
 SUSPECT_SCORE = 0.75
@@ -101,26 +95,7 @@ NOT_PEERS = "not a group of peers"
 
 Places = NDArray[np.intp]
 """Columns of a group's components in GroupEvidence."""
-Loads = Mapping[str, FloatArray]
 Span = tuple[float, float]
-
-
-class Ahead(NamedTuple):
-    """How far components are ahead of their trusted peers, in log ratios; by component (C,) or tick (C, T).
-
-    `excess` (C,): the evidence, and `variance` (C,), its squared standard error by its own course.
-    `felt` (C,): of the metric, less the part that load explains, and `rest` (C, T), the same by tick;
-    `latency` (C, T): with that part. `loads` (C, T): loads relative to the same peers. `steady` (C,): average
-    `steadiness` with this window, None where waiting is not told from service.
-    """
-
-    excess: FloatArray
-    felt: FloatArray
-    variance: FloatArray
-    latency: FloatArray
-    rest: FloatArray
-    loads: Loads
-    steady: FloatArray | None = None
 
 
 @register
@@ -163,7 +138,15 @@ class LaggardDetector(Detector[GroupWindow]):
         served = service(load, told, logs) if self._metric == "await" else None
         start = window.end - new * self._settings.interval_seconds
         accumulated = self._accumulate(
-            partial(self._ahead, logs, served, features(load, told), weight, places),
+            partial(
+                ahead_of_peers,
+                logs,
+                served,
+                features(load, told),
+                model=self._load,
+                spread_before=float(self._unit_before[0]),
+                steadier=partial(self._evidence.steadier, places, weight),
+            ),
             weight,
             places,
             (start, window.end),
@@ -220,8 +203,9 @@ class LaggardDetector(Detector[GroupWindow]):
 
         The log ratios: means, and means of the faster half, (C,) each, and by tick (C, T).
 
-        `ahead`: `_ahead` of the samples. Components without a sample while trusted peers have one get weight
-        0. None with fewer than MIN_PEERS others, or two trusted ones, that have samples at the same times.
+        `ahead`: `ahead_of_peers` of the samples. Components without a sample while trusted peers have one get
+        weight 0. None with fewer than MIN_PEERS others, or two trusted ones, that have samples at the same
+        times.
         """
         live = weight > 0
         if live.sum() < MIN_PEERS:
@@ -307,44 +291,6 @@ class LaggardDetector(Detector[GroupWindow]):
         far = ((average - edge[:, None]) >= threshold).any(axis=0)
         beyond = far & (slowness - slower_part(slowness[None, live])[0] >= OUTSTANDING_LOG_RATIO)
         return score, level, fast, live & beyond
-
-    def _ahead(  # noqa: PLR0917
-        self,
-        logs: FloatArray,
-        service: FloatArray | None,
-        loads: Loads,
-        weight: FloatArray,
-        places: Places,
-        trusted: BoolArray,
-    ) -> Ahead:
-        """How far components are ahead of their trusted peers.
-
-        `logs`, `service` (C, T): logs of the metric and of service time, if known; `loads`: of loads.
-        Where service times are known the evidence is theirs, as far as latencies do not contradict it by more
-        than a spread, and waiting beyond it in units of WAITING_LOG_RATIO, as far as its queue is steadier
-        than clients' requests make one: these make a component wait, in busy groups many times over, but do
-        not make it slow.
-        """
-        latency = logs - leave_one_out_median(logs, trusted)
-        relative = {name: load - leave_one_out_median(load, trusted) for name, load in loads.items()}
-        rest = latency - self._load.explained(relative, latency.shape)
-        felt = trimmed_mean(rest)
-        if service is None:
-            return Ahead(felt, felt, batch_variance(rest), latency, rest, relative)
-        served = service - leave_one_out_median(service, trusted)
-        done = np.exp(loads["operations"])
-        own = trimmed_mean(served, done)
-        known = np.isfinite(own)
-        spread = max(cross_spread(own[trusted]), float(self._unit_before[0]))
-        least = np.maximum(own, np.minimum(felt, 0.0))
-        steady = self._evidence.steadier(places, steadiness(logs + loads["operations"], trusted), weight)
-        waiting = np.maximum(felt - least, 0.0) * np.clip(steady / STEADY_LOG_RATIO, 0.0, 1.0)
-        waiting *= min(1.0, spread / WAITING_LOG_RATIO)
-        # Latency may contradict that one is slow, it does not make one fast.
-        believed = np.maximum(felt + cross_spread(felt[trusted]), np.minimum(least, 0.0))
-        excess = np.where(known, np.minimum(least, believed) + waiting, felt)
-        variance = np.where(known, batch_variance(served, done), batch_variance(latency))
-        return Ahead(excess, felt, variance, latency, rest, relative, steady)
 
     def _trusted(self, now: float, live: BoolArray, places: Places) -> tuple[BoolArray, int]:
         """Whether like the majority in averages of every length (C,); the number that are so lastingly."""

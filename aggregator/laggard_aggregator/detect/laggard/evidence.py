@@ -117,7 +117,7 @@ class GroupEvidence:
             self.average[of, rows] += gain * (own - self.average[of, rows])
         self.slowness[rows] += gain[SEVERITY_SCALE] * (felt[known] - self.slowness[rows])
 
-    def steadier(self, places: NDArray[np.intp], steadiness: FloatArray, weight: FloatArray) -> FloatArray:
+    def steadier(self, places: NDArray[np.intp], weight: FloatArray, steadiness: FloatArray) -> FloatArray:
         """The average of `steadiness` (C,) over SCALE_WINDOWS[SEVERITY_SCALE] windows, with this one.
 
         `weight` (C,) as in `add`.
