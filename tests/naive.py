@@ -287,8 +287,9 @@ class NaiveLaggard:
         (0.56, 0.67, 0.78, 0.91, 0.96, 1.00),  # as n ** -1/2
     )
 
-    def __init__(self, shift_samples: int, chance: float) -> None:
+    def __init__(self, shift_samples: int, chance: float, interval_seconds: float = 15.0) -> None:
         self.shift_samples = shift_samples
+        self.noise_windows = max(32.0, 9600.0 / (shift_samples * interval_seconds))
         self.chance = chance
         self.harmless = 0.13 if shift_samples >= 10 else 0.18
         self.known: dict[str, LaggardKnown] = {}
@@ -330,7 +331,7 @@ class NaiveLaggard:
             self._add(name, (excess.get(name, 0.0), steady.get(name, 0.0)), weight[name], bound)
             if name in variance and not math.isnan(variance[name]):
                 k = self.known[name]
-                k.heard = min(k.heard + 1, 32.0)
+                k.heard = min(k.heard + 1, self.noise_windows)
                 k.noise += (variance[name] * min(weight[name], 1.0) - k.noise) / k.heard
         found = {}
         for name, (judged, slow, score, severity) in self._judge(list(logs), live, weight, now).items():
@@ -501,7 +502,7 @@ class NaiveLaggard:
                 unit[s] = max(math.sqrt(before), 1e-6)
         for name in live:
             k, share = self.known[name], min(weight[name], 1.0)
-            k.seen = min(k.seen + share, 32.0)
+            k.seen = min(k.seen + share, self.noise_windows)
             for s in range(12):
                 square = (average[name][s] / laggard_se(length[name][s])) ** 2
                 k.moment[s] += share / k.seen * (square - k.moment[s])

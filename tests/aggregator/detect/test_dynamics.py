@@ -12,7 +12,7 @@ from laggard_aggregator.demo.recording import Recording, read_recording
 from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.laggard.budget import chance_per_window
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
-from laggard_aggregator.detect.laggard.evidence import GroupEvidence
+from laggard_aggregator.detect.laggard.evidence import MEMORY_WINDOWS, GroupEvidence
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences
@@ -343,7 +343,7 @@ def test_slowness_before_a_gap_is_dated_back() -> None:
 
 def test_slowness_that_fades_ends_its_sum() -> None:
     """No recovery restarts the averages then."""
-    evidence = GroupEvidence()
+    evidence = GroupEvidence(MEMORY_WINDOWS)
     places = evidence.places(("a",))
     whole = np.ones(1)
     for at in range(200):

@@ -23,8 +23,11 @@ SEVERITY_SCALE = 2
 RECENT_SCALE = 1
 """Index of the average that gives the present state: its two windows outweigh the past eight times."""
 MEMORY_WINDOWS = float(SCALE_WINDOWS[-1])
-"""Windows after which the past counts for little: mean squares, noise, onsets, sums, and how latency goes
-with load; half of the evidence is forgotten after as many without I/O."""
+"""Windows after which the past counts for little: onsets, sums, and how latency goes with load; half of the
+evidence is forgotten after as many without I/O."""
+NOISE_SECONDS = 9600.0
+"""Time over which mean squares and components' own noise are averaged: noise changes with the hours. At least
+MEMORY_WINDOWS."""
 MIN_LENGTH_WINDOWS = 0.01
 """A divisor where there is no evidence."""
 YOUNG_WINDOWS, MAX_YOUNG = 1.5, 1.06
@@ -56,11 +59,13 @@ class GroupEvidence:
     `was_slow` (N,): 1.0 where the last score by itself was. `sum` (D, N): sums of the evidence less
     ONSET_DRIFTS a window, never below 0, and `sum_began` (D, N), when each last left 0, `sum_windows` (D, N)
     windows of evidence ago; `sum_until` (N,): end of the last samples in them. Times are epoch seconds.
+    `noise_windows`: windows over which `moment` and `noise` are averaged.
     `steady` (N,): mean `load.steadiness` of its queue over as many windows as `slowness`, a log; 0 where
     unknown.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, noise_windows: float) -> None:
+        self.noise_windows = noise_windows
         self.names: list[str] = []
         self.sum: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
         self.sum_began: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
@@ -172,7 +177,7 @@ class GroupEvidence:
         """Adds each component's squared standard error (C,) in this window; NaN = unknown."""
         known = np.isfinite(variance)
         rows = places[known]
-        self.heard[rows] = np.minimum(self.heard[rows] + 1.0, MEMORY_WINDOWS)
+        self.heard[rows] = np.minimum(self.heard[rows] + 1.0, self.noise_windows)
         self.noise[rows] += (variance[known] - self.noise[rows]) / self.heard[rows]
 
     def recurs(self, places: NDArray[np.intp], slow: BoolArray) -> BoolArray:
@@ -189,7 +194,7 @@ class GroupEvidence:
     def add_squares(self, places: NDArray[np.intp], square: FloatArray, weight: FloatArray) -> None:
         """Adds the squares (R, C), in single-window units, of the averages; `weight` (C,) as in `add`."""
         rows, share = places[weight > 0], np.minimum(weight[weight > 0], 1.0)
-        self.seen[rows] = np.minimum(self.seen[rows] + share, MEMORY_WINDOWS)
+        self.seen[rows] = np.minimum(self.seen[rows] + share, self.noise_windows)
         self.moment[:, rows] += share / self.seen[rows] * (square[:, weight > 0] - self.moment[:, rows])
 
     def restart(self, rows: NDArray[np.intp]) -> None:
@@ -222,9 +227,9 @@ class GroupEvidence:
         return {"names": list(self.names), **arrays}
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> "GroupEvidence":
+    def restore(cls, state: Mapping[str, Any], noise_windows: float) -> "GroupEvidence":
         """The evidence that `state` was taken of. Raises ValueError, TypeError or KeyError on any other."""
-        evidence = cls()
+        evidence = cls(noise_windows)
         evidence.names = [str(name) for name in state["names"]]
         evidence._rows = {name: row for row, name in enumerate(evidence.names)}
         for name in _ARRAYS:
@@ -234,5 +239,5 @@ class GroupEvidence:
             if name in {"average", "moment"} and len(values) == LENGTHS:
                 values = np.tile(values, (KINDS, 1))
             setattr(evidence, name, values.reshape(shape))
-        evidence.seen = np.minimum(evidence.seen, MEMORY_WINDOWS)  # up to 96 windows before version 8
+        evidence.seen = np.minimum(evidence.seen, noise_windows)  # up to 96 before version 8
         return evidence
