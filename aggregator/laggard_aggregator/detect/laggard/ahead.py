@@ -1,4 +1,4 @@
-"""How far components are ahead of their trusted peers, with what load and waiting explain left out."""
+"""Log ratios of components to their trusted peers, without what load and waiting explain."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
