@@ -384,7 +384,7 @@ class NaiveLaggard:
         fast = {n for n in live if judged[n] and min(shares[n]) <= -1}
         typical = statistics.median([self.known[n].score for n in slow]) if slow else 0.0
         suspect = max(laggard.SUSPECT_SCORE, laggard.MAJORITY_SCORE_SHARE * typical)
-        suspects = [n for n in live if self.known[n].score >= suspect]
+        suspects = [n for n in live if judged[n] and self.known[n].score >= suspect]
         if 2 * alike <= len(live) or 2 * len(suspects) >= len(live) or len(fast) >= 0.4 * len(live):
             slow &= beyond
         usual = statistics.median(self.known[n].slowness for n in trusted)

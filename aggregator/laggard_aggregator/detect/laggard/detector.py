@@ -111,8 +111,7 @@ class LaggardDetector(Detector[GroupWindow]):
     def __init__(self, settings: DetectSettings, metric: str) -> None:
         super().__init__(settings, metric)
         self._chance, self._tests_at_once = chance_per_window(settings), 0
-        self._noise_windows = max(MEMORY_WINDOWS, NOISE_SECONDS / settings.shift_seconds)
-        self._evidence = GroupEvidence(self._noise_windows)
+        self._evidence = GroupEvidence(max(MEMORY_WINDOWS, NOISE_SECONDS / settings.shift_seconds))
         self._load = LoadModel()
         self._duty_cycles = DutyCycles()
         fine = settings.interval_seconds <= FINE_SECONDS and settings.window_samples >= FINE_SAMPLES
@@ -365,7 +364,7 @@ class LaggardDetector(Detector[GroupWindow]):
         """
         super().restore(state)
         self._end = None if state["end"] is None else float(state["end"])
-        self._evidence = GroupEvidence.restore(state["evidence"], self._noise_windows)
+        self._evidence = GroupEvidence.restore(state["evidence"], self._evidence.noise_windows)
         self._load = LoadModel.restore(state["load"])
         unit = np.array(state["unit"], dtype=np.float64)
         self._unit_before = np.tile(unit, KINDS if unit.size == LENGTHS else 1).reshape(ROW_WINDOWS.size)
