@@ -33,6 +33,7 @@ LEFT_OUT: Sequence[tuple[str, Sequence[tuple[Any, str, Any]]]] = (
     ("no harmless difference", ((detector, "HARMLESS_LOG_RATIO", 0.0),)),
     ("no margin for a component's own noise", ((detector, "NOISE_STD_ERRORS", 0.0),)),
     ("load explains nothing", ((load, "RIDGE_TICKS", 1e12), (load, "BUSY_SLOPE", 0.0))),
+    ("recent load explains nothing", ((load.LoadModel, "explained_by_recent", lambda _, log: 0.0 * log),)),
     ("one window may count without bound", ((detector, "MAX_WINDOW_SPREADS", 1e6),)),
     ("outliers stay references", ((detector, "OUTLIER_SPREADS", 1e6),)),
     ("suspects are no majority", ((detector, "SUSPECT_SCORE", 1e6),)),

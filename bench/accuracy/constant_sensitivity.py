@@ -46,6 +46,8 @@ TRIED: Mapping[str, Sequence[Any]] = {
     "RECOVERY_SCORE": (0.2, 0.4),
     "RECOVERY_STD_ERRORS": (3.0, 5.0),
     "MEMORY_WINDOWS": (16.0, 64.0),
+    "RIDGE_TICKS": (3.0, 50.0),
+    "RECENT_SECONDS": (450.0, 1800.0),
 }
 
 

@@ -65,13 +65,15 @@ class Case:
     """What is done to real drives.
 
     `of`: members of the group, 0 = all; `slow` of them become `factor` times slower where `pattern` says so,
-    from `onset` on: a share of the host's intervals. `days`: how many days from a random one, 0 = all.
+    from `onset` on: a share of the host's intervals. Their throughput is multiplied by `load`. `days`: how
+    many days from a random one, 0 = all.
     """
 
     name: str
     factor: float
     closed: bool = False
     pattern: Pattern = always
+    load: float = 1.0
     of: int = 0
     slow: int = 1
     onset: float = 0.5
@@ -104,6 +106,10 @@ CASES = (
     *(
         Case(f"group of {of}, {slow} slow, 2 times", 2.0, of=of, slow=slow)
         for of, slow in ((4, 1), (5, 2), (6, 2), (7, 3))
+    ),
+    *(
+        Case(f"as fast, {load:g} times the load: not to be named", 1.0, load=load)
+        for load in (0.1, 0.25, 2.0)
     ),
 )
 
@@ -190,8 +196,9 @@ def slowed(grid: Grid, case: Case, rows: Sequence[int]) -> tuple[Grid, float]:
     metrics = {name: values.copy() for name, values in grid.metrics.items()}
     load = {name: values.copy() for name, values in grid.load.items()}
     metrics[METRIC][list(rows)] *= factor
-    if case.closed:
-        for values in load.values():
+    for values in load.values():
+        values[list(rows), begin:] *= case.load
+        if case.closed:
             values[list(rows)] /= factor
     return replace(grid, metrics=metrics, load=load), float(seconds[begin])
 

@@ -12,7 +12,7 @@ from laggard_aggregator.demo.recording import Recording, read_recording
 from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.laggard.budget import chance_per_window
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
-from laggard_aggregator.detect.laggard.evidence import MEMORY_WINDOWS, GroupEvidence
+from laggard_aggregator.detect.laggard.evidence import GroupEvidence
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences
@@ -343,12 +343,12 @@ def test_slowness_before_a_gap_is_dated_back() -> None:
 
 def test_slowness_that_fades_ends_its_sum() -> None:
     """No recovery restarts the averages then."""
-    evidence = GroupEvidence(MEMORY_WINDOWS)
+    evidence = GroupEvidence(60.0)
     places = evidence.places(("a",))
     whole = np.ones(1)
     for at in range(200):
         slow = np.array([2.0 if at < 160 else 0.0])
-        evidence.add_sums(places, slow, whole, (at * 60.0, at * 60.0 + 60.0), 60.0)
-    evidence.add_sums(places, np.array([2.0]), whole, (12000.0, 12060.0), 60.0)
+        evidence.add_sums(places, slow, whole, (at * 60.0, at * 60.0 + 60.0))
+    evidence.add_sums(places, np.array([2.0]), whole, (12000.0, 12060.0))
     assert evidence.slow_since(places, np.array([0.2])).tolist() == [12000.0]
     assert evidence.slow_since(places, np.array([2.0])).tolist() == [12000.0]

@@ -22,7 +22,9 @@ from laggard_aggregator.detect.laggard.evidence import (
     MEMORY_WINDOWS,
     ROW_WINDOWS,
     SCALE_WINDOWS,
+    GroupEvidence,
 )
+from laggard_aggregator.detect.laggard.load import LoadModel, log_moved
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     row_median,
@@ -155,6 +157,85 @@ def test_latency_that_follows_load_is_learned() -> None:
     ahead = autocorrelated(rng, 12, 3000, 0.97, 0.4)
     values = healthy(10, ticks=3000, noise=0.05) * np.exp(0.7 * ahead)
     assert not course_of(windows_of(values, {"throughput": 1e7 * np.exp(ahead)})).alarmed
+
+
+def after_load(seed: int, slope: float, spread: float = 0.4) -> tuple[Values, Values]:
+    """Latencies and throughput of two days in which latency goes with the load 5 to 20 minutes before."""
+    rng = np.random.default_rng(seed)
+    ahead = autocorrelated(rng, 12, 11520, 0.97, spread)
+    before = np.zeros_like(ahead)
+    for tick in range(20, ahead.shape[1]):
+        before[:, tick] = before[:, tick - 1] + (ahead[:, tick - 20] - before[:, tick - 1]) / 60.0
+    return healthy(seed, ticks=11520, noise=0.05) * np.exp(slope * before), 1e7 * np.exp(ahead)
+
+
+def without_recent_load(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LoadModel, "explained_by_recent", lambda _, load: 0.0 * load)
+
+
+@pytest.mark.parametrize("seed", [12, 14])
+def test_latency_that_follows_the_load_before_is_learned(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    values, throughput = after_load(seed, 0.7)
+    values[5, 9600:] *= 1.5
+    windows = windows_of(values, {"throughput": throughput}, window=20, shift=20)
+    known = course_of(windows)
+    without_recent_load(monkeypatch)
+    unknown = course_of(windows)
+    assert known.alarmed == unknown.alarmed == {5}
+    delays = [[row[5] for row in course.alarms].index(True) - 480 for course in (known, unknown)]
+    assert delays[0] < 0.8 * delays[1]
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.1, 3.0])
+@pytest.mark.parametrize("seed", [12, 13])
+def test_another_load_than_before_accuses_nobody(seed: int, factor: float) -> None:
+    values, throughput = after_load(seed, 0.5)
+    throughput[5, 8000:] *= factor
+    values[5, 8000:] *= 1.05 * np.median(values[5]) / np.median(values)
+    assert not course_of(windows_of(values, {"throughput": throughput}, window=20, shift=20)).alarmed
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_straggler_with_more_to_do_is_hardly_excused_by_recent_load(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both rise together, in a group whose latency does not depend on load."""
+    values, throughput = after_load(seed, 0.0, 0.05)
+    hour = np.clip((np.arange(values.shape[1]) - 9600) / 240.0, 0.0, 1.0)
+    throughput[3] *= np.exp(np.log(1.25) * hour)
+    values[3] *= np.exp(np.log(1.2) * hour / 2.0 + np.log(1.2) * np.roll(hour, 240) / 2.0)
+    windows = windows_of(values, {"throughput": throughput}, window=20, shift=20)
+    known = course_of(windows)
+    without_recent_load(monkeypatch)
+    unknown = course_of(windows)
+    delays = [[row[3] for row in course.alarms].index(True) - 480 for course in (known, unknown)]
+    assert delays[0] <= 1.25 * delays[1]
+
+
+def test_recent_load_passes_while_a_component_is_idle() -> None:
+    evidence = GroupEvidence(300.0)
+    places, alike = evidence.places(("a", "b")), np.zeros(2)
+    for _ in range(32):
+        evidence.add_load(places, np.array([0.5, 0.0]), alike)
+    assert evidence.load_ahead(places).tolist() == [0.0, 0.0]  # lasting differences are usual
+    evidence.add_load(places, np.array([2.0, 0.0]), alike)
+    assert evidence.load_ahead(places)[0] == pytest.approx(1.5 / 3.0 - 1.5 / 32.0)
+    for _ in range(12):
+        evidence.add_load(places, np.array([np.nan, 0.0]), alike)
+    assert abs(evidence.load_ahead(places)[0]) < 0.01
+
+
+def test_load_is_bytes_where_they_are_known_and_else_operations() -> None:
+    ones = np.ones((2, 3))
+    assert log_moved({"read_share": ones}) is None
+    for known, log in (
+        ({"throughput": 2.0 * ones, "operations": ones}, 2.0),
+        ({"operations": ones, "request_bytes": 4.0 * ones}, 5.0),
+        ({"operations": ones}, 1.0),
+    ):
+        load = log_moved(known)
+        assert load is not None
+        assert np.array_equal(load, log * ones)
 
 
 def test_idle_components_are_silent_and_not_judged() -> None:
@@ -383,8 +464,12 @@ def test_a_state_of_one_kind_of_evidence_goes_on() -> None:
     evidence = state["evidence"]
     for name in ("average", "moment"):
         evidence[name] = evidence[name][:LENGTHS]
-    for name in ("steady", "sum", "sum_began", "sum_windows", "sum_until"):
+    for name in ("recent_load", "usual_load", "usual_ratio", "load_windows", "steady"):
         del evidence[name]
+    for name in ("sum", "sum_began", "sum_windows", "sum_until"):
+        del evidence[name]
+    for name in ("recent_cross", "recent_square"):
+        del state["load"][name]
     evidence["seen"][0] = 96.0
     older = detector_of(6)
     older.restore({**state, "version": 6, "unit": state["unit"][:LENGTHS]})

@@ -43,14 +43,15 @@ def ahead_of_peers(
     trusted: BoolArray,
     *,
     model: LoadModel,
+    recent_part: FloatArray,
     spread_before: float,
     steadier: Callable[[FloatArray], FloatArray],
 ) -> Ahead:
     """How far components are ahead of their `trusted` (C,) peers.
 
     `logs`, `service` (C, T): logs of the metric and of service time, if known; `loads`: of loads. `model`:
-    how latency goes with them. `spread_before`: of the windows before. `steadier`: the average of how steady
-    each queue is, given this window's (C,).
+    how latency goes with them. `recent_part` (C,): of latencies, explained by recent load. `spread_before`:
+    of the windows before. `steadier`: the average of how steady each queue is, given this window's (C,).
 
     Where service times are known the evidence is theirs, as far as latencies do not contradict it by more
     than a spread, and waiting beyond it in units of WAITING_LOG_RATIO, as far as its queue is steadier than
@@ -59,7 +60,7 @@ def ahead_of_peers(
     """
     latency = logs - leave_one_out_median(logs, trusted)
     relative = {name: load - leave_one_out_median(load, trusted) for name, load in loads.items()}
-    rest = latency - model.explained(relative, latency.shape)
+    rest = latency - model.explained(relative, latency.shape) - recent_part[:, None]
     felt = trimmed_mean(rest)
     if service is None:
         return Ahead(felt, felt, batch_variance(rest), latency, rest, relative)

@@ -22,21 +22,26 @@ from laggard_aggregator.detect.interface import (
     Verdicts,
     not_judged,
 )
-from laggard_aggregator.detect.laggard.ahead import Ahead, ahead_of_peers
+from laggard_aggregator.detect.laggard.ahead import Ahead, Loads, ahead_of_peers
 from laggard_aggregator.detect.laggard.budget import chance_per_window, critical
 from laggard_aggregator.detect.laggard.duty_cycles import DutyCycles
 from laggard_aggregator.detect.laggard.evidence import (
     FASTER_HALF,
     KINDS,
     LENGTHS,
-    MEMORY_WINDOWS,
-    NOISE_SECONDS,
     RECENT_SCALE,
     ROW_WINDOWS,
     SEVERITY_SCALE,
     GroupEvidence,
 )
-from laggard_aggregator.detect.laggard.load import LoadModel, features, service, usable
+from laggard_aggregator.detect.laggard.load import (
+    MAX_LOG_DEVIATION,
+    LoadModel,
+    features,
+    log_moved,
+    service,
+    usable,
+)
 from laggard_aggregator.detect.laggard.spread import (
     cross_spread,
     pooled_spread,
@@ -50,6 +55,7 @@ from laggard_aggregator.detect.peers import (
     row_median,
     shortest_half,
     slower_part,
+    trimmed_mean,
 )
 from laggard_aggregator.detect.registry import Detector, register
 from laggard_aggregator.detect.settings import DetectSettings
@@ -105,13 +111,13 @@ class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 8
-    restores_from = 5  # of one kind of evidence, which both start with, and without steadiness
+    version = 9
+    restores_from = 5  # of one kind of evidence, which both start with; without steadiness and recent load
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
         super().__init__(settings, metric)
         self._chance, self._tests_at_once = chance_per_window(settings), 0
-        self._evidence = GroupEvidence(max(MEMORY_WINDOWS, NOISE_SECONDS / settings.shift_seconds))
+        self._evidence = GroupEvidence(settings.shift_seconds)
         self._load = LoadModel()
         self._duty_cycles = DutyCycles()
         fine = settings.interval_seconds <= FINE_SECONDS and settings.window_samples >= FINE_SAMPLES
@@ -138,6 +144,7 @@ class LaggardDetector(Detector[GroupWindow]):
         values = np.where(told, values, np.nan)
         logs = np.log(values) * (-1.0 if worse < 0 else 1.0)
         served = service(load, told, logs) if self._metric == "await" else None
+        recent_part = self._load.explained_by_recent(self._evidence.load_ahead(places))
         start = window.end - new * self._settings.interval_seconds
         accumulated = self._accumulate(
             partial(
@@ -146,6 +153,7 @@ class LaggardDetector(Detector[GroupWindow]):
                 served,
                 features(load, told),
                 model=self._load,
+                recent_part=recent_part if served is None else np.zeros(places.size),
                 spread_before=float(self._unit_before[0]),
                 steadier=partial(self._evidence.steadier, places, weight),
             ),
@@ -227,6 +235,7 @@ class LaggardDetector(Detector[GroupWindow]):
             return None
         now = spread_now(excess, variance, trusted)
         self._load.learn(loads, latency, trusted)
+        self._learn_recent(latency, loads, live, places)
         spread = self._evidence.young(places[live]) * max(now, float(self._unit_before[0]))
         bound = max(MAX_WINDOW_SPREADS * spread, 2.0 * HARMLESS_LOG_RATIO)
         # Windows of few samples: by their course from window to window.
@@ -240,9 +249,25 @@ class LaggardDetector(Detector[GroupWindow]):
             kinds[FASTER_HALF] = excess  # service times have one kind of evidence
         self._evidence.add(places, kinds, felt, weight, bound)
         apart = np.clip(excess - row_median(excess[None, trusted])[0], -bound, bound)
-        self._evidence.add_sums(places, apart, weight, span, self._settings.shift_seconds)
+        self._evidence.add_sums(places, apart, weight, span)
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
         return felt, faster, rest, now, weight
+
+    def _learn_recent(self, latency: FloatArray, loads: Loads, live: BoolArray, places: Places) -> None:
+        """Learns how log ratios go with recent load, then adds this window's load.
+
+        From components with a score below 1. `latency`, and each of `loads`: log ratios to peers, (C, T).
+        """
+        moved = log_moved(loads)
+        if moved is None:
+            return
+        evidence = self._evidence
+        ratio = trimmed_mean(latency - self._load.learned(loads, latency.shape))
+        ratio_ahead = np.clip(ratio - evidence.usual_ratio[places], -MAX_LOG_DEVIATION, MAX_LOG_DEVIATION)
+        load_ahead = np.clip(evidence.load_ahead(places), -MAX_LOG_DEVIATION, MAX_LOG_DEVIATION)
+        healthy = live & (evidence.score[places] < 1.0)
+        self._load.learn_recent(load_ahead[healthy], ratio_ahead[healthy], evidence.noise_windows)
+        evidence.add_load(places, row_median(moved), ratio_ahead)
 
     def _judge(
         self,
@@ -364,7 +389,7 @@ class LaggardDetector(Detector[GroupWindow]):
         """
         super().restore(state)
         self._end = None if state["end"] is None else float(state["end"])
-        self._evidence = GroupEvidence.restore(state["evidence"], self._evidence.noise_windows)
+        self._evidence = GroupEvidence.restore(state["evidence"], self._settings.shift_seconds)
         self._load = LoadModel.restore(state["load"])
         unit = np.array(state["unit"], dtype=np.float64)
         self._unit_before = np.tile(unit, KINDS if unit.size == LENGTHS else 1).reshape(ROW_WINDOWS.size)

@@ -28,6 +28,8 @@ evidence is forgotten after as many without I/O."""
 NOISE_SECONDS = 9600.0
 """Time over which mean squares and components' own noise are averaged: noise changes with the hours. At least
 MEMORY_WINDOWS."""
+RECENT_SECONDS = 900.0
+"""Time over which load is recent: caches and flash are slowed by it later. At least one window."""
 MIN_LENGTH_WINDOWS = 0.01
 """A divisor where there is no evidence."""
 YOUNG_WINDOWS, MAX_YOUNG = 1.5, 1.06
@@ -45,6 +47,7 @@ _ARRAYS = (
     *("sum", "sum_began", "sum_windows", "sum_until"),
     *("average", "moment", "slowness", "windows", "seen"),
     *("noise", "heard", "score", "onsets", "was_slow", "steady"),
+    *("recent_load", "usual_load", "usual_ratio", "load_windows"),
 )
 
 
@@ -59,13 +62,16 @@ class GroupEvidence:
     `was_slow` (N,): 1.0 where the last score by itself was. `sum` (D, N): sums of the evidence less
     ONSET_DRIFTS a window, never below 0, and `sum_began` (D, N), when each last left 0, `sum_windows` (D, N)
     windows of evidence ago; `sum_until` (N,): end of the last samples in them. Times are epoch seconds.
-    `noise_windows`: windows over which `moment` and `noise` are averaged.
     `steady` (N,): mean `load.steadiness` of its queue over as many windows as `slowness`, a log; 0 where
-    unknown.
+    unknown. `recent_load`, `usual_load` (N,): mean log of its load over its peers', over RECENT_SECONDS and
+    over `noise_windows`, and `usual_ratio` (N,): mean log ratio of the metric, over `noise_windows`;
+    `load_windows` (N,): windows behind these. `shift_seconds`: length of a window. `noise_windows`: windows
+    over which `moment` and `noise` are averaged.
     """
 
-    def __init__(self, noise_windows: float) -> None:
-        self.noise_windows = noise_windows
+    def __init__(self, shift_seconds: float) -> None:
+        self.shift_seconds = shift_seconds
+        self.noise_windows = max(MEMORY_WINDOWS, NOISE_SECONDS / shift_seconds)
         self.names: list[str] = []
         self.sum: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
         self.sum_began: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
@@ -82,6 +88,10 @@ class GroupEvidence:
         self.onsets: FloatArray = np.zeros(0)
         self.was_slow: FloatArray = np.zeros(0)
         self.steady: FloatArray = np.zeros(0)
+        self.recent_load: FloatArray = np.zeros(0)
+        self.usual_load: FloatArray = np.zeros(0)
+        self.usual_ratio: FloatArray = np.zeros(0)
+        self.load_windows: FloatArray = np.zeros(0)
         self._rows: dict[str, int] = {}
         self._last: tuple[Sequence[str], NDArray[np.intp]] = ((), np.zeros(0, dtype=np.intp))
 
@@ -139,7 +149,6 @@ class GroupEvidence:
         excess: FloatArray,
         weight: FloatArray,
         span: tuple[float, float],
-        shift_seconds: float,
     ) -> None:
         """Adds bounded evidence `excess` (C,) of the samples of `span`, with `weight` (C,), to the sums.
 
@@ -149,7 +158,7 @@ class GroupEvidence:
         """
         (start, end), drift = span, ONSET_DRIFTS[:, None]
         rows, share = places[weight > 0], weight[weight > 0]
-        missed = np.clip((start - self.sum_until[rows]) / shift_seconds, 0.0, MAX_GAP_WINDOWS)
+        missed = np.clip((start - self.sum_until[rows]) / self.shift_seconds, 0.0, MAX_GAP_WINDOWS)
         sums = np.maximum(self.sum[:, rows] - drift * missed, 0.0)
         rising = sums > 0.0
         self.sum_began[:, rows] = np.where(rising, self.sum_began[:, rows], start)
@@ -168,6 +177,25 @@ class GroupEvidence:
         told = (self.sum[drift, places] > 0.0) & (self.sum_windows[drift, places] <= MAX_ONSET_WINDOWS)
         since: FloatArray = np.where(told, self.sum_began[drift, places], np.inf)
         return since
+
+    def load_ahead(self, places: NDArray[np.intp]) -> FloatArray:
+        """The log of recent load over the component's usual load; (C,), 0 where unknown."""
+        ahead: FloatArray = self.recent_load[places] - self.usual_load[places]
+        return ahead
+
+    def add_load(self, places: NDArray[np.intp], load: FloatArray, ratio_ahead: FloatArray) -> None:
+        """Adds one window's log of the load over the peers', and of the metric over `usual_ratio`; (C,) each.
+
+        An unknown load (NaN), as of an idle component, counts as the usual one, so that recent load passes.
+        """
+        known = np.isfinite(load) & np.isfinite(ratio_ahead)
+        rows, now = places[known], load[known]
+        self.load_windows[rows] = np.minimum(self.load_windows[rows] + 1.0, self.noise_windows)
+        self.usual_load[rows] += (now - self.usual_load[rows]) / self.load_windows[rows]
+        self.usual_ratio[rows] += ratio_ahead[known] / self.load_windows[rows]
+        recent_windows = np.minimum(self.load_windows[places], max(RECENT_SECONDS / self.shift_seconds, 1.0))
+        now = np.where(known, load, self.usual_load[places])
+        self.recent_load[places] += (now - self.recent_load[places]) / np.maximum(recent_windows, 1.0)
 
     def young(self, places: NDArray[np.intp]) -> float:
         """By how much more than its spread says the group may vary, as long as that rests on few windows."""
@@ -198,10 +226,13 @@ class GroupEvidence:
         self.moment[:, rows] += share / self.seen[rows] * (square[:, weight > 0] - self.moment[:, rows])
 
     def restart(self, rows: NDArray[np.intp]) -> None:
-        """Restarts the evidence of `rows` from the recent average, without mean squares and noise."""
+        """Restarts the evidence of `rows` from the recent average, without mean squares and noise.
+
+        Load is as it was.
+        """
         by_kind = self.average.reshape(KINDS, LENGTHS, -1)
         by_kind[:, RECENT_SCALE + 1 :, rows] = by_kind[:, RECENT_SCALE : RECENT_SCALE + 1][..., rows]
-        self.slowness[rows] = self.average[RECENT_SCALE, rows]
+        self.slowness[rows] = self.usual_ratio[rows] = self.average[RECENT_SCALE, rows]
         self.windows[rows] = np.minimum(self.windows[rows], SCALE_WINDOWS[RECENT_SCALE])
         self.moment[:, rows] = self.sum[:, rows] = 0.0
         for kept in (self.seen, self.noise, self.heard):
@@ -227,9 +258,9 @@ class GroupEvidence:
         return {"names": list(self.names), **arrays}
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any], noise_windows: float) -> "GroupEvidence":
+    def restore(cls, state: Mapping[str, Any], shift_seconds: float) -> "GroupEvidence":
         """The evidence that `state` was taken of. Raises ValueError, TypeError or KeyError on any other."""
-        evidence = cls(noise_windows)
+        evidence = cls(shift_seconds)
         evidence.names = [str(name) for name in state["names"]]
         evidence._rows = {name: row for row, name in enumerate(evidence.names)}
         for name in _ARRAYS:
@@ -239,5 +270,5 @@ class GroupEvidence:
             if name in {"average", "moment"} and len(values) == LENGTHS:
                 values = np.tile(values, (KINDS, 1))
             setattr(evidence, name, values.reshape(shape))
-        evidence.seen = np.minimum(evidence.seen, noise_windows)  # up to 96 before version 8
+        evidence.seen = np.minimum(evidence.seen, evidence.noise_windows)  # up to 96 before version 8
         return evidence

@@ -15,8 +15,13 @@ MIN_OPERATIONS = 4.0
 """I/Os in an interval below which their mean latency is no measurement."""
 MIN_LOAD_SHARE = 0.02
 """Load relative to the peers' middle below which an interval counts as idle."""
-RIDGE_TICKS = 50.0
+RIDGE_TICKS = 6.0
 """Weight of the belief that load explains nothing, in ticks of unit variance of the (log) load."""
+RECENT_RIDGE_WINDOWS = 1.0
+"""Weight of the belief that recent load explains nothing, in windows of unit variance of its log."""
+MIN_RECENT_LOG_RATIO, MAX_RECENT_LOG_RATIO = -0.065, 0.13
+"""Most that recent load takes from a log ratio, and most that a lack of it adds: a harmless difference, and
+half of one."""
 MAX_LOG_DEVIATION = 1.5
 BUSY_LOG_RATIO = float(np.log(1.3))
 BUSY_SLOPE = 1.0
@@ -63,6 +68,18 @@ def features(load: Mapping[str, FloatArray], told: BoolArray) -> dict[str, Float
                 values = np.where(values > 0, np.log(values), np.nan)
         found[name] = values
     return found
+
+
+def log_moved(loads: Mapping[str, FloatArray]) -> FloatArray | None:
+    """The log of bytes moved, of I/Os where their sizes are unknown; (C, T). None where both are unknown.
+
+    `loads`: logs as of `features`, also relative to peers.
+    """
+    if "throughput" in loads:
+        return loads["throughput"]
+    if "operations" not in loads:
+        return None
+    return loads["operations"] + loads.get("request_bytes", 0.0)
 
 
 def service(load: Mapping[str, FloatArray], told: BoolArray, latency: FloatArray) -> FloatArray | None:
@@ -124,10 +141,21 @@ def steadiness(queue: FloatArray, trusted: BoolArray) -> FloatArray:
 
 @dataclass(slots=True)
 class LoadModel:
-    """How latency goes with load in this group: `cross` (F,), `square` (F, F) are rolling sums over ticks."""
+    """How latency goes with load in this group.
+
+    Rolling sums: `cross` (F,), `square` (F, F) over ticks; `recent_cross`, `recent_square` over windows.
+    """
 
     cross: FloatArray = field(default_factory=lambda: np.zeros(len(LOADS)))
     square: FloatArray = field(default_factory=lambda: np.zeros((len(LOADS), len(LOADS))))
+    recent_cross: float = 0.0
+    recent_square: float = 0.0
+
+    def slopes(self) -> dict[str, float]:
+        """By how much the log of the latency grows with each load."""
+        found = np.linalg.solve(self.square + RIDGE_TICKS * np.eye(len(LOADS)), self.cross).tolist()
+        by_name = dict(zip(LOADS, found, strict=True))
+        return {name: s if name == "read_share" else min(max(s, 0.0), 1.0) for name, s in by_name.items()}
 
     def explained(self, ahead: Mapping[str, FloatArray], shape: tuple[int, ...]) -> FloatArray:
         """The part of each log ratio that load explains, tick by tick; `shape` (C, T), 0 where unknown.
@@ -136,12 +164,9 @@ class LoadModel:
         load explains no slowness, but neither is its ordinary latency evidence against a component.
         """
         total, course = np.zeros(shape[0]), np.zeros(shape)
-        slopes = np.linalg.solve(self.square + RIDGE_TICKS * np.eye(len(LOADS)), self.cross)
+        slopes = self.slopes()
         for name, load in ahead.items():
-            more = np.nan_to_num(row_median(load))
-            slope = slopes[LOADS.index(name)]
-            if name != "read_share":
-                slope = float(np.clip(slope, 0.0, 1.0))
+            more, slope = np.nan_to_num(row_median(load)), slopes[name]
             course += slope * np.nan_to_num(load - more[:, None])
             total += slope * more
             if name in ("operations", "throughput"):
@@ -171,11 +196,39 @@ class LoadModel:
         self.cross += x @ y
         self.square += x @ x.T
 
+    def learned(self, ahead: Mapping[str, FloatArray], shape: tuple[int, ...]) -> FloatArray:
+        """The part of each log ratio that grows with load as learned, tick by tick; as `explained`."""
+        slopes, found = self.slopes(), np.zeros(shape)
+        for name, load in ahead.items():
+            found += slopes[name] * np.nan_to_num(load)
+        return found
+
+    def explained_by_recent(self, load_ahead: FloatArray) -> FloatArray:
+        """The part of each log ratio that recent load explains; `load_ahead` (C,): log of it over the usual.
+
+        Write caches and garbage collection of flash make latency follow the load of the time before.
+        """
+        slope = self.recent_cross / (self.recent_square + RECENT_RIDGE_WINDOWS)
+        part: FloatArray = min(max(slope, 0.0), 1.0) * load_ahead
+        return np.clip(part, MIN_RECENT_LOG_RATIO, MAX_RECENT_LOG_RATIO)
+
+    def learn_recent(self, load_ahead: FloatArray, ratio_ahead: FloatArray, memory_windows: float) -> None:
+        """Learns from logs of recent load and of a window's latency over the component's usual ones; (C,)."""
+        kept = 1.0 - 1.0 / memory_windows
+        self.recent_cross = kept * self.recent_cross + float(load_ahead @ ratio_ahead)
+        self.recent_square = kept * self.recent_square + float(load_ahead @ load_ahead)
+
     def state(self) -> dict[str, Any]:
         """Plain data from which `restore` goes on exactly."""
-        return {"cross": self.cross.tolist(), "square": self.square.tolist()}
+        recent = {"recent_cross": self.recent_cross, "recent_square": self.recent_square}
+        return {"cross": self.cross.tolist(), "square": self.square.tolist(), **recent}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> "LoadModel":
-        """The model that `state` was taken of."""
-        return cls(np.array(state["cross"], dtype=np.float64), np.array(state["square"], dtype=np.float64))
+        """The model that `state` was taken of; before version 9 without recent load."""
+        return cls(
+            np.array(state["cross"], dtype=np.float64),
+            np.array(state["square"], dtype=np.float64),
+            float(state.get("recent_cross", 0.0)),
+            float(state.get("recent_square", 0.0)),
+        )
