@@ -189,13 +189,13 @@ class GroupEvidence:
         An unknown load (NaN), as of an idle component, counts as the usual one, so that recent load passes.
         """
         known = np.isfinite(load) & np.isfinite(ratio_ahead)
-        rows, now = places[known], load[known]
+        rows = places[known]
         self.load_windows[rows] = np.minimum(self.load_windows[rows] + 1.0, self.noise_windows)
-        self.usual_load[rows] += (now - self.usual_load[rows]) / self.load_windows[rows]
+        self.usual_load[rows] += (load[known] - self.usual_load[rows]) / self.load_windows[rows]
         self.usual_ratio[rows] += ratio_ahead[known] / self.load_windows[rows]
-        recent_windows = np.minimum(self.load_windows[places], max(RECENT_SECONDS / self.shift_seconds, 1.0))
         now = np.where(known, load, self.usual_load[places])
-        self.recent_load[places] += (now - self.recent_load[places]) / np.maximum(recent_windows, 1.0)
+        windows = np.clip(self.load_windows[places], 1.0, max(RECENT_SECONDS / self.shift_seconds, 1.0))
+        self.recent_load[places] += (now - self.recent_load[places]) / windows
 
     def young(self, places: NDArray[np.intp]) -> float:
         """By how much more than its spread says the group may vary, as long as that rests on few windows."""
