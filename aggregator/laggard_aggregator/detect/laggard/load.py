@@ -20,8 +20,8 @@ RIDGE_TICKS = 6.0
 RECENT_RIDGE_WINDOWS = 1.0
 """Weight of the belief that recent load explains nothing, in windows of unit variance of its log."""
 MIN_RECENT_LOG_RATIO, MAX_RECENT_LOG_RATIO = -0.065, 0.13
-"""Most that recent load takes from a log ratio, and most that a lack of it adds: a harmless difference, and
-half of one."""
+"""Most that a lack of recent load adds to a log ratio (half of a harmless difference), and most that recent
+load takes from it (a harmless difference)."""
 MAX_LOG_DEVIATION = 1.5
 BUSY_LOG_RATIO = float(np.log(1.3))
 BUSY_SLOPE = 1.0
