@@ -5,9 +5,8 @@ import os
 from hypothesis import HealthCheck, settings
 
 from tests.support import wait
-from tests.support.no_process_left import no_process_left, pytest_configure, pytest_sessionfinish
 
-__all__ = ["no_process_left", "pytest_configure", "pytest_sessionfinish"]
+pytest_plugins = ("tests.support.no_process_left", "tests.support.leave_out_passed")
 
 settings.register_profile("laggard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("laggard")

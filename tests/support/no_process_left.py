@@ -1,6 +1,6 @@
 """Check of pytest that fails a module whose tests leave a process, and the run when one is left at its end.
 
-A pytest plugin: tests/conftest.py imports it, `-p tests.support.no_process_left` loads it alone.
+A pytest plugin: tests/conftest.py loads it, `-p tests.support.no_process_left` loads it alone.
 """
 
 import time
