@@ -217,18 +217,22 @@ class LaggardDetector(Detector[GroupWindow]):
         weight 0. None with fewer than MIN_PEERS others, or two trusted ones, that have samples at the same
         times.
         """
-        live = weight > 0
-        if live.sum() < MIN_PEERS:
+        present = weight > 0
+        if present.sum() < MIN_PEERS:
             return None
-        excess, _, variance, *_ = ahead(live)
-        live = live & np.isfinite(excess)
+        of_present = ahead(present)
+        excess = of_present.excess
+        live = present & np.isfinite(excess)
         if live.sum() < MIN_PEERS:
             return None
         # References of this window: not known stragglers, not its outliers, but always a majority.
         centre, _ = shortest_half(excess[live])
-        suspicion = np.abs(excess - centre) / (OUTLIER_SPREADS * spread_now(excess, variance, live))
+        suspicion = np.abs(excess - centre) / (
+            OUTLIER_SPREADS * spread_now(excess, of_present.variance, live)
+        )
         trusted = most_trusted(np.fmax(suspicion, self._evidence.score[places]), live)
-        excess, felt, variance, latency, rest, loads, steady = ahead(trusted)
+        of_trusted = of_present if np.array_equal(trusted, present) else ahead(trusted)
+        excess, felt, variance, latency, rest, loads, steady = of_trusted
         live = live & np.isfinite(excess) & np.isfinite(felt)
         trusted, weight = trusted & live, np.where(live, weight, 0.0)
         if live.sum() < MIN_PEERS or trusted.sum() < 2:  # of whose samples none may be at the same time
