@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.laggard import detector as laggard
 from laggard_aggregator.detect.laggard.budget import normal_quantile
+from laggard_aggregator.detect.laggard.evidence import HARMLESS_LOG_RATIO
 
 # --- cdf (Intrepid 4.2) ---
 
@@ -324,7 +325,7 @@ class NaiveLaggard:
             return self._too_few(logs)
         now = self._spread_now(excess, variance, sorted(trusted))
         spreads = laggard.MAX_WINDOW_SPREADS * self._young(live)
-        bound = max(spreads * max(now, self.unit_before[0]), 2 * laggard.HARMLESS_LOG_RATIO)
+        bound = max(spreads * max(now, self.unit_before[0]), 2 * HARMLESS_LOG_RATIO)
         for name in logs:
             if name in variance and math.isnan(variance[name]) and self.known[name].windows > 0:
                 variance[name] = (excess[name] - self.known[name].average[2]) ** 2
@@ -458,11 +459,9 @@ class NaiveLaggard:
             spread = min(laggard_cross_spread(list(row.values())), max(2 * now, self.unit_before[s]) * usual)
             for name in live:
                 away = abs(row[name] - centre)
-                most = max(laggard.OUTLIER_SPREADS * spread, laggard.HARMLESS_LOG_RATIO / 2)
+                most = max(laggard.OUTLIER_SPREADS * spread, HARMLESS_LOG_RATIO / 2)
                 suspicion[name] = max(suspicion[name], away / most)
-                if s >= 2 and away > max(
-                    laggard.OUTLIER_SPREADS * 2 * now * usual, laggard.HARMLESS_LOG_RATIO
-                ):
+                if s >= 2 and away > max(laggard.OUTLIER_SPREADS * 2 * now * usual, HARMLESS_LOG_RATIO):
                     alike.discard(name)
         return self._most_trusted(suspicion), len(alike)
 

@@ -32,7 +32,7 @@ LEFT_OUT: Sequence[tuple[str, Sequence[tuple[Any, str, Any]]]] = (
     ("clear faults wait for the third window", ((detector, "CLEAR_SCORE", math.inf),)),
     ("no harmless difference", ((detector, "HARMLESS_LOG_RATIO", 0.0),)),
     ("no margin for a component's own noise", ((detector, "NOISE_STD_ERRORS", 0.0),)),
-    ("load explains nothing", ((load, "RIDGE_TICKS", 1e12), (load, "BUSY_SLOPE", 0.0))),
+    ("load explains nothing", ((load, "RIDGE_TICKS", 1e12), (load, "MAX_UNSEEN_LOG_RATIO", 0.0))),
     ("recent load explains nothing", ((load.LoadModel, "explained_by_recent", lambda _, log: 0.0 * log),)),
     ("one window may count without bound", ((detector, "MAX_WINDOW_SPREADS", 1e6),)),
     ("outliers stay references", ((detector, "OUTLIER_SPREADS", 1e6),)),

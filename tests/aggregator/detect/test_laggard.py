@@ -169,21 +169,24 @@ def after_load(seed: int, slope: float, spread: float = 0.4) -> tuple[Values, Va
     return healthy(seed, ticks=11520, noise=0.05) * np.exp(slope * before), 1e7 * np.exp(ahead)
 
 
-def without_recent_load(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LoadModel, "explained_by_recent", lambda _, load: 0.0 * load)
+def delays(values: Values, throughput: Values, slow: int) -> tuple[int, int]:
+    """Windows from the 480th to the alarm of `slow`, which alone has one: with recent load, and without."""
+    windows = windows_of(values, {"throughput": throughput}, window=20, shift=20)
+    known = course_of(windows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LoadModel, "explained_by_recent", lambda _, load: 0.0 * load)
+        unknown = course_of(windows)
+    assert known.alarmed == unknown.alarmed == {slow}
+    first, second = ([row[slow] for row in course.alarms].index(True) - 480 for course in (known, unknown))
+    return first, second
 
 
 @pytest.mark.parametrize("seed", [12, 14])
-def test_latency_that_follows_the_load_before_is_learned(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latency_that_follows_the_load_before_is_learned(seed: int) -> None:
     values, throughput = after_load(seed, 0.7)
     values[5, 9600:] *= 1.5
-    windows = windows_of(values, {"throughput": throughput}, window=20, shift=20)
-    known = course_of(windows)
-    without_recent_load(monkeypatch)
-    unknown = course_of(windows)
-    assert known.alarmed == unknown.alarmed == {5}
-    delays = [[row[5] for row in course.alarms].index(True) - 480 for course in (known, unknown)]
-    assert delays[0] < 0.8 * delays[1]
+    known, unknown = delays(values, throughput, 5)
+    assert known < 0.8 * unknown
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.1, 3.0])
@@ -196,20 +199,14 @@ def test_another_load_than_before_accuses_nobody(seed: int, factor: float) -> No
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_straggler_with_more_to_do_is_hardly_excused_by_recent_load(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_straggler_with_more_to_do_is_hardly_excused_by_recent_load(seed: int) -> None:
     """Both rise together, in a group whose latency does not depend on load."""
     values, throughput = after_load(seed, 0.0, 0.05)
     hour = np.clip((np.arange(values.shape[1]) - 9600) / 240.0, 0.0, 1.0)
     throughput[3] *= np.exp(np.log(1.25) * hour)
     values[3] *= np.exp(np.log(1.2) * hour / 2.0 + np.log(1.2) * np.roll(hour, 240) / 2.0)
-    windows = windows_of(values, {"throughput": throughput}, window=20, shift=20)
-    known = course_of(windows)
-    without_recent_load(monkeypatch)
-    unknown = course_of(windows)
-    delays = [[row[3] for row in course.alarms].index(True) - 480 for course in (known, unknown)]
-    assert delays[0] <= 1.25 * delays[1]
+    known, unknown = delays(values, throughput, 3)
+    assert known <= 1.25 * unknown
 
 
 def test_recent_load_passes_while_a_component_is_idle() -> None:
@@ -464,9 +461,8 @@ def test_a_state_of_one_kind_of_evidence_goes_on() -> None:
     evidence = state["evidence"]
     for name in ("average", "moment"):
         evidence[name] = evidence[name][:LENGTHS]
-    for name in ("recent_load", "usual_load", "usual_ratio", "load_windows", "steady"):
-        del evidence[name]
-    for name in ("sum", "sum_began", "sum_windows", "sum_until"):
+    sums = ("sum", "sum_began", "sum_windows", "sum_until")
+    for name in (*sums, "recent_load", "usual_load", "usual_ratio", "load_windows", "steady"):
         del evidence[name]
     for name in ("recent_cross", "recent_square"):
         del state["load"][name]

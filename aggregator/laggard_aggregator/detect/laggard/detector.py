@@ -27,6 +27,7 @@ from laggard_aggregator.detect.laggard.budget import chance_per_window, critical
 from laggard_aggregator.detect.laggard.duty_cycles import DutyCycles
 from laggard_aggregator.detect.laggard.evidence import (
     FASTER_HALF,
+    HARMLESS_LOG_RATIO,
     KINDS,
     LENGTHS,
     RECENT_SCALE,
@@ -60,11 +61,9 @@ from laggard_aggregator.detect.peers import (
 from laggard_aggregator.detect.registry import Detector, register
 from laggard_aggregator.detect.settings import DetectSettings
 
-HARMLESS_LOG_RATIO = 0.13
-"""Log ratio of a lasting difference that is still harmless: between the 1.08 of healthy peers and 1.2."""
 HARMLESS_COARSE_LOG_RATIO = 0.18
-"""The same where spikes cannot be told from slowness: healthy drives differ by up to 0.15 there, slow ones by
-0.25 and more."""
+"""HARMLESS_LOG_RATIO where spikes cannot be told from slowness: healthy drives differ by up to 0.15 there,
+slow ones by 0.25 and more."""
 FINE_SECONDS, FINE_SAMPLES = 30.0, 10
 """Longest samples, and fewest in a window, that show a spike as one."""
 HEALTHY_SERVICE_LOG_RATIO = float(np.log(1.08))

@@ -22,6 +22,8 @@ SEVERITY_SCALE = 2
 """Index of the average that gives the severity."""
 RECENT_SCALE = 1
 """Index of the average that gives the present state: its two windows outweigh the past eight times."""
+HARMLESS_LOG_RATIO = 0.13
+"""Log ratio of a lasting difference that is still harmless: between the 1.08 of healthy peers and 1.2."""
 MEMORY_WINDOWS = float(SCALE_WINDOWS[-1])
 """Windows after which the past counts for little: onsets, sums, and how latency goes with load; half of the
 evidence is forgotten after as many without I/O."""
@@ -36,7 +38,7 @@ YOUNG_WINDOWS, MAX_YOUNG = 1.5, 1.06
 """Weight of not knowing a group's spread, in windows, and the most that it widens thresholds."""
 MIN_ONSETS, MAX_ONSETS = 3.4, 5.0
 """How often one became slow, lately, from which it is slow in between too, and the most that is counted."""
-ONSET_DRIFTS = np.array([0.13, 0.2, 0.35])
+ONSET_DRIFTS = np.array([HARMLESS_LOG_RATIO, 0.2, 0.35])
 """Log ratios a window that are subtracted from sums of evidence: a harmless difference, which may last for
 good, and half of a lasting factor of 1.5 and 2."""
 MAX_ONSET_WINDOWS = 96.0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
-from laggard_aggregator.detect.laggard.evidence import MEMORY_WINDOWS
+from laggard_aggregator.detect.laggard.evidence import HARMLESS_LOG_RATIO, MEMORY_WINDOWS
 from laggard_aggregator.detect.peers import leave_one_out_median, row_median
 from laggard_aggregator.detect.settings import LOADS
 
@@ -19,13 +19,13 @@ RIDGE_TICKS = 6.0
 """Weight of the belief that load explains nothing, in ticks of unit variance of the (log) load."""
 RECENT_RIDGE_WINDOWS = 1.0
 """Weight of the belief that recent load explains nothing, in windows of unit variance of its log."""
-MIN_RECENT_LOG_RATIO, MAX_RECENT_LOG_RATIO = -0.065, 0.13
-"""Most that a lack of recent load adds to a log ratio (half of a harmless difference), and most that recent
-load takes from it (a harmless difference)."""
+MIN_RECENT_LOG_RATIO, MAX_RECENT_LOG_RATIO = -HARMLESS_LOG_RATIO / 2.0, HARMLESS_LOG_RATIO
+"""Most that a lack of recent load adds to a log ratio, and most that recent load takes from it."""
 MAX_LOG_DEVIATION = 1.5
+MAX_SLOPE = 1.0
+"""Latency grows with no higher power of load."""
 BUSY_LOG_RATIO = float(np.log(1.3))
-BUSY_SLOPE = 1.0
-"""Beyond 1.3 times its peers' load, latency may grow with this power of load although no one saw it grow."""
+"""Beyond 1.3 times its peers' load, latency may grow with MAX_SLOPE although no one saw it grow."""
 SATURATED_BUSY_SHARE = 0.97
 """Busy share of a group's middle beyond which busy time does not tell components apart."""
 MIN_SERVICE_STD = 0.03
@@ -155,7 +155,9 @@ class LoadModel:
         """By how much the log of the latency grows with each load."""
         found = np.linalg.solve(self.square + RIDGE_TICKS * np.eye(len(LOADS)), self.cross).tolist()
         by_name = dict(zip(LOADS, found, strict=True))
-        return {name: s if name == "read_share" else min(max(s, 0.0), 1.0) for name, s in by_name.items()}
+        return {
+            name: s if name == "read_share" else min(max(s, 0.0), MAX_SLOPE) for name, s in by_name.items()
+        }
 
     def explained(self, ahead: Mapping[str, FloatArray], shape: tuple[int, ...]) -> FloatArray:
         """The part of each log ratio that load explains, tick by tick; `shape` (C, T), 0 where unknown.
@@ -170,9 +172,7 @@ class LoadModel:
             course += slope * np.nan_to_num(load - more[:, None])
             total += slope * more
             if name in ("operations", "throughput"):
-                total += max(BUSY_SLOPE - slope, 0.0) * np.clip(
-                    more - BUSY_LOG_RATIO, 0.0, MAX_UNSEEN_LOG_RATIO
-                )
+                total += (MAX_SLOPE - slope) * np.clip(more - BUSY_LOG_RATIO, 0.0, MAX_UNSEEN_LOG_RATIO)
         return np.maximum(total, 0.0)[:, None] + course
 
     def learn(self, ahead: Mapping[str, FloatArray], deviations: FloatArray, trusted: BoolArray) -> None:
@@ -209,7 +209,7 @@ class LoadModel:
         Write caches and garbage collection of flash make latency follow the load of the time before.
         """
         slope = self.recent_cross / (self.recent_square + RECENT_RIDGE_WINDOWS)
-        part: FloatArray = min(max(slope, 0.0), 1.0) * load_ahead
+        part: FloatArray = min(max(slope, 0.0), MAX_SLOPE) * load_ahead
         return np.clip(part, MIN_RECENT_LOG_RATIO, MAX_RECENT_LOG_RATIO)
 
     def learn_recent(self, load_ahead: FloatArray, ratio_ahead: FloatArray, memory_windows: float) -> None:
