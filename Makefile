@@ -10,6 +10,9 @@ JOBS ?= $(shell expr $$(nproc) + 1)
 KEEP_GOING := $(MAKE) --no-print-directory --keep-going
 # Tests that run make are not to ask this one for jobs.
 UNTIED := env -u MAKEFLAGS
+# test-agent runs these, in a node's environment.
+AGENT_TESTS := tests/common tests/agent
+BUT_AGENT := $(AGENT_TESTS:%=--ignore=%)
 
 .PHONY: demo test test-all test-alone test-parts $(PARTS) check bench native wheels deb rpm tarball try-packages try-ansible try-bare clean
 
@@ -30,7 +33,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed $(AGENT_VENV)/.installed
 	@$(KEEP_GOING) --jobs=1 test-alone test-parts
 
-# But for test-agent the same in one process, one test after another.
+# The same in one process, one test after another, all with what developers have installed.
 test-all: $(VENV)/.installed
 	$(UNTIED) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
@@ -45,13 +48,13 @@ test-daemons: $(VENV)/.installed
 	$(UNTIED) $(BIN)/python -m pytest -m 'e2e and not root' $(PYTEST_ARGS)
 
 test-rest: $(VENV)/.installed
-	$(UNTIED) $(BIN)/python -m pytest -m 'not e2e and not root' $(PYTEST_ARGS)
+	$(UNTIED) $(BIN)/python -m pytest -m 'not e2e and not root' $(BUT_AGENT) $(PYTEST_ARGS)
 
 test-root: $(VENV)/.installed
-	$(UNTIED) $(BIN)/python -m pytest -m 'root and not alone' $(PYTEST_ARGS)
+	$(UNTIED) $(BIN)/python -m pytest -m 'root and not alone' $(BUT_AGENT) $(PYTEST_ARGS)
 
 test-agent: $(AGENT_VENV)/.installed
-	$(UNTIED) LAGGARD_AGENT_ONLY=1 $(AGENT_VENV)/bin/python -m pytest tests/common tests/agent $(PYTEST_ARGS)
+	$(UNTIED) LAGGARD_AGENT_ONLY=1 $(AGENT_VENV)/bin/python -m pytest $(AGENT_TESTS) $(PYTEST_ARGS)
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
