@@ -145,9 +145,8 @@ async def went_on(folder: Path) -> dict[str, Any]:
             await live.until(lambda _: len(box.mails) >= 2)
             found["later"] = await answers(live) | {"counted": await counted(live)}
             found["acknowledged"] = site.acknowledged(broker)
-        found["mails"] = [
-            {"id": str(mail["Message-ID"]), "references": str(mail["References"])} for mail in box.mails
-        ]
+        ids = sorted((str(mail["Message-ID"]), str(mail["References"])) for mail in box.mails)
+        found["mails"] = [{"id": id_, "references": before} for id_, before in ids]  # sent in any order
     found["archive"] = {
         name: {"rows": table.num_rows, "sha256": formats.rounded_digest(formats.rows(table))}
         for name, table in formats.tables(folder / "archive").items()
