@@ -1,5 +1,6 @@
 """All benchmarks, one after another: `python -m bench` or `make bench`. Each also runs alone, with --help."""
 
+import argparse
 import subprocess
 import sys
 import time
@@ -31,6 +32,7 @@ BENCHES = (
 
 def main() -> int:
     """Runs every benchmark; 1 when one of them failed or could not run, after all others have run."""
+    argparse.ArgumentParser(prog="python -m bench", description=__doc__).parse_args()
     failed = []
     for name in BENCHES:
         print(f"\n## {name}\n", flush=True)

@@ -7,6 +7,7 @@ batches of the default size, spooled to disk, published with QoS 1. CPU is the s
 threads.
 """
 
+import argparse
 import os
 import random
 import shutil
@@ -123,6 +124,12 @@ def table() -> list[str]:
     return lines
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Prints the table."""
+    argparse.ArgumentParser(prog="python -m bench.agent", description=__doc__).parse_args()
     print("\n".join(table()))
     print(f"\n{machine('aiomqtt', 'zstandard')}; load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

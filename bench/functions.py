@@ -7,6 +7,7 @@ store and the detector of the running aggregator; a trained threshold for each s
 process's own.
 """
 
+import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -93,6 +94,7 @@ def row(source: str, nodes: int, functions: int) -> str:
 
 def main() -> None:
     """Prints the table."""
+    argparse.ArgumentParser(prog="python -m bench.functions", description=__doc__).parse_args()
     print(machine("numpy", "scipy"))
     print("| source | nodes | functions | ms a message | ms a close | ms a judgement | of a core |")
     print("|---|---|---|---|---|---|---|")

@@ -7,6 +7,7 @@ top. The journal is what a state directory costs besides: CPU time, as the threa
 disk; one fsync a round. A round is one message of every node; the fastest of many rounds counts.
 """
 
+import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -151,9 +152,15 @@ def _us(work: Callable[[], object]) -> float:
     return (time.perf_counter() - start) * 1e6
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Prints the table."""
+    argparse.ArgumentParser(prog="python -m bench.ingest", description=__doc__).parse_args()
     print("| message | us to decode and account | us to store | us to journal | messages/s | samples/s |")
     print("|---|---|---|---|---|---|")
     for each in SHAPES:
         print(measure(each))
     print(f"\n{machine('numpy', 'zstandard', 'msgpack')}")
+
+
+if __name__ == "__main__":
+    main()

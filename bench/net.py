@@ -1,5 +1,6 @@
 """What TCP by destination costs a sample, on real sockets of this host: `python -m bench.net`."""
 
+import argparse
 import resource
 import socket
 import statistics
@@ -50,6 +51,7 @@ def measure(count: int) -> tuple[float, float]:
 
 def main() -> None:
     """Prints the table."""
+    argparse.ArgumentParser(prog="python -m bench.net", description=__doc__).parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     print("| sockets of the node | all sent, ms a sample | none sent, ms a sample |\n|---|---|---|")

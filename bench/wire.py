@@ -4,6 +4,7 @@
 from a seed: monotonic counters with the spread of a disk's, `in_flight` a gauge.
 """
 
+import argparse
 import json
 import random
 import time
@@ -139,6 +140,12 @@ def table() -> list[str]:
     return lines
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Prints the table."""
+    argparse.ArgumentParser(prog="python -m bench.wire", description=__doc__).parse_args()
     print("\n".join(table()))
     print(f"\n{machine('msgpack', 'zstandard', 'numpy')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -22,6 +22,7 @@ from bench.accuracy.perseus import (
     result_of,
     truth_of,
 )
+from bench.machine import machine
 from laggard_aggregator.detect.laggard import budget, evidence, load, spread
 from laggard_aggregator.detect.laggard import detector as laggard
 from laggard_aggregator.detect.registry import make_detector
@@ -102,6 +103,7 @@ def main() -> None:
         for value in values:
             with changed([(module, name, value) for module in modules]):
                 print(row(f"`{name}` {value} (not {default})", grids, truth), flush=True)
+    print(f"\n{machine('numpy', 'scipy')}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The level of a fault, LUN, server, network or client, from several sources and from each alone: a table.
 
-    python -m bench.accuracy.levels [--reporting] [--runs N] [--only TEXT] [--detail]
+    python -m bench.accuracy.levels [--reporting] [--runs N] [--only TEXT] [--detail] [--oracle]
 
 Simulated experiments of the closed loop, tuning seeds unless `--reporting`. LUNs, servers and links have the
 counters of the other benches; besides, OSTs count the times of requests as `lustre_ost`, and clients those

@@ -227,7 +227,7 @@ def main() -> None:
         prog="python -m bench.accuracy.simulate", description=__doc__.split("\n")[0]
     )
     parser.add_argument("--tuning", action="store_true", help="the seeds for tuning, not those for reporting")
-    parser.add_argument("--quick", action="store_true", help="two experiments a pair")
+    parser.add_argument("--quick", action="store_true", help="two experiments a pair, three of training")
     parser.add_argument("--detail", action="store_true", help="print who was missed and who was blamed")
     parser.add_argument("--only", default="", metavar="TEXT", help="only pairs with TEXT in their name")
     parser.add_argument("--detectors", default=",".join(DETECTORS), help="which detectors, by comma")

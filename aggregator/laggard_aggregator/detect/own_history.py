@@ -2,7 +2,7 @@
 
 A switch, a failing controller cache or an upgrade. The group's typical value of a window is compared with
 those of its past windows under at least the same demand, at the same hour of the day where enough are known.
-docs/detection.md has figures.
+docs/alarms.md has figures.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Reference of a component: the leave-one-out median of its trusted peers, and the choice of those.
 
-And the samples of a window that no earlier one had, which each detector judges once.
+And the samples of a window that no earlier one had, which `laggard` judges once.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ SPIKE_SHARE = 0.15
 
 
 def new_samples(window: GroupWindow, metric: str, before: float | None, interval_seconds: float) -> int:
-    """Columns of `window` after `before`, the end of the window before it; None for a first window."""
+    """Number of columns of `window` after `before`, the end of the window before it, None for a first one."""
     new: int = window.metrics[metric].shape[1] - window.history
     if before is None:
         return new
@@ -124,6 +124,6 @@ def most_trusted(suspicion: FloatArray, live: BoolArray) -> BoolArray:
     """The live components with a suspicion below 1, and always the least suspect majority; (C,) each."""
     majority = int(live.sum()) // 2 + 1
     ranked = np.sort(np.where(live, suspicion, np.inf))
-    limit = ranked[min(majority, ranked.size) - 1]
+    limit = ranked[majority - 1]
     trusted: BoolArray = live & ((suspicion < 1.0) | (suspicion <= limit))
     return trusted

@@ -98,7 +98,7 @@ class Paths:
 class Location:
     """Where a fault is. `level`: lun, server, network, client, controller or couplet.
 
-    `component`: permanent ID of a LUN; a node, an address, a target, `client/target`, or a parent.
+    `component`: permanent ID of a LUN; a node, an address, a target, or a parent.
     `evidence`: a sentence of printable characters. `name`: current name of a LUN, else `component`.
     """
 

@@ -11,6 +11,7 @@ are his own.
     python -m bench.accuracy.simulation.oracle      writes visible.json beside this file; 20 minutes of CPU
 """
 
+import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -293,6 +294,9 @@ def earlier() -> set[Pair]:
 
 def main() -> None:
     """Asks the oracle about every pair, and writes down what it says."""
+    argparse.ArgumentParser(
+        prog="python -m bench.accuracy.simulation.oracle", description=__doc__
+    ).parse_args()
     found: dict[Pair, Visibility] = {}
     for shape, workload in dict.fromkeys((pair.shape, pair.workload) for pair in PAIRS):
         own = {pair for pair in PAIRS if (pair.shape, pair.workload) == (shape, workload)}

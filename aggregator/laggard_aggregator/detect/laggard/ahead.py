@@ -19,7 +19,7 @@ Loads = Mapping[str, FloatArray]
 
 
 class Ahead(NamedTuple):
-    """How far components are ahead of their trusted peers, in log ratios; by component (C,) or tick (C, T).
+    """How much slower components are than their trusted peers, in log ratios; of each (C,) or by tick (C, T).
 
     `excess` (C,): the evidence, and `variance` (C,), its squared standard error by its own course.
     `felt` (C,): of the metric, less the part that load explains, and `rest` (C, T), the same by tick;
@@ -47,7 +47,7 @@ def ahead_of_peers(
     spread_before: float,
     steadier: Callable[[FloatArray], FloatArray],
 ) -> Ahead:
-    """How far components are ahead of their `trusted` (C,) peers.
+    """How much slower components are than their `trusted` (C,) peers.
 
     `logs`, `service` (C, T): logs of the metric and of service time, if known; `loads`: of loads. `model`:
     how latency goes with them. `recent_part` (C,): of latencies, explained by recent load. `spread_before`:

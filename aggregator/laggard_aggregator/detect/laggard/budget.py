@@ -28,7 +28,7 @@ MIN_LONE_SHARE = 0.85
 TAILS = np.array([1.25, 1.1])
 """By how much thresholds of each kind exceed those of normal noise: healthy drives have slow episodes."""
 SERVICE_TAIL = 0.9
-"""The same of service times, of both kinds: latencies must exceed their own spread as well."""
+"""The same of service times, of both kinds: their evidence is at most the latency's and a spread."""
 INDEPENDENCE_SCALE = 3
 """Index of the average that tells how persistent noise is."""
 

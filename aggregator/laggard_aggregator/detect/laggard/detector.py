@@ -213,8 +213,8 @@ class LaggardDetector(Detector[GroupWindow]):
         The log ratios: means, and means of the faster half, (C,) each, and by tick (C, T).
 
         `ahead`: `ahead_of_peers` of the samples. Components without a sample while trusted peers have one get
-        weight 0. None with fewer than MIN_PEERS others, or two trusted ones, that have samples at the same
-        times.
+        weight 0. None with fewer than MIN_PEERS components, or two trusted ones, that have samples at the
+        same times.
         """
         present = weight > 0
         if present.sum() < MIN_PEERS:
@@ -291,11 +291,11 @@ class LaggardDetector(Detector[GroupWindow]):
             harmless, sure_from = HARMLESS_SERVICE_LOG_RATIO, HEALTHY_SERVICE_LOG_RATIO
         evidence, live = self._evidence, weight > 0
         length = evidence.lengths(places)
-        centre = row_median(np.where(trusted, evidence.average[:, places], np.nan))
-        average = evidence.average[:, places] - centre[:, None]
+        average, growth = evidence.average[:, places], standard_error(length)
+        average = average - row_median(np.where(trusted, average, np.nan))[:, None]
         noise = self._noise(places, live)
-        unit, freedom = self._unit(average, length, now, weight, trusted, places)
-        error = unit[:, None] * standard_error(length)
+        unit, freedom = self._unit(average / growth, noise, now, weight, trusted, places)
+        error = unit[:, None] * growth
         harm = np.maximum(harmless, sure_from + NOISE_STD_ERRORS * np.sqrt(noise / length))
         spread = evidence.young(places[live]) * error
         confirm = self._settings.confirm
@@ -350,22 +350,25 @@ class LaggardDetector(Detector[GroupWindow]):
 
     def _unit(  # noqa: PLR0917
         self,
-        average: FloatArray,
-        length: FloatArray,
+        apart: FloatArray,
+        noise: FloatArray,
         now: float,
         weight: FloatArray,
         trusted: BoolArray,
         places: Places,
     ) -> tuple[FloatArray, FloatArray]:
-        """The spread of each row of averages in single-window units, and the values behind it; (R,) each."""
+        """The spread of each row of averages in single-window units, and the values behind it; (R,) each.
+
+        `apart` (R, C): averages about the group's centre in these units; `noise` (C,) as of `_noise`.
+        """
         evidence, live = self._evidence, weight > 0
-        typical = float(np.sqrt(np.median(self._noise(places, live)[live]))) or now / 2.0
+        typical = float(np.sqrt(np.median(noise[live]))) or now / 2.0
         moment, seen = evidence.moment[:, places], evidence.seen[places]
         counted = (trusted | (live & (evidence.score[places] < 1.0))) & (seen > 0)
         by_kind = moment.reshape(KINDS, LENGTHS, -1)
         pooled = [pooled_spread(of, seen, counted, typical) for of in by_kind]
         unit, freedom = (np.concatenate(part) for part in zip(*pooled, strict=True))
-        evidence.add_squares(places, (average / standard_error(length)) ** 2, weight)
+        evidence.add_squares(places, apart**2, weight)
         self._unit_before = unit
         return unit, freedom
 

@@ -25,8 +25,8 @@ RECENT_SCALE = 1
 HARMLESS_LOG_RATIO = 0.13
 """Log ratio of a lasting difference that is still harmless: between the 1.08 of healthy peers and 1.2."""
 MEMORY_WINDOWS = float(SCALE_WINDOWS[-1])
-"""Windows after which the past counts for little: onsets, sums, and how latency goes with load; half of the
-evidence is forgotten after as many without I/O."""
+"""Windows after which the past counts for little: onsets, sums, and how latency goes with load; half of
+`windows` is forgotten after as many without I/O."""
 NOISE_SECONDS = 9600.0
 """Time over which mean squares and components' own noise are averaged: noise changes with the hours. At least
 MEMORY_WINDOWS."""
@@ -67,8 +67,8 @@ class GroupEvidence:
     `steady` (N,): mean `load.steadiness` of its queue over as many windows as `slowness`, a log; 0 where
     unknown. `recent_load`, `usual_load` (N,): mean log of its load over its peers', over RECENT_SECONDS and
     over `noise_windows`, and `usual_ratio` (N,): mean log ratio of the metric, over `noise_windows`;
-    `load_windows` (N,): windows behind these. `shift_seconds`: length of a window. `noise_windows`: windows
-    over which `moment` and `noise` are averaged.
+    `load_windows` (N,): windows behind these. `shift_seconds`: time from one window's end to the next.
+    `noise_windows`: windows over which `moment` and `noise` are averaged.
     """
 
     def __init__(self, shift_seconds: float) -> None:
@@ -120,8 +120,8 @@ class GroupEvidence:
     ) -> None:
         """Adds one window's evidence `excess` (KINDS, C), each up to `bound`, and log ratios `felt` (C,).
 
-        `weight` (C,): the share of the window with usable samples. Where it was less than 1 the evidence
-        decays for the rest; 0 is idleness or absence.
+        `weight` (C,): the share of the window with usable samples. Where it was less than 1 the
+        number of windows behind the averages decays for the rest; 0 is idleness or absence.
         """
         windows = self.windows[places] * 0.5 ** (np.maximum(1.0 - weight, 0.0) / MEMORY_WINDOWS) + weight
         self.windows[places] = np.minimum(windows, SCALE_WINDOWS[-1])

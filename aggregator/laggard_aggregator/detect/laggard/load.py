@@ -36,11 +36,11 @@ FLOOR_TIME_SHARE = 0.05
 """Share of the time in which a queue is at its floor."""
 DISPERSION_EXPONENT = 0.35
 """Least power of its length with which the dispersion of a queue of clients' requests grows; measured: 0.44
-to 1.2 in healthy queues, 0.4 and less, also below 0, where a program adds to them (docs/detection.md)."""
+to 1.0 in healthy queues, 0.35 and less, also below 0, where a program adds to them (docs/detection.md)."""
 MAX_STEADINESS = 2.0
 """Limit of the log by which a queue is steadier, either way."""
 MAX_UNSEEN_LOG_RATIO = float(np.log(2.5))
-"""Log of the most that such growth may explain: a hog's load is no excuse for any latency."""
+"""Log of the most that such growth may explain: a hog's load does not excuse every latency."""
 
 
 def usable(values: FloatArray, load: Mapping[str, FloatArray]) -> BoolArray:
@@ -183,7 +183,7 @@ class LoadModel:
         """
         self.cross *= 1.0 - 1.0 / MEMORY_WINDOWS
         self.square *= 1.0 - 1.0 / MEMORY_WINDOWS
-        if not ahead or not trusted.any():
+        if not ahead:
             return
         rows = np.zeros((len(LOADS), int(trusted.sum()), deviations.shape[1]))
         for name, load in ahead.items():

@@ -46,7 +46,7 @@ def cross_spread(excess: FloatArray) -> float:
 
 
 def batch_variance(deviations: FloatArray, weights: FloatArray | None = None) -> FloatArray:
-    """The squared standard error of each row's middle, from its own course over time; (C,).
+    """The squared standard error of each row's mean, from its own course over time; (C,).
 
     `deviations` (C, T): log ratios by tick, NaN = missing; of their `trimmed_mean` by `weights` (C, T). By
     batch means (four a row), so that noise that is correlated from tick to tick is not underrated. NaN for a
