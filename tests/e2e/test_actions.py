@@ -14,7 +14,7 @@ from laggard_aggregator.app import App
 from laggard_aggregator.settings.aggregator import StateTable
 from laggard_aggregator.settings.http import HttpSettings
 from laggard_aggregator.web.auth import password_line
-from tests.e2e.test_page import CHROMIUM, LEAST_CONTRAST, chromium, tab_to, watched
+from tests.e2e.test_page import CHROMIUM, LEAST_CONTRAST, chromium, opened, tab_to, watched
 from tests.support.aggregator import SLOW, START, client, publish_schemas, publish_seconds, running, settings
 from tests.support.clock import HandClock
 
@@ -100,7 +100,8 @@ async def by_keyboard(browser: "Browser", app: App) -> None:
 
 
 async def without_javascript_on_a_phone(browser: "Browser", app: App) -> None:
-    page = await browser.new_page(
+    page = await opened(
+        browser,
         http_credentials=SIGNED_IN,
         java_script_enabled=False,
         viewport={"width": 390, "height": 800},
@@ -117,8 +118,9 @@ async def without_javascript_on_a_phone(browser: "Browser", app: App) -> None:
 
 async def readable_in_both_shades(browser: "Browser", app: App) -> None:
     for shade, width in (("light", 1200), ("dark", 390)):
-        page = await browser.new_page(
-            color_scheme=shade,  # type: ignore[arg-type]
+        page = await opened(
+            browser,
+            color_scheme=shade,
             http_credentials=SIGNED_IN,
             viewport={"width": width, "height": 900},
         )
@@ -143,7 +145,7 @@ async def from_another_site(browser: "Browser", app: App) -> None:
     before = kinds(app)
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    page = await browser.new_page(http_credentials=SIGNED_IN)
+    page = await opened(browser, http_credentials=SIGNED_IN)
     async with server:
         await page.goto(app.url + COMPONENT)
         await page.goto(f"http://localhost:{port}/")

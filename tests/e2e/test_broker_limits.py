@@ -3,6 +3,7 @@
 All in network namespaces, with a real mosquitto; the bounds are those of a token bucket, whatever the load.
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from laggard_common.errors import ServiceError
-from tests.support.hostile_client import connected, field, flood, garbage, packet, publication
+from tests.support.hostile_client import connected, field, flood, packet, publication
 from tests.support.namespaces import BROKER, BROKER6, LIMITS, Network, Place
 from tests.support.ports import is_listening
 from tests.support.processes import running
@@ -26,8 +27,9 @@ from tests.support.wait import LIMIT_SECONDS, wait_until
 MIB = 2**20
 PORT = 1883
 RATE, BURST = 1 * MIB, 2 * MIB
-FLOOD_SECONDS = 3.0
 TOPIC = "laggard/1/site/storage/evil/data/x"
+MESSAGE = publication(TOPIC, bytes(2000))
+"""What the flood is of: of a size that lets even a busy machine send more than RATE."""
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 _missing = [name for name in ("ip", "nft", "mosquitto") if shutil.which(name, path=_PATH) is None]
@@ -110,7 +112,9 @@ def test_a_flooder_is_held_to_the_rate_and_another_gets_through(network: Network
         beside.start()
         before, began = reader.taken, time.monotonic()
         with link:
-            flood(link, garbage(TOPIC), FLOOD_SECONDS)
+            while not (dropped(network)["dropped_packets"] and len(acknowledged) >= 10):
+                flood(link, itertools.repeat(MESSAGE), 1.0)
+                assert time.monotonic() < began + LIMIT_SECONDS, "the flood never reached the limit"
             ended.set()
             beside.join(LIMIT_SECONDS)
             taken = reader.taken - before
@@ -120,9 +124,7 @@ def test_a_flooder_is_held_to_the_rate_and_another_gets_through(network: Network
         reader.close()
     ours = len(acknowledged) * 2600
     assert 0.2 * BURST < taken - ours <= BURST + RATE * seconds
-    assert dropped(network)["dropped_packets"] > 0
     assert dropped(network)["dropped_connections"] == 0
-    assert len(acknowledged) >= 10
 
 
 def test_without_the_limits_much_more_comes_through(network: Network) -> None:
@@ -134,8 +136,8 @@ def test_without_the_limits_much_more_comes_through(network: Network) -> None:
     try:
         with network.inside("strangers"), connected(PORT, "evil", None, BROKER) as link:
             began = time.monotonic()
-            for _ in range(10):
-                flood(link, garbage(TOPIC), 1.0)
+            while time.monotonic() < began + LIMIT_SECONDS:
+                flood(link, itertools.repeat(MESSAGE), 1.0)
                 if reader.taken > BURST + RATE * (time.monotonic() - began) + MIB:
                     return
     finally:

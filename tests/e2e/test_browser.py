@@ -21,7 +21,7 @@ from tests.aggregator.web import test_job_loads, test_past
 from tests.aggregator.web.test_alarm_log import raised
 from tests.aggregator.web.test_pages import PAGES
 from tests.e2e import test_job_pages
-from tests.e2e.test_page import CHROMIUM, chromium, playwright_api, watched
+from tests.e2e.test_page import CHROMIUM, chromium, opened, playwright_api, watched
 from tests.support import pages
 from tests.support.builders import history, live_status
 
@@ -33,7 +33,6 @@ pytestmark = [
     pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed"),
 ]
 NOW = live_status.NOW
-SHADES: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1280), ("dark", 1280), ("light", 390))
 COMPONENT = "/component/luns/oss-1/wwn-2"
 PATHS = (*PAGES, "/node/oss-1", "/group/none")
 TEMPLATES = Path(site_module.__file__).parents[1] / "templates"
@@ -110,7 +109,10 @@ def decided_by_kim(view: Waiting) -> ASGIApp:
     return app
 
 
-def test_no_page_has_a_serious_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("shade", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
+def test_no_page_has_a_serious_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shade: Literal["light", "dark"], width: int
+) -> None:
     axe()
     history.written(tmp_path)
     jobs = test_job_pages.archive(tmp_path / "jobs")
@@ -154,20 +156,19 @@ def test_no_page_has_a_serious_finding(tmp_path: Path, monkeypatch: pytest.Monke
     async def story() -> None:
         async with chromium() as browser:
             found: list[tuple[str, ...]] = []
-            for shade, width in SHADES:
-                page = await browser.new_page(color_scheme=shade, viewport={"width": width, "height": 900})
-                for name, (shown, app, paths) in apps.items():
-                    if isinstance(shown, Waiting):
-                        shown._closed = False
-                    async with pages.served(shown, app) as url:
-                        for path in paths:
-                            await page.goto(url + path)
-                            found += [(name, path, shade, *each) for each in await findings(page, width)]
-                            if "act=" in path:
-                                await page.get_by_role("button", name="Silence").click()
-                                await page.wait_for_url("**/decide")
-                                found += [(name, shade, *each) for each in await findings(page, width)]
-                await page.close()
+            page = await opened(browser, color_scheme=shade, viewport={"width": width, "height": 900})
+            for name, (shown, app, paths) in apps.items():
+                if isinstance(shown, Waiting):
+                    shown._closed = False
+                async with pages.served(shown, app) as url:
+                    for path in paths:
+                        await page.goto(url + path)
+                        found += [(name, path, *each) for each in await findings(page, width)]
+                        if "act=" in path:
+                            await page.get_by_role("button", name="Silence").click()
+                            await page.wait_for_url("**/decide")
+                            found += [(name, "decided", *each) for each in await findings(page, width)]
+            await page.close()
             assert found == []
 
     asyncio.run(story())
@@ -198,7 +199,7 @@ def test_nothing_is_cut_off_on_a_phone(tmp_path: Path) -> None:
     async def story() -> None:
         view = site()
         async with chromium() as browser, served(make_app(view), view) as url:
-            page = await browser.new_page(viewport={"width": 390, "height": 844})
+            page = await opened(browser, viewport={"width": 390, "height": 844})
             for path in PATHS:
                 await page.goto(url + path)
                 assert await page.evaluate("document.documentElement.scrollWidth") == 390, path
@@ -217,7 +218,7 @@ def test_nothing_is_cut_off_on_a_phone(tmp_path: Path) -> None:
         loads = test_job_loads.view()
         app = test_job_pages.as_admin(make_app(loads, test_job_loads.load_archive(tmp_path)))
         async with chromium() as browser, pages.served(loads, app) as url:
-            page = await browser.new_page(viewport={"width": 390, "height": 844})
+            page = await opened(browser, viewport={"width": 390, "height": 844})
             for path in test_job_loads.ALL:
                 await page.goto(url + path)
                 assert await page.evaluate("document.documentElement.scrollWidth") == 390, path
@@ -232,7 +233,7 @@ def test_a_page_whose_aggregator_is_gone_says_so_until_it_is_back() -> None:
         app = make_app(view)
         expect = playwright_api.expect
         async with chromium() as browser:
-            page = await browser.new_page()
+            page = await opened(browser)
             async with served(app, view) as url:
                 await page.goto(url)
                 await expect(page.locator("#live-state")).to_have_text("Live.")
@@ -281,7 +282,7 @@ def test_an_aggregator_that_hangs_is_noticed() -> None:
             await inner(scope, receive, send)
 
         async with chromium() as browser, served(app, view) as url:
-            page = await browser.new_page()
+            page = await opened(browser)
             await page.clock.install()
             await page.goto(url)
             await playwright_api.expect(page.locator("#live-state")).to_have_text("Live.")

@@ -17,7 +17,7 @@ from laggard_aggregator.demo.replay import Replay
 from laggard_aggregator.demo.site import SHIFT_SAMPLES, make_site
 from laggard_common.clock import SystemClock
 from tests.e2e.test_mosquitto import AGGREGATOR, MOSQUITTO, SPEED, program, python
-from tests.e2e.test_restart import MAIL, says, straggler
+from tests.e2e.test_restart import MAIL, says, straggler, without_recovery
 from tests.support.loop_thread import beside
 from tests.support.ports import free_port
 from tests.support.processes import end, get_json, run_command, running
@@ -47,7 +47,7 @@ def mounted(image: Path, at: Path) -> Iterator[Path]:
 @pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="needs mkfs.ext4")
 def test_the_next_machine_continues_where_the_lost_one_was(tmp_path: Path) -> None:
     mosquitto = program("mosquitto", "mosquitto")
-    recording = read_recording()
+    recording = without_recovery(read_recording())
     site = make_site(tmp_path / "site", recording.luns, 1 / SPEED)
     site.write()
     mail_port = free_port()

@@ -73,7 +73,7 @@ async def reads(url: str) -> None:
         await page.get_by_role("link", name="7", exact=True).click()
         await page.get_by_role("heading", name="Timeline").wait_for()
         assert said == []
-        await pages.policy_holds(await browser.new_page(), url + "/jobs/7")
+        await pages.policy_holds(await pages.opened(browser), url + "/jobs/7")
 
 
 def test_jobs_in_a_real_browser(tmp_path: Path) -> None:

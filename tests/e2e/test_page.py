@@ -86,15 +86,23 @@ async def chromium() -> "AsyncIterator[Browser]":
     alone = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with playwright_api.async_playwright() as playwright:
         playwright_api.expect.set_options(timeout=1000 * LIMIT_SECONDS)
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=alone)
+        browser = await playwright.chromium.launch(
+            executable_path=CHROMIUM, args=alone, timeout=1000 * LIMIT_SECONDS
+        )
         yield browser
         await browser.close()
 
 
-async def watched(browser: "Browser", said: list[str], **options: Any) -> "Page":
-    """A new page, all complaints of which are noted in `said`."""
+async def opened(browser: "Browser", **options: Any) -> "Page":
+    """A new page, with the limit of all tests."""
     page = await browser.new_page(**options)
     page.set_default_timeout(1000 * LIMIT_SECONDS)
+    return page
+
+
+async def watched(browser: "Browser", said: list[str], **options: Any) -> "Page":
+    """A new page, all complaints of which are noted in `said`."""
+    page = await opened(browser, **options)
     page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: said.append(str(error)))
 
@@ -220,7 +228,7 @@ async def in_light_on_a_desk_and_in_dark_on_a_phone(browser: "Browser", url: str
     grounds = []
     sizes: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1200), ("dark", 390))
     for shade, width in sizes:
-        page = await browser.new_page(color_scheme=shade, viewport={"width": width, "height": 900})
+        page = await opened(browser, color_scheme=shade, viewport={"width": width, "height": 900})
         component = f"/component/storage%2Fdiskstats/{SLOW}/wwn"
         for path in ("/", component, "/nodes", "/groups", "/shadows", PAST):
             await page.goto(url + path)
@@ -268,6 +276,6 @@ def test_an_operator_gets_an_answer_in_a_real_browser(tmp_path: Path) -> None:
             await page.close()
             await without_javascript(browser, app.url)
             await in_light_on_a_desk_and_in_dark_on_a_phone(browser, app.url)
-            await policy_holds(await browser.new_page(), app.url)
+            await policy_holds(await opened(browser), app.url)
 
     asyncio.run(story())

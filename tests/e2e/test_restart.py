@@ -6,6 +6,7 @@ import random
 import signal
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import aiomqtt
 import pytest
 
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.demo.recording import read_recording
+from laggard_aggregator.demo.recording import Recording, read_recording
 from laggard_aggregator.demo.replay import Replay
 from laggard_aggregator.demo.site import SHIFT_SAMPLES, Site, make_site
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
@@ -73,6 +74,15 @@ def straggler(api: str) -> Any:
     return standing[0] if len(standing) == 1 else None
 
 
+def without_recovery(recording: Recording) -> Recording:
+    """With the LUN slow to the end: a replay repeats what follows `fault_end`, here the slow part.
+
+    A test may then take as long as its machine needs; the episode is not over meanwhile.
+    """
+    slow = tuple(sample for sample in recording.samples if sample.time < recording.fault_end)
+    return replace(recording, samples=slow, fault_end=recording.fault_start)
+
+
 def says(api: str, sample: str) -> bool:
     """Whether that line stands in what Prometheus would scrape."""
     return sample in get_text(f"{api}/metrics").splitlines()
@@ -81,7 +91,7 @@ def says(api: str, sample: str) -> bool:
 @pytest.mark.e2e
 def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
     mosquitto = program("mosquitto", "mosquitto")
-    recording = read_recording()
+    recording = without_recovery(read_recording())
     site = make_site(tmp_path / "site", recording.luns, 1 / SPEED)
     site.write()
     mail_port, receiver = free_port(), Receiver(port=free_port())
