@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 AGENT_VENV := .venv-agent
 
-# What `make test` runs side by side. One more at a time than there are CPUs: the daemons' tests mostly wait.
-PARTS := test-daemons test-rest test-root test-agent
+# What `make test` runs side by side, the longest first. One more at a time than there are CPUs: the daemons' tests mostly wait.
+PARTS := test-rest test-detect test-daemons test-agent test-root
 JOBS ?= $(shell expr $$(nproc) + 1)
 KEEP_GOING := $(MAKE) --no-print-directory --keep-going
 # Tests that run make are not to ask this one for jobs.
@@ -13,6 +13,8 @@ UNTIED := env -u MAKEFLAGS
 # test-agent runs these, in a node's environment.
 AGENT_TESTS := tests/common tests/agent
 BUT_AGENT := $(AGENT_TESTS:%=--ignore=%)
+# test-detect runs these: about as long as the rest.
+DETECT_TESTS := tests/aggregator/detect tests/bench
 
 .PHONY: demo test test-all test-alone test-parts $(PARTS) check bench native wheels deb rpm tarball try-packages try-ansible try-bare clean
 
@@ -48,7 +50,10 @@ test-daemons: $(VENV)/.installed
 	$(UNTIED) $(BIN)/python -m pytest -m 'e2e and not root' $(PYTEST_ARGS)
 
 test-rest: $(VENV)/.installed
-	$(UNTIED) $(BIN)/python -m pytest -m 'not e2e and not root' $(BUT_AGENT) $(PYTEST_ARGS)
+	$(UNTIED) $(BIN)/python -m pytest -m 'not e2e and not root' $(BUT_AGENT) $(DETECT_TESTS:%=--ignore=%) $(PYTEST_ARGS)
+
+test-detect: $(VENV)/.installed
+	$(UNTIED) $(BIN)/python -m pytest -m 'not e2e and not root' $(DETECT_TESTS) $(PYTEST_ARGS)
 
 test-root: $(VENV)/.installed
 	$(UNTIED) $(BIN)/python -m pytest -m 'root and not alone' $(BUT_AGENT) $(PYTEST_ARGS)

@@ -1,4 +1,4 @@
-"""Option `--leave-out-passed` of pytest: tests that passed in the last run with the same `-m` are left out.
+"""Option `--leave-out-passed` of pytest: what passed in the last run of the same tests and `-m` is left out.
 
 For a second run on a machine that has got more programs since: those that skipped without them are left.
 """
@@ -26,7 +26,8 @@ class _Passed:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._key = "laggard/passed-" + re.sub(r"\W+", "-", config.option.markexpr)
+        chosen = " ".join([config.option.markexpr, *config.args])
+        self._key = "laggard/passed-" + re.sub(r"\W+", "-", chosen)
         self._before: set[str] = (
             set(config.cache.get(self._key, [])) if config.option.leave_out_passed else set()
         )

@@ -56,6 +56,13 @@ def test_what_passed_is_left_out_until_asked_again(folder: Path) -> None:
     assert outcome(folder, PROGRAM="1") == (0, "3 passed")
 
 
+def test_each_choice_of_files_is_remembered_apart(folder: Path) -> None:
+    (folder / "test_more.py").write_text("def test_more():\n    pass\n")
+    assert outcome(folder, "test_it.py", PROGRAM="1") == (0, "3 passed")
+    assert outcome(folder, "test_more.py", "--leave-out-passed") == (0, "1 passed")
+    assert outcome(folder, "test_it.py", "--leave-out-passed") == (0, "3 deselected")
+
+
 def test_each_choice_of_marks_is_remembered_apart(folder: Path) -> None:
     assert outcome(folder, "-m", "root", PROGRAM="1") == (0, "1 passed, 2 deselected")
     assert outcome(folder, "-m", "not root", "--leave-out-passed", PROGRAM="1") == (
