@@ -17,6 +17,7 @@ from bench.accuracy.perseus import (
     SETTINGS,
     Drive,
     Result,
+    cluster_of,
     delay_text,
     judgements,
     result_of,
@@ -70,7 +71,7 @@ def row(name: str, grids: Sequence[Grid], truth: set[Drive]) -> str:
     whole = list(judgements(grids, {}, make_detector))
     total = result_of(grids, iter(whole), truth)
     windows = []
-    for cluster in sorted({grid.group.split("__")[0] for grid in grids}):
+    for cluster in sorted({cluster_of(grid.group) for grid in grids}):
         mine = [grid for grid in grids if grid.group.startswith(f"{cluster}__")]
         part = result_of(mine, (j for j in whole if j.group.startswith(f"{cluster}__")), truth)
         windows.append(f"{part.windows.f1:.3f}")
@@ -92,7 +93,7 @@ def main() -> None:
     directory: Path = parser.parse_args().directory
     truth = truth_of(directory)
     grids = read_grids(sorted(directory.glob("*__*.csv*")), COLUMNS, SETTINGS)
-    clusters = sorted({grid.group.split("__")[0] for grid in grids})
+    clusters = sorted({cluster_of(grid.group) for grid in grids})
     heads = ("constants", "drives F1", "days F1", *(f"windows F1, {c}" for c in clusters))
     print(f"| {' | '.join((*heads, 'delay, min: median / p90 / max', 'healthy alarmed'))} |")
     print("|---" * (len(heads) + 2) + "|")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.accuracy.perseus import COLUMNS, METRIC, SETTINGS, truth_of
+from bench.accuracy.perseus import COLUMNS, METRIC, SETTINGS, cluster_of, truth_of
 from bench.machine import machine
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.detect.laggard.evidence import SCALE_WINDOWS
@@ -76,7 +76,7 @@ def main() -> None:
         healthy = [(grid.group, name) not in truth for name in grid.components]
         found = ratios(grid, healthy)
         spread = averages(found.excess[0][np.array(healthy)])
-        kind = f"{grid.group.split('__')[0]}, {'healthy hosts' if all(healthy) else 'with faulty drives'}"
+        kind = f"{cluster_of(grid.group)}, {'healthy hosts' if all(healthy) else 'with faulty drives'}"
         rows[kind].append(np.array([spread[0], spread[0] / found.error, *(spread / spread[0])]))
     lengths = [f"{length:g} windows" for length in SCALE_WINDOWS]
     print(f"| hosts | spread of one window | over its standard error | {' | '.join(lengths)} |")

@@ -23,7 +23,7 @@ from scipy.linalg import cho_factor, cho_solve, toeplitz
 
 from bench.accuracy.injected import BUDGET_DRIVES, CASES, Case, always, drawn, healthy_part, slowed
 from bench.accuracy.noise_growth import Ratios, ratios
-from bench.accuracy.perseus import COLUMNS, SETTINGS, delay_text, truth_of
+from bench.accuracy.perseus import COLUMNS, SETTINGS, cluster_of, delay_text, truth_of
 from bench.machine import machine
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.detect.laggard.budget import chance_per_window
@@ -35,11 +35,6 @@ SINCE, PAST = 64, 32
 """Windows since the onset, the last ones, and before it that count."""
 
 HEADER = "| fault | detected | delay, min: median / p90 / max |\n|---|---|---|"
-
-
-def cluster_of(group: str) -> str:
-    """The first part of a host's name."""
-    return group.split("__", maxsplit=1)[0]
 
 
 def unexplained(found: Ratios, healthy: Sequence[bool]) -> FloatArray:

@@ -89,6 +89,11 @@ HEADER = (
 )
 
 
+def cluster_of(group: str) -> str:
+    """The first part of a host's name."""
+    return group.split("__", maxsplit=1)[0]
+
+
 def truth_of(directory: Path) -> set[Drive]:
     """The faulty drives as (group, drive)."""
     with (directory / "labels.csv").open(newline="") as file:
@@ -204,12 +209,12 @@ def trained_on_healthy_hosts(grids: Sequence[Grid], truth: set[Drive]) -> dict[s
     most: dict[str, float] = {}
     for grid in grids:
         if grid.group not in ill:
-            cluster = grid.group.split("__")[0]
+            cluster = cluster_of(grid.group)
             most[cluster] = max(most.get(cluster, 0.0), float(np.nanmax(deviations(grid))))
     return {
-        g.group: {METRIC: dict.fromkeys(g.components, most[g.group.split("__")[0]])}
+        g.group: {METRIC: dict.fromkeys(g.components, most[cluster_of(g.group)])}
         for g in grids
-        if g.group.split("__")[0] in most
+        if cluster_of(g.group) in most
     }
 
 
