@@ -19,11 +19,11 @@ import numpy as np
 
 from bench.accuracy import perseus
 from bench.accuracy.perseus import (
-    COLUMNS,
     METRIC,
     SETTINGS,
     delay_text,
     deviations,
+    grids_of,
     observed_minutes,
     truth_of,
 )
@@ -32,7 +32,6 @@ from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import Grid, windows_in_order
 
 BUDGET_DRIVES = 310
@@ -126,8 +125,8 @@ DUTY_HEADER = (
 
 
 @dataclass(slots=True)
-class Trials:
-    """Outcomes: `found` and `of` slow drives by host, `delays` in minutes, healthy drives `blamed` newly."""
+class Outcomes:
+    """`found`: whether each slow drive was, by host; `delays` in minutes, healthy drives `blamed` newly."""
 
     found: dict[str, list[bool]] = field(default_factory=dict)
     delays: list[float] = field(default_factory=list)
@@ -250,38 +249,51 @@ def drawn(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> tuple[
     return grid, chosen[: case.slow].tolist()
 
 
-def run(case: Case, grids: Sequence[Grid], detector: str, rng: np.random.Generator) -> Trials:
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A grid as it is and `changed`, in which `rows` are slow from `onset` on, epoch seconds."""
+
+    grid: Grid
+    changed: Grid
+    rows: Sequence[int]
+    onset: float
+
+
+def trials(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> Iterator[Trial]:
     """The trials of a case, each on another drive."""
     usable = [grid for grid in grids if grid.group.startswith(case.cluster)]
-    done = Trials()
     for _ in range(case.trials):
         grid, rows = drawn(case, usable, rng)
-        settings = settings_for(detector, grid)
         changed, onset = slowed(grid, case, rows)
-        before = untouched(grid, settings)
-        ends, after = alarms(changed, settings)
-        since = ends > onset
+        yield Trial(grid, changed, rows, onset)
+
+
+def run(case: Case, grids: Sequence[Grid], detector: str, rng: np.random.Generator) -> Outcomes:
+    """Who is named in the trials of a case, and when."""
+    done = Outcomes()
+    for each in trials(case, grids, rng):
+        settings = settings_for(detector, each.grid)
+        before = untouched(each.grid, settings)
+        ends, after = alarms(each.changed, settings)
+        since = ends > each.onset
         raised = after[since]
-        for row in rows:
+        for row in each.rows:
             named = bool(raised[:, row].any())
-            done.found.setdefault(grid.group, []).append(named)
+            done.found.setdefault(each.grid.group, []).append(named)
             alarm = float(ends[since][raised[:, row].argmax()]) if named else np.inf
-            done.delays.append(observed_minutes(changed, onset, alarm) if named else np.inf)
-        others = [c for c in range(len(grid.components)) if c not in rows]
+            done.delays.append(observed_minutes(each.changed, each.onset, alarm) if named else np.inf)
+        others = [c for c in range(len(each.grid.components)) if c not in each.rows]
         done.blamed += int((after[:, others].any(axis=0) & ~before[:, others].any(axis=0)).sum())
     return done
 
 
 def duty_cycles(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> str:
     """A line of the table of duty cycles: in which of the slow drives' alarm windows `laggard` tells one."""
-    usable = [grid for grid in grids if grid.group.startswith(case.cluster)]
     windows, told = 0, []
-    for _ in range(case.trials):
-        grid, rows = drawn(case, usable, rng)
-        changed, onset = slowed(grid, case, rows)
-        names = {grid.components[row] for row in rows}
-        for one in judged(changed, settings_for("laggard", grid)):
-            for c in np.flatnonzero(one.straggler & one.verdicts.anomalous & (one.end > onset)):
+    for each in trials(case, grids, rng):
+        names = {each.grid.components[row] for row in each.rows}
+        for one in judged(each.changed, settings_for("laggard", each.grid)):
+            for c in np.flatnonzero(one.straggler & one.verdicts.anomalous & (one.end > each.onset)):
                 if one.components[c] in names:
                     windows += 1
                     cycle = one.verdicts.duty_cycles.get(one.components[c])
@@ -289,29 +301,26 @@ def duty_cycles(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> 
     if not told:
         return f"| {case.name} | 0 of {windows:,} | | |"
     of = np.quantile(np.array(told), (0.1, 0.5, 0.9), axis=0)
-    share, times = " / ".join(f"{each:.0%}" for each in of[:, 0]), " / ".join(f"{e:.1f}" for e in of[:, 1])
+    share, times = " / ".join(f"{s:.0%}" for s in of[:, 0]), " / ".join(f"{t:.1f}" for t in of[:, 1])
     return f"| {case.name} | {len(told):,} of {windows:,} | {share} | {times} |"
 
 
 def onsets(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> str:
     """A line of the table of onsets: windows from the true one to where the alarms of `laggard` begin."""
-    usable = [grid for grid in grids if grid.group.startswith(case.cluster)]
     first, since = [], []
-    for _ in range(case.trials):
-        grid, rows = drawn(case, usable, rng)
-        changed, onset = slowed(grid, case, rows)
-        name, starts, flags = grid.components[rows[0]], [], []
-        for one in judged(changed, settings_for("laggard", grid)):
+    for each in trials(case, grids, rng):
+        name, starts, flags = each.grid.components[each.rows[0]], [], []
+        for one in judged(each.changed, settings_for("laggard", each.grid)):
             c = one.components.index(name)
             starts.append(one.start)
             flags.append(bool(one.verdicts.anomalous[c]))
-            if one.straggler[c] and one.end > onset:
+            if one.straggler[c] and one.end > each.onset:
                 recent = range(max(len(flags) - 2 * SETTINGS.confirm + 1, 0), len(flags))
-                true, told = np.searchsorted(starts, [onset - 1.0, one.since[c] - 1.0])
+                true, told = np.searchsorted(starts, [each.onset - 1.0, one.since[c] - 1.0])
                 first.append(min(at for at in recent if flags[at]) - true)
                 since.append(told - true)
                 break
-    cells = (" / ".join(f"{q:.0f}" for q in np.quantile(each, (0.1, 0.5, 0.9))) for each in (first, since))
+    cells = (" / ".join(f"{q:.0f}" for q in np.quantile(of, (0.1, 0.5, 0.9))) for of in (first, since))
     return f"| {case.name} | {len(since)} | {' | '.join(cells)} |"
 
 
@@ -402,7 +411,7 @@ def main() -> None:
     parser.add_argument("--onsets", action="store_true", help="of the cases that last, the onsets instead")
     asked = parser.parse_args()
     truth = truth_of(asked.directory)
-    grids = read_grids(sorted(asked.directory.glob("*__*.csv*")), COLUMNS, SETTINGS)
+    grids = grids_of(asked.directory)
     if asked.resolutions:
         for line in resolutions(grids, truth):
             print(line, flush=True)

@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.accuracy.perseus import COLUMNS, METRIC, SETTINGS, cluster_of, truth_of
+from bench.accuracy.perseus import METRIC, SETTINGS, cluster_of, grids_of, truth_of
 from bench.machine import machine
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.detect.laggard.evidence import SCALE_WINDOWS
 from laggard_aggregator.detect.laggard.spread import batch_variance, standard_error, typical_variance
 from laggard_aggregator.detect.peers import faster_half_mean, leave_one_out_median, trimmed_mean
-from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import Grid
 
 
@@ -72,7 +71,7 @@ def main() -> None:
     directory: Path = parser.parse_args().directory
     truth = truth_of(directory)
     rows: dict[str, list[FloatArray]] = defaultdict(list)
-    for grid in read_grids(sorted(directory.glob("*__*.csv*")), COLUMNS, SETTINGS):
+    for grid in grids_of(directory):
         healthy = [(grid.group, name) not in truth for name in grid.components]
         found = ratios(grid, healthy)
         spread = averages(found.excess[0][np.array(healthy)])

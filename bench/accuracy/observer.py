@@ -1,10 +1,13 @@
-"""A reference for delays: `python -m bench.accuracy.observer [DIR]`, a table in Markdown.
+"""References for delays: `python -m bench.accuracy.observer [DIR]`, a table in Markdown.
 
-A reference observer is told when a fault begins, who is healthy, and how large and how persistent noise is in
-the cluster. It weighs the windows since the onset, and up to PAST before it, by generalised least squares,
-which is best for normal noise: a component's log ratio to its peers, less what its own load explains. Two
-kinds of evidence have half of the budget of false alarms each. A fault is detected when one exceeds its
-quantile in one window, without confirmation.
+Two reference observers know who is healthy, and how large and how persistent noise is in the cluster. They
+weigh windows by generalised least squares, which is best for normal noise: a component's log ratio to its
+peers, less what its own load explains, since the onset and up to PAST windows before it.
+
+* Told: knows when the fault begins. Two kinds of evidence have half of the budget of false alarms each, and
+  a fault is detected when one exceeds its quantile in one window, without confirmation.
+* Not told: weighs the last 1 to 32 windows against those before them, as if each length were the right one.
+  Its thresholds are those of `laggard` for persistent noise, and it confirms alarms as `laggard` does.
 
 The rows are the labelled drives of `bench.accuracy.perseus` and the cases of `bench.accuracy.injected` that
 last, the same trials for the same `--seed`, with the noise that the drives really had. Windows in which a
@@ -21,20 +24,28 @@ import numpy as np
 from scipy import special
 from scipy.linalg import cho_factor, cho_solve, toeplitz
 
-from bench.accuracy.injected import BUDGET_DRIVES, CASES, Case, always, drawn, healthy_part, slowed
+from bench.accuracy.injected import BUDGET_DRIVES, CASES, always, healthy_part, trials
 from bench.accuracy.noise_growth import Ratios, ratios
-from bench.accuracy.perseus import COLUMNS, SETTINGS, cluster_of, delay_text, truth_of
+from bench.accuracy.perseus import SETTINGS, cluster_of, delay_text, grids_of, truth_of
 from bench.machine import machine
-from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.detect.laggard.budget import chance_per_window
-from laggard_aggregator.detect.laggard.evidence import KINDS
-from laggard_aggregator.offline.run import read_grids
-from laggard_aggregator.offline.sample_grid import Grid
+from laggard_aggregator.alarms.alarms import Persistence
+from laggard_aggregator.detect.interface import FloatArray, Verdicts
+from laggard_aggregator.detect.laggard.budget import (
+    CONFIRMED_SHARES,
+    MIN_LONE_SHARE,
+    TAILS,
+    chance_per_window,
+)
+from laggard_aggregator.detect.laggard.detector import CLEAR_SCORE
+from laggard_aggregator.detect.laggard.evidence import FASTER_HALF, HARMLESS_LOG_RATIO, KINDS, SCALE_WINDOWS
 
 SINCE, PAST = 64, 32
 """Windows since the onset, the last ones, and before it that count."""
 
-HEADER = "| fault | detected | delay, min: median / p90 / max |\n|---|---|---|"
+HEADER = (
+    "| fault | told the onset, not confirming: detected, delay in min: median / p90 / max "
+    "| not told, confirming |\n|---|---|---|"
+)
 
 
 def unexplained(found: Ratios, healthy: Sequence[bool]) -> FloatArray:
@@ -63,17 +74,45 @@ class Observer:
     def __init__(self, covariance: FloatArray) -> None:
         self._covariance = covariance
         self._weights = cache(self._solve)
-        self._level = -special.ndtri(chance_per_window(SETTINGS, BUDGET_DRIVES) / KINDS)
+        chance = chance_per_window(SETTINGS, BUDGET_DRIVES)
+        self._level = -special.ndtri(chance / KINDS)
+        shares = np.maximum(CONFIRMED_SHARES[SETTINGS.confirm - 1][0], MIN_LONE_SHARE)
+        self._thresholds = -special.ndtri(chance) * TAILS[:, None] * shares
 
-    def delay(self, log_ratios: FloatArray, onset: int) -> float:
+    def told(self, log_ratios: FloatArray, onset: int) -> float:
         """Minutes of windows from `onset` to detection, infinite = never; `log_ratios` (KINDS, W)."""
         past = min(onset, PAST)
         for end in range(onset + 1, log_ratios.shape[1] + 1):
             since = min(end - onset, SINCE)
             window = np.hstack([log_ratios[:, onset - past : onset], log_ratios[:, end - since : end]])
             if any(own @ self._weights(kind, past, since) >= self._level for kind, own in enumerate(window)):
-                return (end - onset) * SETTINGS.shift_seconds / 60.0
+                return _minutes(end - onset)
         return np.inf
+
+    def not_told(self, log_ratios: FloatArray, onset: int) -> float:
+        """The same to the first alarm that is raised after `onset`."""
+        persistence = Persistence(SETTINGS.confirm)
+        yes = np.ones(1, dtype=np.bool_)
+        for end in range(1, log_ratios.shape[1] + 1):
+            score = np.array([self._score(log_ratios[:, :end])])
+            faster = log_ratios[FASTER_HALF, end - 1]
+            clear = (score >= CLEAR_SCORE) & (faster >= HARMLESS_LOG_RATIO)
+            verdicts = Verdicts(yes, score >= 1.0, score, score, score, score, clear=clear)
+            persistence.update([""], float(end), verdicts)
+            if end > onset and persistence.faulty[0]:
+                return _minutes(end - onset)
+        return np.inf
+
+    def _score(self, log_ratios: FloatArray) -> float:
+        """The largest share of a threshold, of both kinds and all lengths up to now."""
+        windows = log_ratios.shape[1]
+        return max(
+            float(own[-since - past :] @ self._weights(kind, past, since) / self._thresholds[kind, at])
+            for kind, own in enumerate(log_ratios)
+            for at, since in enumerate(SCALE_WINDOWS.astype(int).tolist())
+            if since <= windows
+            for past in (min(windows - since, PAST),)
+        )
 
     def _solve(self, kind: int, past: int, since: int) -> FloatArray:
         """Weights of as many windows before and since the onset; their sum of noise has a spread of 1."""
@@ -83,32 +122,26 @@ class Observer:
         return weights
 
 
-def trials(
-    case: Case, grids: Sequence[Grid], observers: dict[str, Observer], seed: tuple[int, int]
-) -> list[float]:
-    """The observer's delays in the trials of `bench.accuracy.injected`."""
-    rng, delays = np.random.default_rng(seed), []
-    for _ in range(case.trials):
-        grid, rows = drawn(case, [grid for grid in grids if grid.group.startswith(case.cluster)], rng)
-        healthy = [c not in rows for c in range(len(grid.components))]
-        changed, _ = slowed(grid, case, rows)
-        found = ratios(changed, healthy)
-        log_ratios = unexplained(found, healthy)
-        onset = int(np.searchsorted(found.windows, int(case.onset * grid.blocks.size)))
-        delays += [observers[cluster_of(grid.group)].delay(log_ratios[:, row], onset) for row in rows]
-    return delays
+def _minutes(windows: int) -> float:
+    return windows * SETTINGS.shift_seconds / 60.0
 
 
-def row_of(name: str, delays: Sequence[float]) -> str:
-    """A line of the table; delays are of the faults that are detected, as in `bench.accuracy.injected`."""
+def cell(delays: Sequence[float]) -> str:
+    """Delays are of the faults that are detected, as in `bench.accuracy.injected`."""
     found = [each for each in delays if np.isfinite(each)]
-    return f"| {name} | {len(found)} of {len(delays)} | {delay_text(found)} |"
+    return f"{len(found)} of {len(delays)}, {delay_text(found)}"
+
+
+def row_of(name: str, observed: Sequence[tuple[Observer, FloatArray, int]]) -> str:
+    """A line of the table; `observed`: by whom, log ratios (KINDS, W), and the onset."""
+    told = [observer.told(log_ratios, onset) for observer, log_ratios, onset in observed]
+    not_told = [observer.not_told(log_ratios, onset) for observer, log_ratios, onset in observed]
+    return f"| {name} | {cell(told)} | {cell(not_told)} |"
 
 
 def lines(directory: Path, seed: int) -> Iterator[str]:
     """The table."""
-    truth = truth_of(directory)
-    grids = read_grids(sorted(directory.glob("*__*.csv*")), COLUMNS, SETTINGS)
+    truth, grids = truth_of(directory), grids_of(directory)
     noise, of_drives = defaultdict(list), []
     for grid in grids:
         healthy = [(grid.group, name) not in truth for name in grid.components]
@@ -118,11 +151,19 @@ def lines(directory: Path, seed: int) -> Iterator[str]:
     observers = {cluster: Observer(np.mean(of, axis=0)) for cluster, of in noise.items()}
     yield HEADER
     for name, kind in (("labelled drives", False), ("healthy drives, unchanged: false alarms", True)):
-        yield row_of(name, [observers[c].delay(own, 0) for c, fine, own in of_drives if fine == kind])
+        yield row_of(name, [(observers[c], own, 0) for c, fine, own in of_drives if fine == kind])
     whole = [healthy_part(grid, truth) for grid in grids]
     for number, case in enumerate(CASES):
         if case.pattern is always and case.factor > 1.0:
-            yield row_of(case.name, trials(case, whole, observers, (seed, number)))
+            observed = []
+            for each in trials(case, whole, np.random.default_rng((seed, number))):
+                healthy = [c not in each.rows for c in range(len(each.grid.components))]
+                found = ratios(each.changed, healthy)
+                log_ratios = unexplained(found, healthy)
+                onset = int(np.searchsorted(found.windows, int(case.onset * each.grid.blocks.size)))
+                observer = observers[cluster_of(each.grid.group)]
+                observed += [(observer, log_ratios[:, row], onset) for row in each.rows]
+            yield row_of(case.name, observed)
 
 
 def main() -> None:

@@ -100,6 +100,11 @@ def truth_of(directory: Path) -> set[Drive]:
         return {(f"{row['cluster']}__{row['host']}", row["disk_id"]) for row in csv.DictReader(file)}
 
 
+def grids_of(directory: Path) -> list[Grid]:
+    """The samples of all hosts."""
+    return read_grids(sorted(directory.glob("*__*.csv*")), COLUMNS, SETTINGS)
+
+
 def judgements(
     grids: Sequence[Grid],
     by_group: Mapping[str, ByMetric],
@@ -224,7 +229,7 @@ def main() -> None:
     parser.add_argument("directory", type=Path, nargs="?", default=Path("../shared/data/perseus_failslow"))
     directory: Path = parser.parse_args().directory
     truth = truth_of(directory)
-    grids = read_grids(sorted(directory.glob("*__*.csv*")), COLUMNS, SETTINGS)
+    grids = grids_of(directory)
     drives = sum(len(grid.components) for grid in grids)
     print(f"{len(grids)} hosts, {drives} drives, {len(truth)} of them faulty\n\n{HEADER}", flush=True)
 

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.accuracy.injected import Case, judged, settings_for, slowed
-from bench.accuracy.perseus import COLUMNS, SETTINGS, delay_text, observed_minutes
+from bench.accuracy.perseus import SETTINGS, delay_text, grids_of, observed_minutes
 from bench.machine import machine
 from laggard_aggregator.detect import LEVEL_OF_GROUPS
-from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import Grid
 
 ONSET = 0.6
@@ -51,7 +50,7 @@ def main() -> None:
     )
     parser.add_argument("directory", type=Path, nargs="?", default=Path("../shared/data/perseus_failslow"))
     directory: Path = parser.parse_args().directory
-    grids = read_grids(sorted(directory.glob("*__*.csv*")), COLUMNS, SETTINGS)
+    grids = grids_of(directory)
     false = [warnings(grid) for grid in grids]
     days = sum(grid.blocks.size for grid in grids) * SETTINGS.shift_seconds / 86400.0
     warned = sum(map(len, false))
