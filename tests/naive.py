@@ -383,9 +383,8 @@ class NaiveLaggard:
         judged = {n: n in live and self.known[n].windows >= 0.5 for n in names}
         slow = {n for n in live if judged[n] and self.known[n].score >= 1}
         fast = {n for n in live if judged[n] and min(shares[n]) <= -1}
-        typical = statistics.median([self.known[n].score for n in slow]) if slow else 0.0
-        suspect = max(laggard.SUSPECT_SCORE, laggard.MAJORITY_SCORE_SHARE * typical)
-        suspects = [n for n in live if judged[n] and self.known[n].score >= suspect]
+        typical = statistics.median([self.known[n].score for n in slow]) if slow else math.inf
+        suspects = [n for n in live if judged[n] and self.known[n].score >= laggard.SUSPECT_SHARE * typical]
         if 2 * alike <= len(live) or 2 * len(suspects) >= len(live) or len(fast) >= 0.4 * len(live):
             slow &= beyond
         usual = statistics.median(self.known[n].slowness for n in trusted)
@@ -419,7 +418,7 @@ class NaiveLaggard:
             known.score = max(known.score, 1.0)
 
     def _young(self, live: list[str]) -> float:
-        return min(math.sqrt(1 + 1.5 / (1 + statistics.median(self.known[n].seen for n in live))), 1.06)
+        return 1 + 0.06 / max(statistics.median(self.known[n].seen for n in live) / 12, 1)
 
     def _excess(
         self, logs: Mapping[str, list[float]], live: list[str], trusted: set[str]
@@ -440,7 +439,7 @@ class NaiveLaggard:
         along = laggard_median([variance[n] for n in members])
         if not math.isnan(along):
             along = math.sqrt(along * 3.0 / 2.366)
-            across = min(max(across, 1.2 * along), 2.0 * along)
+            across = min(across, 2.0 * along)
         return max(across, 1e-6)
 
     def _most_trusted(self, suspicion: Mapping[str, float]) -> set[str]:
@@ -471,7 +470,7 @@ class NaiveLaggard:
         found = {}
         for name in live:
             k = self.known[name]
-            found[name] = (2 * typical + k.heard * min(k.noise, 4 * typical)) / (2 + k.heard)
+            found[name] = (12 * typical + k.heard * min(k.noise, 4 * typical)) / (12 + k.heard)
         return found
 
     def _unit(

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from bench.accuracy.perseus import (
-    COLUMNS,
-    SETTINGS,
     Drive,
     Result,
     cluster_of,
     delay_text,
+    grids_of,
     judgements,
     result_of,
     truth_of,
@@ -27,7 +26,6 @@ from bench.machine import machine
 from laggard_aggregator.detect.laggard import budget, evidence, load, spread
 from laggard_aggregator.detect.laggard import detector as laggard
 from laggard_aggregator.detect.registry import make_detector
-from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import Grid
 
 MODULES = (budget, evidence, laggard, load, spread)
@@ -43,12 +41,11 @@ TRIED: Mapping[str, Sequence[Any]] = {
     "MAX_MEAN_SQUARE_RATIO": (1.5, 3.0),
     "MAX_WINDOW_SPREADS": (6.0, 12.0),
     "OUTLIER_SPREADS": (2.5, 4.0),
-    "SUSPECT_SCORE": (0.6, 0.9),
     "CLEAR_SCORE": (1.0, 1.5),
     "RECOVERY_SCORE": (0.2, 0.4),
     "RECOVERY_STD_ERRORS": (3.0, 5.0),
     "MEMORY_WINDOWS": (16.0, 64.0),
-    "RIDGE_TICKS": (3.0, 50.0),
+    "RIDGE": (3.0, 50.0),
     "RECENT_SECONDS": (450.0, 1800.0),
 }
 
@@ -92,7 +89,7 @@ def main() -> None:
     parser.add_argument("directory", type=Path, nargs="?", default=Path("../shared/data/perseus_failslow"))
     directory: Path = parser.parse_args().directory
     truth = truth_of(directory)
-    grids = read_grids(sorted(directory.glob("*__*.csv*")), COLUMNS, SETTINGS)
+    grids = grids_of(directory)
     clusters = sorted({cluster_of(grid.group) for grid in grids})
     heads = ("constants", "drives F1", "days F1", *(f"windows F1, {c}" for c in clusters))
     print(f"| {' | '.join((*heads, 'delay, min: median / p90 / max', 'healthy alarmed'))} |")

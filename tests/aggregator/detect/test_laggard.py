@@ -181,11 +181,13 @@ def delays(values: Values, throughput: Values, slow: int) -> tuple[int, int]:
     return first, second
 
 
-@pytest.mark.parametrize("seed", [12, 14])
-def test_latency_that_follows_the_load_before_is_learned(seed: int) -> None:
-    values, throughput = after_load(seed, 0.7)
-    values[5, 9600:] *= 1.5
-    known, unknown = delays(values, throughput, 5)
+def test_latency_that_follows_the_load_before_is_learned() -> None:
+    known, unknown = 0, 0
+    for seed in (12, 14, 16, 17):
+        values, throughput = after_load(seed, 0.7)
+        values[5, 9600:] *= 1.5
+        first, second = delays(values, throughput, 5)
+        known, unknown = known + first, unknown + second
     assert known < 0.8 * unknown
 
 

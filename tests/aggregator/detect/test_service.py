@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from laggard_aggregator.detect.laggard.load import MAX_STEADINESS, SATURATED_BUSY_SHARE, steadiness
+from laggard_aggregator.detect.laggard.load import MAX_LOG_DEVIATION, SATURATED_BUSY_SHARE, steadiness
 from tests.aggregator.detect.courses import (
     SHIFT,
     ComponentHistory,
@@ -137,8 +137,8 @@ def test_steadiness_of_unknown_empty_and_constant_queues_is_bounded() -> None:
     queue[0], queue[1], queue[2] = np.nan, -np.inf, 1.0
     found = steadiness(queue, np.ones(ROWS, dtype=np.bool_))
     assert found[0] == 0.0
-    assert found[2] == MAX_STEADINESS
-    assert (np.abs(found) <= MAX_STEADINESS).all()
+    assert found[2] == MAX_LOG_DEVIATION
+    assert (np.abs(found) <= MAX_LOG_DEVIATION).all()
 
 
 def test_steadiness_of_many_constant_queues_is_none() -> None:
@@ -146,7 +146,7 @@ def test_steadiness_of_many_constant_queues_is_none() -> None:
     assert not steadiness(np.ones((ROWS, 30)), everyone).any()
     queue = queues(0)
     queue[0] = queue[1] = 1.0
-    assert steadiness(queue, everyone)[:2].tolist() == [MAX_STEADINESS] * 2
+    assert steadiness(queue, everyone)[:2].tolist() == [MAX_LOG_DEVIATION] * 2
 
 
 def test_a_queue_known_for_one_interval_is_not_called_steady() -> None:

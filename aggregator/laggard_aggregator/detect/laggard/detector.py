@@ -44,10 +44,12 @@ from laggard_aggregator.detect.laggard.load import (
     usable,
 )
 from laggard_aggregator.detect.laggard.spread import (
+    PRIOR_VALUES,
     cross_spread,
     pooled_spread,
     spread_now,
     standard_error,
+    young,
 )
 from laggard_aggregator.detect.peers import (
     faster_half_mean,
@@ -64,8 +66,8 @@ from laggard_aggregator.detect.settings import DetectSettings
 HARMLESS_COARSE_LOG_RATIO = 0.18
 """HARMLESS_LOG_RATIO where spikes cannot be told from slowness: healthy drives differ by up to 0.15 there,
 slow ones by 0.25 and more."""
-FINE_SECONDS, FINE_SAMPLES = 30.0, 10
-"""Longest samples, and fewest in a window, that show a spike as one."""
+FINE_SECONDS = 30.0
+"""Longest samples that show a spike as one."""
 HEALTHY_SERVICE_LOG_RATIO = float(np.log(1.08))
 """Log ratio by which healthy components' service times may differ."""
 HARMLESS_SERVICE_LOG_RATIO = 0.115
@@ -75,10 +77,8 @@ NOISE_STD_ERRORS = 3.0
 the difference of healthy components' service times where these are known."""
 MAX_WINDOW_SPREADS = 8.0
 """Upper limit of one window's evidence in spreads, so that one spike cannot raise an alarm by itself."""
-SUSPECT_SCORE = 0.75
-"""Score from which a component counts with the slow ones where these could be the majority."""
-MAJORITY_SCORE_SHARE = 0.5
-"""Share of the typical straggler's score that such a component has at least."""
+SUSPECT_SHARE = 0.5
+"""Share of the typical anomalous score from which one counts with the slow ones, maybe the majority."""
 OUTLIER_SPREADS = 3.0
 """Spreads from the majority's centre beyond which a component is no reference in this window."""
 MIN_FAST_SHARE = 0.4
@@ -94,7 +94,6 @@ RECOVERY_SCORE = 0.3
 """Share of its threshold up to which the recent average of a straggler speaks for its recovery."""
 RECOVERY_STD_ERRORS = 4.0
 """Standard errors by which that must contradict the longer averages for these to start again."""
-NOISE_PRIOR_WINDOWS = 2.0
 MAX_NOISE_VARIANCE_RATIO = 4.0
 """Upper limit of a component's own variance over the typical one: intermittence must not hide it."""
 
@@ -110,7 +109,7 @@ class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 9
+    version = 10
     restores_from = 5  # of one kind of evidence, which both start with; without steadiness and recent load
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
@@ -119,7 +118,7 @@ class LaggardDetector(Detector[GroupWindow]):
         self._evidence = GroupEvidence(settings.shift_seconds)
         self._load = LoadModel()
         self._duty_cycles = DutyCycles()
-        fine = settings.interval_seconds <= FINE_SECONDS and settings.window_samples >= FINE_SAMPLES
+        fine = settings.interval_seconds <= FINE_SECONDS
         self._harmless = HARMLESS_LOG_RATIO if fine else HARMLESS_COARSE_LOG_RATIO
         self._unit_before: FloatArray = np.zeros(ROW_WINDOWS.size)
         self._end: float | None = None
@@ -174,9 +173,7 @@ class LaggardDetector(Detector[GroupWindow]):
         judged = live & (self._evidence.windows[places] >= MIN_WINDOWS)
         anomalous = judged & (score >= 1.0)
         members, note = int(live.sum()), ""
-        suspect = SUSPECT_SCORE
-        if anomalous.any():
-            suspect = max(suspect, MAJORITY_SCORE_SHARE * float(np.median(score[anomalous])))
+        suspect = SUSPECT_SHARE * float(np.median(score[anomalous])) if anomalous.any() else 1.0
         few_alike = 2 * alike <= members or 2 * (judged & (score >= suspect)).sum() >= members
         if few_alike or (judged & fast).sum() >= MIN_FAST_SHARE * members:
             anomalous, note = anomalous & beyond, NOT_PEERS
@@ -239,7 +236,7 @@ class LaggardDetector(Detector[GroupWindow]):
         now = spread_now(excess, variance, trusted)
         self._load.learn(loads, latency, trusted)
         self._learn_recent(latency, loads, live, places)
-        spread = self._evidence.young(places[live]) * max(now, float(self._unit_before[0]))
+        spread = young(self._evidence.seen[places[live]]) * max(now, float(self._unit_before[0]))
         bound = max(MAX_WINDOW_SPREADS * spread, 2.0 * HARMLESS_LOG_RATIO)
         # Windows of few samples: by their course from window to window.
         usual = self._evidence.average[SEVERITY_SCALE, places]
@@ -297,7 +294,7 @@ class LaggardDetector(Detector[GroupWindow]):
         unit, freedom = self._unit(average / growth, noise, now, weight, trusted, places)
         error = unit[:, None] * growth
         harm = np.maximum(harmless, sure_from + NOISE_STD_ERRORS * np.sqrt(noise / length))
-        spread = evidence.young(places[live]) * error
+        spread = young(evidence.seen[places[live]]) * error
         confirm = self._settings.confirm
         by_chance = critical(self._chance, freedom, length, unit, confirm, of_service=of_service) * spread
         threshold = np.maximum(harm, by_chance)
@@ -346,7 +343,7 @@ class LaggardDetector(Detector[GroupWindow]):
         known = live & (heard > 0)
         typical = float(np.median(own[known])) if known.any() else 0.0
         own = np.minimum(own, MAX_NOISE_VARIANCE_RATIO * typical)
-        return (NOISE_PRIOR_WINDOWS * typical + heard * own) / (NOISE_PRIOR_WINDOWS + heard)
+        return (PRIOR_VALUES * typical + heard * own) / (PRIOR_VALUES + heard)
 
     def _unit(  # noqa: PLR0917
         self,

@@ -34,8 +34,6 @@ RECENT_SECONDS = 900.0
 """Time over which load is recent: caches and flash are slowed by it later. At least one window."""
 MIN_LENGTH_WINDOWS = 0.01
 """A divisor where there is no evidence."""
-YOUNG_WINDOWS, MAX_YOUNG = 1.5, 1.06
-"""Weight of not knowing a group's spread, in windows, and the most that it widens thresholds."""
 MIN_ONSETS, MAX_ONSETS = 3.4, 5.0
 """How often one became slow, lately, from which it is slow in between too, and the most that is counted."""
 ONSET_DRIFTS = np.array([HARMLESS_LOG_RATIO, 0.2, 0.35])
@@ -198,10 +196,6 @@ class GroupEvidence:
         now = np.where(known, load, self.usual_load[places])
         windows = np.clip(self.load_windows[places], 1.0, max(RECENT_SECONDS / self.shift_seconds, 1.0))
         self.recent_load[places] += (now - self.recent_load[places]) / windows
-
-    def young(self, places: NDArray[np.intp]) -> float:
-        """By how much more than its spread says the group may vary, as long as that rests on few windows."""
-        return float(min(np.sqrt(1.0 + YOUNG_WINDOWS / (1.0 + np.median(self.seen[places]))), MAX_YOUNG))
 
     def add_noise(self, places: NDArray[np.intp], variance: FloatArray) -> None:
         """Adds each component's squared standard error (C,) in this window; NaN = unknown."""

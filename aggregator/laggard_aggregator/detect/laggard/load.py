@@ -15,17 +15,15 @@ MIN_OPERATIONS = 4.0
 """I/Os in an interval below which their mean latency is no measurement."""
 MIN_LOAD_SHARE = 0.02
 """Load relative to the peers' middle below which an interval counts as idle."""
-RIDGE_TICKS = 6.0
-"""Weight of the belief that load explains nothing, in ticks of unit variance of the (log) load."""
-RECENT_RIDGE_WINDOWS = 1.0
-"""Weight of the belief that recent load explains nothing, in windows of unit variance of its log."""
+RIDGE = 1.0
+"""Weight of the belief that load explains nothing, in ticks of unit variance of its log; of recent load, in
+windows."""
 MIN_RECENT_LOG_RATIO, MAX_RECENT_LOG_RATIO = -HARMLESS_LOG_RATIO / 2.0, HARMLESS_LOG_RATIO
 """Most that a lack of recent load adds to a log ratio, and most that recent load takes from it."""
 MAX_LOG_DEVIATION = 1.5
+"""Limit of logs that teach, and of the log by which a queue is steadier, either way."""
 MAX_SLOPE = 1.0
 """Latency grows with no higher power of load."""
-BUSY_LOG_RATIO = float(np.log(1.3))
-"""Beyond 1.3 times its peers' load, latency may grow with MAX_SLOPE although no one saw it grow."""
 SATURATED_BUSY_SHARE = 0.97
 """Busy share of a group's middle beyond which busy time does not tell components apart."""
 MIN_SERVICE_STD = 0.03
@@ -37,8 +35,8 @@ FLOOR_TIME_SHARE = 0.05
 DISPERSION_EXPONENT = 0.35
 """Least power of its length with which the dispersion of a queue of clients' requests grows; measured: 0.44
 to 1.0 in healthy queues, 0.35 and less, also below 0, where a program adds to them (docs/detection.md)."""
-MAX_STEADINESS = 2.0
-"""Limit of the log by which a queue is steadier, either way."""
+BUSY_LOG_RATIO = float(np.log(1.2))
+"""Beyond 1.2 times its peers' load, latency may grow with MAX_SLOPE although no one saw it grow."""
 MAX_UNSEEN_LOG_RATIO = float(np.log(2.5))
 """Log of the most that such growth may explain: a hog's load does not excuse every latency."""
 
@@ -134,7 +132,7 @@ def steadiness(queue: FloatArray, trusted: BoolArray) -> FloatArray:
     both = np.stack([middle, dispersion], axis=1)
     longer, wider = (both - leave_one_out_median(both, trusted)).T
     found: FloatArray = np.nan_to_num(
-        np.clip(DISPERSION_EXPONENT * longer - wider, -MAX_STEADINESS, MAX_STEADINESS)
+        np.clip(DISPERSION_EXPONENT * longer - wider, -MAX_LOG_DEVIATION, MAX_LOG_DEVIATION)
     )
     return found
 
@@ -153,7 +151,7 @@ class LoadModel:
 
     def slopes(self) -> dict[str, float]:
         """By how much the log of the latency grows with each load."""
-        found = np.linalg.solve(self.square + RIDGE_TICKS * np.eye(len(LOADS)), self.cross).tolist()
+        found = np.linalg.solve(self.square + RIDGE * np.eye(len(LOADS)), self.cross).tolist()
         by_name = dict(zip(LOADS, found, strict=True))
         return {
             name: s if name == "read_share" else min(max(s, 0.0), MAX_SLOPE) for name, s in by_name.items()
@@ -208,7 +206,7 @@ class LoadModel:
 
         Write caches and garbage collection of flash make latency follow the load of the time before.
         """
-        slope = self.recent_cross / (self.recent_square + RECENT_RIDGE_WINDOWS)
+        slope = self.recent_cross / (self.recent_square + RIDGE)
         part: FloatArray = min(max(slope, 0.0), MAX_SLOPE) * load_ahead
         return np.clip(part, MIN_RECENT_LOG_RATIO, MAX_RECENT_LOG_RATIO)
 
