@@ -292,7 +292,7 @@ class NaiveLaggard:
         self.shift_samples = shift_samples
         self.noise_windows = max(32.0, 9600.0 / (shift_samples * interval_seconds))
         self.chance = chance
-        self.harmless = 0.13 if shift_samples >= 10 else 0.18
+        self.harmless = 0.13 if interval_seconds <= 30.0 else 0.18
         self.known: dict[str, LaggardKnown] = {}
         self.unit_before = [0.0] * 12
 
@@ -439,7 +439,7 @@ class NaiveLaggard:
         along = laggard_median([variance[n] for n in members])
         if not math.isnan(along):
             along = math.sqrt(along * 3.0 / 2.366)
-            across = min(across, 2.0 * along)
+            across = min(max(across, 1.2 * along), 2.0 * along)
         return max(across, 1e-6)
 
     def _most_trusted(self, suspicion: Mapping[str, float]) -> set[str]:

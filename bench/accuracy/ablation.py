@@ -31,17 +31,21 @@ LEFT_OUT: Sequence[tuple[str, Sequence[tuple[Any, str, Any]]]] = (
     ("clear faults wait for the third window", ((detector, "CLEAR_SCORE", math.inf),)),
     ("no harmless difference", ((detector, "HARMLESS_LOG_RATIO", 0.0),)),
     ("no margin for a component's own noise", ((detector, "NOISE_STD_ERRORS", 0.0),)),
-    ("load explains nothing", ((load, "RIDGE", 1e12), (load, "MAX_UNSEEN_LOG_RATIO", 0.0))),
+    ("load explains nothing, nor recent load", ((load, "RIDGE", 1e12), (load, "MAX_UNSEEN_LOG_RATIO", 0.0))),
     ("recent load explains nothing", ((load.LoadModel, "explained_by_recent", lambda _, log: 0.0 * log),)),
     ("one window may count without bound", ((detector, "MAX_WINDOW_SPREADS", 1e6),)),
     ("outliers stay references", ((detector, "OUTLIER_SPREADS", 1e6),)),
+    ("suspects are no majority", ((detector, "SUSPECT_SHARE", 1e6),)),
     ("stragglers count in the spread", ((spread, "MAX_MEAN_SQUARE_RATIO", 1e6),)),
     ("the mean alone, not the faster half", ((budget, "TAILS", np.array([1.25, 1e6])),)),
     ("the faster half alone, not the mean", ((budget, "TAILS", np.array([1e6, 1.1])),)),
     ("tails as of normal noise", ((budget, "TAILS", np.ones(2)),)),
     ("confirmation does not lower thresholds", ((budget, "CONFIRMED_SHARES", np.ones((5, 2, 6))),)),
     ("no least share for a lone window", ((budget, "MIN_LONE_SHARE", 0.0),)),
-    ("spread and its growth known from the first window", ((spread, "PRIOR_VALUES", 1e6),)),
+    (
+        "spread and its growth known from the first window",
+        ((spread, "PRIOR_VALUES", 1e6), (spread, "MAX_YOUNG", 1.0)),
+    ),
     ("no recovery before averages fall", ((detector, "RECOVERY_SCORE", -math.inf),)),
 )
 CASES = (

@@ -135,6 +135,16 @@ def test_the_slower_half_is_not_named() -> None:
     assert not course.alarmed
 
 
+def test_few_that_wander_are_peers() -> None:
+    """Three of four are often alike by chance in a window, which does not make the fourth a stranger."""
+    notes = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        values = np.exp(autocorrelated(rng, 4, 3000, 0.995, 0.15) + rng.normal(0.0, 0.3, (4, 3000)))
+        notes += course_of(windows_of(values)).notes
+    assert notes.count(NOT_PEERS) < 0.1 * len(notes)
+
+
 def test_one_odd_window_is_no_reason_to_doubt_the_group() -> None:
     """Half of the peers spread for one window while one is slow: its alarm does not wait for them."""
     values = healthy(8, noise=0.05)

@@ -514,9 +514,8 @@ def test_trusted_members_that_never_have_samples_at_the_same_time_leave_no_trace
 
 
 @QUICK
-@given(groups(least=1, most=9))
-def test_verdicts_equal_the_naive_twin(values: Values) -> None:
-    shift = 20
+@given(groups(least=1, most=9), st.sampled_from([5, 20]))
+def test_verdicts_equal_the_naive_twin(values: Values, shift: int) -> None:
     detector = detector_of(len(values), shift, shift)
     budget = DetectSettings(window_samples=shift, shift_samples=shift, tests_at_once=len(values))
     twin = naive.NaiveLaggard(shift, chance_per_window(budget))

@@ -14,13 +14,15 @@ CROSS_TO_OWN_RATIO = 1.7
 """Spread across healthy members over the standard error of their own course over a window.
 
 Members also wander from window to window and differ for good, so it is above 1: 1.6-2.1 on real drives."""
-MAX_CROSS_TO_OWN_RATIO = 2.0
-"""Upper limit of that ratio in one window: members of two kinds differ by more, and that is no spread."""
+MIN_CROSS_TO_OWN_RATIO, MAX_CROSS_TO_OWN_RATIO = 1.2, 2.0
+"""Limits of that ratio in one window. Few members may be alike by chance. Members of two kinds differ more
+than by their course, and that is no spread."""
 PRIOR_VALUES = 12.0
-"""Weight, in independent values, of what is expected of a spread: of one window by that ratio, of longer
-averages by the next shorter one's and the law of `standard_error`."""
+"""Weight of what is expected. Of a spread, in independent values: of one window by that ratio, of longer
+averages by the next shorter one's and the law of `standard_error`. Of a component's own noise, in windows
+like its peers'. A group is young for as many windows."""
 MAX_YOUNG = 1.06
-"""By how much the spread of a group that is seen for less than PRIOR_VALUES windows may be underrated."""
+"""Factor by which the spread of a young group may be underrated."""
 MAX_MEAN_SQUARE_RATIO = 2.0
 """Upper limit of a component's mean square over the typical one: a straggler not yet known is no noise."""
 
@@ -70,10 +72,10 @@ def typical_variance(variance: FloatArray) -> float:
 
 
 def spread_now(excess: FloatArray, variance: FloatArray, members: BoolArray) -> float:
-    """The spread that this window alone shows: across `members` (C,), at most what their course allows."""
+    """The spread that this window alone shows: across `members` (C,), within what their course allows."""
     across, along = cross_spread(excess[members]), float(np.sqrt(typical_variance(variance[members])))
     if np.isfinite(along):
-        across = min(across, MAX_CROSS_TO_OWN_RATIO * along)
+        across = float(np.clip(across, MIN_CROSS_TO_OWN_RATIO * along, MAX_CROSS_TO_OWN_RATIO * along))
     return max(across, MIN_SPREAD)
 
 
