@@ -125,7 +125,7 @@ DUTY_HEADER = (
 
 
 @dataclass(slots=True)
-class Outcomes:
+class Trials:
     """`found`: whether each slow drive was, by host; `delays` in minutes, healthy drives `blamed` newly."""
 
     found: dict[str, list[bool]] = field(default_factory=dict)
@@ -250,7 +250,7 @@ def drawn(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> tuple[
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class InjectedFault:
     """A grid as it is and `changed`, in which `rows` are slow from `onset` on, epoch seconds."""
 
     grid: Grid
@@ -259,19 +259,19 @@ class Trial:
     onset: float
 
 
-def trials(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> Iterator[Trial]:
-    """The trials of a case, each on another drive."""
+def injected_faults(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> Iterator[InjectedFault]:
+    """As many as the case has trials, each on drives that are drawn anew."""
     usable = [grid for grid in grids if grid.group.startswith(case.cluster)]
     for _ in range(case.trials):
         grid, rows = drawn(case, usable, rng)
         changed, onset = slowed(grid, case, rows)
-        yield Trial(grid, changed, rows, onset)
+        yield InjectedFault(grid, changed, rows, onset)
 
 
-def run(case: Case, grids: Sequence[Grid], detector: str, rng: np.random.Generator) -> Outcomes:
+def run(case: Case, grids: Sequence[Grid], detector: str, rng: np.random.Generator) -> Trials:
     """Who is named in the trials of a case, and when."""
-    done = Outcomes()
-    for each in trials(case, grids, rng):
+    done = Trials()
+    for each in injected_faults(case, grids, rng):
         settings = settings_for(detector, each.grid)
         before = untouched(each.grid, settings)
         ends, after = alarms(each.changed, settings)
@@ -290,7 +290,7 @@ def run(case: Case, grids: Sequence[Grid], detector: str, rng: np.random.Generat
 def duty_cycles(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> str:
     """A line of the table of duty cycles: in which of the slow drives' alarm windows `laggard` tells one."""
     windows, told = 0, []
-    for each in trials(case, grids, rng):
+    for each in injected_faults(case, grids, rng):
         names = {each.grid.components[row] for row in each.rows}
         for one in judged(each.changed, settings_for("laggard", each.grid)):
             for c in np.flatnonzero(one.straggler & one.verdicts.anomalous & (one.end > each.onset)):
@@ -308,7 +308,7 @@ def duty_cycles(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> 
 def onsets(case: Case, grids: Sequence[Grid], rng: np.random.Generator) -> str:
     """A line of the table of onsets: windows from the true one to where the alarms of `laggard` begin."""
     first, since = [], []
-    for each in trials(case, grids, rng):
+    for each in injected_faults(case, grids, rng):
         name, starts, flags = each.grid.components[each.rows[0]], [], []
         for one in judged(each.changed, settings_for("laggard", each.grid)):
             c = one.components.index(name)
