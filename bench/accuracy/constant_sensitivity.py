@@ -46,7 +46,7 @@ TRIED: Mapping[str, Sequence[Any]] = {
     "RECOVERY_STD_ERRORS": (3.0, 5.0),
     "MEMORY_WINDOWS": (16.0, 64.0),
     "RIDGE": (0.3, 6.0),
-    "SUSPECT_SHARE": (0.4, 0.75),
+    "SUSPECT_SHARE": (0.4, 0.6),
     "BUSY_LOG_RATIO": (float(np.log(1.1)), float(np.log(1.3))),
     "RECENT_SECONDS": (450.0, 1800.0),
 }

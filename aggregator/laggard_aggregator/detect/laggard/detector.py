@@ -77,7 +77,7 @@ NOISE_STD_ERRORS = 3.0
 the difference of healthy components' service times where these are known."""
 MAX_WINDOW_SPREADS = 8.0
 """Upper limit of one window's evidence in spreads, so that one spike cannot raise an alarm by itself."""
-SUSPECT_SHARE = 0.6
+SUSPECT_SHARE = 0.5
 """Share of the typical anomalous score from which one counts with the slow ones, maybe the majority."""
 OUTLIER_SPREADS = 3.0
 """Spreads from the majority's centre beyond which a component is no reference in this window."""
