@@ -135,6 +135,12 @@ def test_the_slower_half_is_not_named() -> None:
     assert not course.alarmed
 
 
+def test_members_of_four_kinds_are_no_stragglers() -> None:
+    for seed in range(6):
+        kinds = np.resize([1.0, 1.3, 1.7, 2.2], 24)
+        assert not course_of(windows_of(healthy(seed, 24, 2400) * kinds[:, None])).alarmed
+
+
 def test_few_that_wander_are_peers() -> None:
     """Three of four are often alike by chance in a window, which does not make the fourth a stranger."""
     notes = []
