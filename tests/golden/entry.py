@@ -3,8 +3,12 @@
 import contextlib
 import io
 import os
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from laggard_agent.app import App as AgentApp
@@ -16,7 +20,15 @@ from laggard_agent.spool.segments import SpooledBatch
 from laggard_aggregator.app import App as AggregatorApp
 from laggard_aggregator.cli.daemon import main as aggregator_main
 from laggard_aggregator.cli.main import main as laggard_main
+from laggard_aggregator.jobs.findings_pass import FindingsPass
+from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.join_pass import JoinPass, JoinSettings
+from laggard_aggregator.jobs.path_pass import PathPass
+from laggard_aggregator.jobs.principals import NOBODY, READ_PROJECT, Principal, Role
+from laggard_aggregator.jobs.rollup_pass import RollupPass
+from laggard_aggregator.jobs.trace_pass import TracePass
 from laggard_aggregator.settings.aggregator import AggregatorSettings
+from laggard_aggregator.web.app import make_app
 from laggard_common import wire
 from laggard_common.clock import Clock
 from laggard_common.config import load
@@ -25,8 +37,11 @@ from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, S
 from tests import naive_wire
 from tests.naive_coalesce import apart
 from tests.support.broker import Broker, Published
+from tests.support.builders import live_status
 
 __all__ = [
+    "HAS_DARSHAN",
+    "PRINCIPALS",
     "AgentApp",
     "AgentSettings",
     "AggregatorApp",
@@ -46,8 +61,12 @@ __all__ = [
     "coalesced",
     "codec",
     "command",
+    "index_rows",
+    "job_site",
     "laggard",
+    "refresh_index",
     "rows",
+    "run_passes",
     "topics",
     "trace_codec",
     "trace_records",
@@ -55,6 +74,16 @@ __all__ = [
 ]
 
 COMMANDS = {"laggard": laggard_main, "laggard-agent": agent_main, "laggard-aggregator": aggregator_main}
+
+HAS_DARSHAN = find_spec("darshan") is not None and find_spec("duckdb") is not None
+PRINCIPALS = {
+    "admin": Principal("root", Role.ADMIN),
+    "user": Principal("alice", Role.USER),
+    "other user": Principal("otto", Role.USER),
+    "manager": Principal("mona", Role.MANAGER, frozenset({"physics"})),
+    "api": Principal("grafana", Role.API, scopes=frozenset({READ_PROJECT + "physics"})),
+    "nobody": NOBODY,
+}
 
 
 def command(name: str, *arguments: str) -> tuple[int, str, str]:
@@ -99,3 +128,46 @@ def coalesced(envelopes: Sequence[wire.Envelope]) -> list[bytes]:
 def rows(envelope: wire.Envelope) -> list[list[list[int | None]]]:
     """The values of a batch by tick, component and field, as a slow and obvious decoder reads them."""
     return naive_wire.decode(envelope).values
+
+
+def job_site(archive: Path, who: str) -> Any:
+    """The web application over an archive, for one of PRINCIPALS."""
+    site = live_status.site()
+    site.now = 1_800_000_000 + 7200.0
+    app = make_app(site, archive)
+
+    async def call(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "principal": PRINCIPALS[who]}, receive, send)
+
+    return call
+
+
+def refresh_index(archive: Path) -> None:
+    """Brings the index of jobs up to date."""
+    JobIndex(archive).refresh()
+
+
+def index_rows(archive: Path) -> dict[str, Any]:
+    """Rows of the index by table, sorted; without SQLite's own."""
+    with closing(sqlite3.connect(JobIndex(archive).path)) as db:
+        tables = "select name from sqlite_master where type = 'table' and name not like 'sqlite_%'"
+        names = sorted(name for (name,) in db.execute(tables) if "_" not in name)
+        return {
+            name: sorted(
+                ([*row] for row in db.execute(f"select * from {name}")),
+                key=repr,
+            )
+            for name in names
+        }
+
+
+def run_passes(archive: Path, now_ns: int) -> None:
+    """One pass of each kind, in the daemon's order, over the sites of the golden archive."""
+    served_by = {"n1": "fwd-1"}
+    RollupPass(archive).run(now_ns, 30)
+    JoinPass(archive, "site", JoinSettings(served_by=served_by)).run(now_ns, 30)
+    PathPass(archive, "site", served_by).run(now_ns)
+    index = JobIndex(archive)
+    index.refresh()
+    FindingsPass(archive, "site", index).run(now_ns + 10**9)
+    TracePass(archive, "s", index).run(now_ns)

@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 import zstandard
 
-from tests.golden import entry, formats, site
+from tests.golden import entry, formats, jobs, site
 from tests.golden.before import continued
 from tests.golden.entry import Component, Field, FieldKind, FieldType, codec, trace_codec, trace_records, wire
 
@@ -86,6 +86,7 @@ def all_of_them() -> dict[str, Callable[[], str]]:
         "diagnose/csv_cdf.jsonl": lambda: offline()["cdf"],
         "diagnose/thresholds.toml": lambda: offline()["thresholds"],
         "diagnose/recording.jsonl": recording,
+        **jobs.all_of_them(),
         **{f"help/{name}.txt": partial(help_of, *words) for name, words in HELP.items()},
     }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden import goldens
+from tests.golden import entry, goldens, jobs
 from tests.golden.before import continued
 from tests.golden.formats import close
 
@@ -28,6 +28,8 @@ def test_nothing_differs_from_its_golden(name: str) -> None:
         pytest.skip("sadf (package sysstat) is not installed")
     if name.startswith(("help/", "config_errors")) and BREAKS_LINES_OTHERWISE:
         pytest.skip("argparse of this Python breaks lines otherwise")
+    if name in jobs.NEEDS_MINING and not entry.HAS_DARSHAN:
+        pytest.skip("the extra mining is not installed")
     agrees(goldens.all_of_them()[name](), goldens.FOLDER / name)
 
 
