@@ -3,7 +3,8 @@
 A file is named by the time of its first row (UTC), its range of parts and the digest of its content:
 `20260131T000005Z-000001-000001-a4f08b0c4ff8cf4b.parquet`. Compaction merges parts into one file of their
 whole range; a file whose range lies within another's of the same folder is superseded by it and does not
-count. Files of earlier versions have no digest. Damaged files lie below `damaged/`, where no reader looks.
+count. Files of earlier versions have no digest. Damaged files lie below `damaged/`, where no reader looks;
+an empty file `.used-000007` in their folder keeps the number of its last part from being given again.
 
 A file's content is checked against the digest in its name when all of it is read, and each page against its
 checksum whenever it is read.
@@ -51,6 +52,7 @@ DAMAGED = "damaged"
 
 _DIGEST_BYTES = 8
 _NAME = re.compile(r"\d{8}T\d{6}Z-(\d{6,})-(\d{6,})(?:-[0-9a-f]{16})?\.parquet", re.ASCII)
+_USED = re.compile(r"\.used-(\d{6,})", re.ASCII)
 _DATE = re.compile(r"date=\d{4}-\d{2}-\d{2}", re.ASCII)
 _unfinished: set[Path] = set()
 """Files that this process is writing: a compaction in another thread leaves them alone."""
@@ -118,11 +120,28 @@ def parts(where: Path) -> list[Part]:
 
 
 def next_part(where: Path) -> int:
-    """The number of the next part of a folder. Raises ArchiveError when it cannot be listed."""
+    """The number of the next part of a folder, which no part had before. Raises ArchiveError.
+
+    Readers remember up to which number they have read: a part with the number of a damaged one would be
+    missed.
+    """
+    root = where.parents[3]
     try:
-        return 1 + max((part.last for part in parts(where)), default=0)
+        names = [*_names(where), *_names(root / DAMAGED / where.relative_to(root))]
     except OSError as exc:
         raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
+    used = [int(match[1]) for name in names if (match := _USED.fullmatch(name))]
+    return 1 + max([*(int(match[2]) for name in names if (match := _NAME.fullmatch(name))), *used], default=0)
+
+
+def mark_used(where: Path, number: int) -> None:
+    """Keeps the part numbers of a folder up to `number` from being given again. Raises OSError."""
+    marks = [name for name in _names(where) if _USED.fullmatch(name)]
+    (where / f".used-{number:06d}").touch()
+    sync_path(where)
+    for name in marks:
+        if int(name.removeprefix(".used-")) < number:
+            (where / name).unlink(missing_ok=True)
 
 
 def superseded(where: Path) -> list[Path]:
@@ -169,13 +188,17 @@ def _folders(where: Path, pattern: str) -> list[Path]:
         return []
 
 
-def _all_parts(where: Path) -> Iterator[Part]:
+def _names(where: Path) -> list[str]:
+    """Names of all files of a folder, none when it is missing. Raises OSError."""
     try:
         with os.scandir(where) as entries:
-            names = [entry.name for entry in entries]
+            return [entry.name for entry in entries]
     except FileNotFoundError:
-        return
-    for name in names:
+        return []
+
+
+def _all_parts(where: Path) -> Iterator[Part]:
+    for name in _names(where):
         match = _NAME.fullmatch(name)
         if match:
             yield Part(where, name, int(match[1]), int(match[2]))
@@ -206,6 +229,8 @@ def write_part(
             sync_path(where)
         except OSError:
             path.unlink(missing_ok=True)  # its rows are written again, with another digest: another name
+            with suppress(OSError):
+                mark_used(where, numbers[1])  # a reader may have seen it
             raise
     except OSError as exc:
         raise ArchiveError(str(where / stem), exc.strerror or str(exc)) from exc

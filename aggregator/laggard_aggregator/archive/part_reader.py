@@ -31,6 +31,7 @@ def set_aside(damaged: DamagedPartError) -> None:
     root = part.folder.parents[3]
     place = root / layout.DAMAGED / part.folder.relative_to(root)
     try:
+        layout.mark_used(part.folder, part.last)
         layout.make_folder(place)
         part.path.rename(place / part.name)
         sync_path(place)

@@ -390,9 +390,7 @@ class ArchiveWriter:
 
     def _write(self, kind: str, source: str, site: str, table: pa.Table) -> None:
         where = layout.folder(self.directory, kind, source, self._day, site)
-        if where not in self._next_part:
-            self._next_part[where] = layout.next_part(where)
-        number = self._next_part[where]
+        number = self._next_part.pop(where, None) or layout.next_part(where)
         opened_at = layout.stamp(self._opened_ns or self._begun_ns)
         layout.write_part(where, opened_at, (number, number), table.schema, [table])
         self._next_part[where] = number + 1

@@ -142,6 +142,29 @@ def test_without_a_digest_pages_have_their_checksums(tmp_path: Path) -> None:
     assert errors > 0.5 * footer / (EVERY * 5)
 
 
+@pytest.mark.parametrize("is_kept", [True, False], ids=("kept", "deleted by the operator"))
+def test_the_number_of_a_damaged_part_is_never_given_again(tmp_path: Path, is_kept: bool) -> None:
+    written(tmp_path, 2)
+    ((_, where),) = layout.days(tmp_path, "counters")
+    newest = layout.parts(where)[-1]
+    part_reader.set_aside(layout.DamagedPartError(newest, "a test"))
+    if not is_kept:
+        (tmp_path / layout.DAMAGED / where.relative_to(tmp_path) / newest.name).unlink()
+    assert layout.next_part(where) == newest.last + 1
+    part_reader.set_aside(layout.DamagedPartError(layout.parts(where)[0], "a test"))
+    assert layout.next_part(where) == newest.last + 1, "an older one changes nothing"
+
+
+def test_the_number_of_a_part_that_an_earlier_version_set_aside_is_not_given_again(tmp_path: Path) -> None:
+    written(tmp_path, 2)
+    ((_, where),) = layout.days(tmp_path, "counters")
+    newest = layout.parts(where)[-1]
+    place = tmp_path / layout.DAMAGED / where.relative_to(tmp_path)
+    layout.make_folder(place)
+    newest.path.rename(place / newest.name)
+    assert layout.next_part(where) == newest.last + 1
+
+
 @pytest.mark.parametrize("damage", [b"", None], ids=["empty", "cut"])
 @pytest.mark.parametrize("digest", [True, False], ids=["digest", "earlier"])
 def test_a_damaged_part_at_the_start_is_set_aside_and_its_rows_are_written_again(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.archive import layout, retention
+from laggard_aggregator.archive import layout, part_reader, retention
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.jobs import counter_slices, rollup_pass, series60
 from laggard_aggregator.jobs.rollup_pass import RollupPass
@@ -206,6 +206,20 @@ def test_a_damaged_file_is_set_aside_and_its_minutes_stay(tmp_path: Path) -> Non
     assert {key: row.samples for key, row in after.items()} == {
         key: row.samples for key, row in before.items()
     }
+
+
+def test_rows_after_a_damaged_newest_file_are_rolled_up(tmp_path: Path) -> None:
+    """Its number was given to the next file, which a pass took for the one it had seen."""
+    readings = steady(START + 1000, 300)
+    write_parts(tmp_path, [[job_batch("n0", "c", readings[:150], lsn=0, received_ns=START_NS)]], START_NS)
+    RollupPass(tmp_path).run(LATER_NS, 30)
+    ((_, where),) = layout.days(tmp_path, "counters")
+    (part,) = layout.parts(where)
+    part_reader.set_aside(layout.DamagedPartError(part, "a test"))
+    write_parts(tmp_path, [[job_batch("n1", "c", readings, lsn=1, received_ns=START_NS)]], START_NS)
+    RollupPass(tmp_path).run(LATER_NS, 30)
+    found = stored_minutes(tmp_path)
+    assert sum(row.samples for key, row in found.items() if key[0] == "n1") == len(readings)
 
 
 def test_a_full_disk_leaves_the_hour_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
