@@ -85,8 +85,8 @@ def open_run(
     `by_shadows`: groups of an archive with a shadow are judged by it.
     Raises InputError for inputs that cannot be read, ConfigError for settings that do not fit them.
     """
-    activity = _Activity()
     if kind_of(paths) == "archive":
+        activity = _Activity()
         replay = _replay(paths[0], given, _adjustment(given, trained, by_shadows), topology)
         judgements = _replayed(replay, activity, progress)
         return Run(judgements, replay.confirm, replay.shown, lambda: replay.topology, activity.idle)
@@ -96,8 +96,21 @@ def open_run(
     _check_thresholds(trained, settings)
     remarks: list[str] = []
     grids = read_grids(paths, columns, settings, remarks, progress)
-    judgements = _judged(grids, settings, trained, topology, activity, progress)
-    shared = topology or Topology()
+    return run_grids(grids, settings, trained, topology=topology, remarks=remarks, progress=progress)
+
+
+def run_grids(
+    grids: Sequence[Grid],
+    settings: DetectSettings,
+    trained: Thresholds | None = None,
+    *,
+    topology: Topology | None = None,
+    remarks: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Run:
+    """The run over `grids`, all groups by the same settings."""
+    activity, shared = _Activity(), topology or Topology()
+    judgements = _judged(grids, settings, trained, shared, activity, progress)
     return Run(judgements, lambda _: settings.confirm, {}, lambda: shared, activity.idle, remarks)
 
 
@@ -144,7 +157,7 @@ def _judged(  # noqa: PLR0917
     grids: Sequence[Grid],
     settings: DetectSettings,
     trained: Thresholds | None,
-    topology: Topology | None,
+    topology: Topology,
     activity: _Activity,
     progress: Progress | None,
 ) -> Iterator[Judgement]:

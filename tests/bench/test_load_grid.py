@@ -1,0 +1,226 @@
+"""The load grid's series are as their model says, and its counts are those of the verdicts."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.accuracy.load_grid import all_scenarios
+from bench.accuracy.load_grid.device import CURVES, DISK, Array, mean_of_requests, noise, wander
+from bench.accuracy.load_grid.grid import HOUR, Cell, cell_series, scenario
+from bench.accuracy.load_grid.judge import Event, Verdict, judge, judge_by_command
+from bench.accuracy.load_grid.load import OPEN_LOADS, Shape
+from bench.accuracy.load_grid.outcome import outcome
+from bench.accuracy.load_grid.report import tables
+from bench.accuracy.load_grid.results import Kept, Result, Task, run_task
+from bench.accuracy.load_grid.scenario import HALF_MINUTES, OPERATIONS
+from bench.accuracy.load_grid.series import Episode, Series
+from bench.accuracy.load_grid.sizes import LARGEST, SMALLEST, by_jobs
+
+SERVICE_MS = 6.0
+LOADS = ("common", "static", "jobs", "bursts", "open", "closed")
+
+
+def rng(seed: int = 1) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_the_same_seed_draws_the_same_series(load: str) -> None:
+    cell = scenario(Cell(load, "mm1", 8, 0.1, 2.0))
+    first, again, other = cell.series(3), cell.series(3), cell.series(4)
+    assert np.array_equal(first.latency, again.latency)
+    assert first.ill == again.ill
+    assert all(np.array_equal(first.load[name], again.load[name]) for name in first.load)
+    assert not np.array_equal(first.latency, other.latency)
+    assert not np.array_equal(first.latency, cell.series(3, "reporting").latency)
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_without_a_curve_healthy_members_take_the_service_time_whatever_their_load(load: str) -> None:
+    series = cell_series(Cell(load, "flat", 16, 0.03, 1.0), rng())
+    active = series.load["operations"] > 100
+    medians = [np.median(values[on]) for values, on in zip(series.latency, active, strict=True)]
+    assert np.allclose(medians, SERVICE_MS, rtol=0.12)  # units differ by 3 %
+    assert np.median(medians) == pytest.approx(SERVICE_MS, rel=0.03)
+
+
+@pytest.mark.parametrize("curve", sorted(CURVES))
+@pytest.mark.parametrize("load", ["common", "static", "jobs", "bursts", "open"])
+def test_latency_over_load_follows_the_curve(load: str, curve: str) -> None:
+    series = cell_series(Cell(load, curve, 16, 0.03, 1.0), rng())
+    operations = series.load["operations"]
+    used = operations * SERVICE_MS / 1000.0 / series.interval_seconds
+    for low in (0.2, 0.4, 0.6):
+        here = (used > low) & (used < low + 0.05)
+        if here.sum() > 50:
+            expected = SERVICE_MS * CURVES[curve](np.array(low + 0.025))
+            assert np.median(series.latency[here]) == pytest.approx(expected, rel=0.08)
+
+
+def test_curves_have_the_values_that_their_description_gives() -> None:
+    idle, most = np.array(0.0), np.array(0.9)
+    assert all(curve(idle) == 1.0 for curve in CURVES.values())
+    ends = {name: float(curve(most)) for name, curve in CURVES.items()}
+    assert ends == pytest.approx(
+        {"flat": 1.0, "mm1": 10.0, "saturating": 2.565, "merging": 0.4255, "knee": 5.305}, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_a_fault_multiplies_the_latency_of_one_member_and_nothing_else(load: str) -> None:
+    cell = Cell(load, "saturating", 8, 0.25, 3.0)
+    ill = cell_series(cell, rng())
+    healthy = cell_series(replace(cell, factor=1.0), rng(), hours=cell.hours)
+    (fault,) = ill.ill
+    member, during = ill.components.index(fault.component), ill.columns(fault.begin, fault.end)
+    active = healthy.load["operations"] > 0
+    ratio = np.divide(ill.latency, healthy.latency, out=np.ones_like(ill.latency), where=active)
+    expected = np.ones_like(ratio)
+    expected[member, during] = 3.0
+    assert np.allclose(ratio[active], expected[active])
+    served = ill.load["operations"][member, during].sum() / healthy.load["operations"][member, during].sum()
+    assert served == pytest.approx(1 / 3 if load == "closed" else 1.0, rel=0.05)
+
+
+def test_a_closed_loop_obeys_littles_law() -> None:
+    series = cell_series(Cell("closed", "mm1", 8, 0.25, 6.0), rng())
+    in_flight = series.latency / 1000.0 * series.load["operations"] / series.interval_seconds
+    nearest = np.array([1.0, 2.0, 4.0, 8.0])[np.abs(in_flight[..., None] - [1, 2, 4, 8]).argmin(axis=-1)]
+    assert np.median(np.abs(in_flight - nearest)) < 0.01
+    assert set(np.unique(nearest)) == {1.0, 2.0, 4.0, 8.0}
+
+
+def test_jobs_and_bursts_keep_few_members_busy_at_a_time() -> None:
+    shape = Shape(16, 16 * 120, 30.0)
+    busy = np.array([OPEN_LOADS["jobs"](rng(seed), shape) > 0.1 for seed in range(8)])
+    assert 0.1 < busy.mean() < 0.3
+    assert 1 <= np.median(busy.sum(axis=1)) <= 5
+    bursts = np.array([OPEN_LOADS["bursts"](rng(seed), shape) > 0 for seed in range(8)])
+    assert 0.05 < bursts.mean() < 0.09
+    assert np.median(bursts.sum(axis=1)) <= 2
+
+
+def test_static_loads_stay_and_span_eight_times() -> None:
+    busy = OPEN_LOADS["static"](rng(), Shape(16, 1000, 30.0)).mean(axis=1)
+    assert busy.max() / busy.min() == pytest.approx(8.0, rel=0.05)
+
+
+def test_common_load_is_alike_at_any_moment_and_differs_by_the_hour() -> None:
+    busy = OPEN_LOADS["common"](rng(), Shape(16, 24 * 120, 30.0))
+    assert (busy.std(axis=0) / busy.mean(axis=0)).max() < 0.15
+    assert busy.mean(axis=0).max() / busy.mean(axis=0).min() > 4
+
+
+def test_sizes_add_up_to_the_service_time_of_each_stream() -> None:
+    shape = Shape(4, 4 * 120, 30.0)
+    requests = by_jobs(rng(), shape, DISK).requests
+    assert requests.request_bytes.min() >= SMALLEST
+    assert requests.request_bytes.max() <= LARGEST
+    lowest, highest = (DISK.seconds(np.array(size), np.array(1.0)) for size in (SMALLEST, LARGEST))
+    assert lowest * 0.7 < requests.seconds.min()
+    assert requests.seconds.max() < highest * 2.0
+
+
+@pytest.mark.parametrize("wandering", [0.0, 0.5])
+def test_noise_has_the_spread_and_the_correlation_asked_for(wandering: float) -> None:
+    logs = np.log(noise(rng(), (64, 2000), 0.25, wandering, 10.0))
+    assert logs.std() == pytest.approx(0.25, rel=0.05)
+    assert np.median(logs) == pytest.approx(0.0, abs=0.02)
+    neighbours = float((logs[:, 1:] * logs[:, :-1]).mean() / logs.var())
+    assert neighbours == pytest.approx(wandering * np.exp(-0.1), abs=0.03)
+    assert wander(rng(), (64, 2000), 10.0).std() == pytest.approx(1.0, rel=0.1)
+
+
+def test_the_mean_of_few_requests_varies_more() -> None:
+    few, many = (mean_of_requests(rng(), np.full(20_000, n)) for n in (4.0, 400.0))
+    assert (few.mean(), few.std()) == pytest.approx((1.0, 0.5), rel=0.03)
+    assert (many.mean(), many.std()) == pytest.approx((1.0, 0.05), rel=0.03)
+    assert mean_of_requests(rng(), np.zeros(3)).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_names_are_unique_and_quick_has_every_kind() -> None:
+    known = list(all_scenarios())
+    assert len({scenario.name for scenario in known}) == len(known)
+    kinds = {(scenario.row.split("/")[0], scenario.row.split("/")[1]) for scenario in known}
+    assert kinds == {(s.row.split("/")[0], s.row.split("/")[1]) for s in known if s.quick}
+
+
+def test_the_command_names_the_same_as_the_engine_in_this_process(tmp_path: Path) -> None:
+    case = scenario(Cell("jobs", "flat", 8, 0.1, 3.0))
+    series = case.series(0)
+    for loads in (OPERATIONS, ()):
+        here = judge(series, case.windows, loads)
+        there = judge_by_command(series, case.windows, tmp_path, with_load=bool(loads))
+        assert here.stragglers == there.stragglers
+        assert series.ill[0].component in here.stragglers
+        first: dict[str, float] = {}
+        for event in here.events:
+            if event.kind == "raised":
+                first.setdefault(event.component, event.at)
+        assert first == {event.component: event.at for event in there.events}
+
+
+def made(ill: tuple[Episode, ...]) -> Series:
+    """Four components over a day."""
+    latency: Array = np.ones((4, 2880))
+    return Series(("a", "b", "c", "d"), 30.0, latency, {}, ill)
+
+
+def alarm(component: str, raised: float, cleared: float | None) -> list[Event]:
+    first = [Event(component, "component", "raised", raised * HOUR)]
+    return first if cleared is None else [*first, Event(component, "component", "cleared", cleared * HOUR)]
+
+
+FAULT = Episode("a", 8 * HOUR, 10 * HOUR, 3.0)
+
+
+def test_an_alarm_during_the_fault_is_found_and_one_before_is_false() -> None:
+    series = made((FAULT,))
+    good = outcome(series, Verdict({"a": "component"}, tuple(alarm("a", 8.5, 10.25))), HALF_MINUTES)
+    assert (good.ill, good.found, good.delays, good.clearing) == (1, 1, (1800.0,), (2.0,))
+    assert (good.healthy, good.healthy_days, good.named, good.alarmed) == (3, 3.0, (), ())
+    before = outcome(series, Verdict({"a": "component"}, tuple(alarm("a", 2.0, 3.0))), HALF_MINUTES)
+    assert (before.found, before.delays, before.alarmed) == (0, (), ("a",))
+    unconfirmed = outcome(series, Verdict({}, tuple(alarm("a", 8.5, 9.0))), HALF_MINUTES)
+    assert (unconfirmed.found, unconfirmed.delays, unconfirmed.alarmed) == (0, (1800.0,), ())
+
+
+def test_healthy_ones_are_named_or_only_alarmed() -> None:
+    verdict = Verdict({"b": "component"}, (*alarm("b", 1.0, 4.0), *alarm("c", 5.0, None)))
+    counts = outcome(made((FAULT,)), verdict, HALF_MINUTES)
+    assert (counts.found, counts.named, counts.alarmed) == (0, ("b",), ("b", "c"))
+    parents = Verdict({"oss-1": "node"}, (Event("oss-1", "node", "raised", HOUR),))
+    counts = outcome(made((FAULT,)), parents, HALF_MINUTES)
+    assert (counts.named, counts.alarmed, counts.parents) == ((), (), ("node:oss-1",))
+
+
+def test_a_run_goes_on_from_its_file_and_begins_anew_after_a_change(tmp_path: Path) -> None:
+    task = Task(scenario(Cell("bursts", "flat", 4, 0.1, 1.0)), 0, "tuning", without_load=True)
+    result, path = run_task(task), tmp_path / "results.part"
+    assert list(Kept(path, {"detector": "x"}).read()) == []
+    assert list(Kept(path, {"detector": "x"}).append([result])) == [result]
+    with path.open("a") as file:
+        file.write('{"row": "half a li')
+    kept = Kept(path, {"detector": "x"})
+    assert kept.read() == [result]
+    assert list(kept.append([result])) == [result]
+    assert kept.read() == [result, result]
+    assert Kept(path, {"detector": "y"}).read() == []
+
+
+def test_tables_mark_cells_that_load_makes_worse() -> None:
+    series = made((FAULT,))
+    good = outcome(series, Verdict({"a": "component"}, tuple(alarm("a", 8.5, 10.0))), HALF_MINUTES)
+    bad = outcome(series, Verdict({"b": "component"}, tuple(alarm("b", 8.5, 10.0))), HALF_MINUTES)
+    worse = Result("grid/jobs/flat/4/10%", "2x", 0, bad, good)
+    better = Result("grid/open/flat/4/10%", "3x", 0, good, bad)
+    lines = list(tables([worse, better]))
+    assert "0/100!" in lines[1]
+    assert "1/0!" in lines[1]
+    assert "100/0 " in lines[2]
+    assert "0/1 " in lines[2]
+    assert "!" not in lines[2]
+    assert lines[-1] == "of 2 cells 1 find less, and 1 name more, with load than without"
+    assert max(map(len, lines)) <= 160
