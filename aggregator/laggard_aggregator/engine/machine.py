@@ -248,6 +248,7 @@ class Machine:
                 self.sequence.last = entry.lsn  # its own: admitted with a later one it would be another batch
                 if accepted:
                     self.unread.append(entry)
+            self.admission.acks.durable(entry.lsn)
         elif isinstance(entry, WindowClose):
             self.sequence.last = entry.lsn
             if entry.group in self.groups:

@@ -20,7 +20,6 @@ from laggard_aggregator.groups.membership import (
     shown_name,
 )
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.ingest.dedup_state import MAX_STREAMS
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.metrics.sums import JoinedMetrics
 from laggard_aggregator.windows.counter_block import Block
@@ -42,6 +41,9 @@ MAX_NODE_GROUPS = 64
 
 MAX_NODE_ROWS = 16_384
 """Limit of components of one node, over all groups and over time: a quarter of a group's rows."""
+
+MAX_SOURCE_SCHEMAS = 8
+"""Limit of schemas of a source, one per stream, whose groups are cached."""
 
 START_TIME = "start_time"
 """The field with the time since when a component's counters count: docs/wire-format.md."""
@@ -295,12 +297,14 @@ class Routing:
                 yield route
 
     def _groups_of(self, batch: Batch) -> Mapping[str, _GroupRows]:
-        """The groups of the schema's components, cached for as many streams as a source may have at a time.
+        """The groups of the schema's components, cached for the latest streams of a source.
 
         Two streams that alternate must not cost a lookup of every component with every message.
         """
         schema, role = batch.schema, batch.role
-        cached = self._schema_groups.setdefault((schema.node, schema.source), deque(maxlen=MAX_STREAMS))
+        cached = self._schema_groups.setdefault(
+            (schema.node, schema.source), deque(maxlen=MAX_SOURCE_SCHEMAS)
+        )
         for known, known_role, groups in cached:
             if known is schema and known_role == role:
                 return groups

@@ -17,7 +17,13 @@ from laggard_aggregator.detect.interface import BoolArray
 from laggard_aggregator.groups.patterns import covering
 from laggard_aggregator.ingest.batches import Accepted, Batch, Document, Message
 from laggard_aggregator.ingest.decode import Decoder, document_bytes, max_value_bytes
-from laggard_aggregator.ingest.dedup_state import Acks, SourceStreams, StreamState, extends
+from laggard_aggregator.ingest.dedup_state import (
+    MAX_NODE_STREAMS,
+    Acks,
+    SourceStreams,
+    StreamState,
+    extends,
+)
 from laggard_aggregator.ingest.nodes import Nodes
 from laggard_aggregator.ingest.schema_wait import SchemaWait
 from laggard_aggregator.log.entries import BatchEntry, LogEntry, LogSequence, SchemaEntry
@@ -161,12 +167,13 @@ class Admission:
         """Marks the batches of a journaled message as received: the archive has them."""
         topic, envelope = parse_topic(entry.topic), wire.decode_envelope(entry.payload)
         source = self._source(topic, entry.received_ns)
-        if source is None:
+        stream = self._stream(topic, source, envelope.stream, entry.received_ns)
+        if stream is None:
             return
-        stream = self._stream(topic, source, envelope.stream)
         batches = len(wire.split_joined(envelope)[0]) if envelope.kind == Kind.JOINED else 1
         seqs = range(envelope.seq, envelope.seq + batches)
         stream.received.add_all(seqs, entry.received_ns)
+        stream.heard_ns = entry.received_ns
         self.acks.accept(entry.lsn, topic.node, stream, seqs)
 
     def is_known(self, node: str) -> bool:
@@ -276,9 +283,9 @@ class Admission:
             self.refused["topic"] += 1
             return []
         source = self._source(topic, entry.received_ns)
-        if source is None:
+        stream = self._stream(topic, source, schema.stream, entry.received_ns)
+        if stream is None:
             return []
-        stream = self._stream(topic, source, schema.stream)
         known = stream.schema
         if known is not None and schema.epoch <= known.epoch:
             return []
@@ -295,6 +302,7 @@ class Admission:
         self.record(entry)
         self._account(topic.node, grown)
         stream.schema, stream.schema_message = schema, entry.payload
+        stream.heard_ns = entry.received_ns
         self.nodes.announced(topic.node, schema.interval_ns, schema.batch_ticks)
         waited = self._waiting.release((topic.node, topic.source, schema.stream), schema.epoch)
         return [admitted for message in waited for admitted in self._receive(message)]
@@ -302,16 +310,11 @@ class Admission:
     def _counters(self, topic: Topic, envelope: Envelope, message: Message) -> list[_Admitted]:
         received_ns = message[2]
         source = self._source(topic, received_ns)
-        if source is None:
+        if source is None or not self._is_in_time(topic.node, envelope, received_ns):
             return []
-        if envelope.n > 1 and envelope.dt_ns == 0:
-            raise WireError("dt", "0")
-        last_ns = envelope.t0_ns + (envelope.n - 1) * envelope.dt_ns
-        if not received_ns - OLDEST_NS < envelope.t0_ns <= last_ns < received_ns + AHEAD_NS:
-            self.refused["time"] += 1
-            self.nodes.heard(topic.node, last_ns, received_ns)
+        stream = self._stream(topic, source, envelope.stream, received_ns)
+        if stream is None:
             return []
-        stream = self._stream(topic, source, envelope.stream)
         if stream.schema is None or stream.schema.epoch < envelope.schema_epoch:
             key = (topic.node, topic.source, envelope.stream)
             self._count_dropped(self._waiting.add(key, envelope.schema_epoch, message))
@@ -335,25 +338,37 @@ class Admission:
             if not any(is_new):
                 return []
         self.counts.gaps += stream.received.give_up()
-        if source.alternates(envelope.stream, last_ns, received_ns):
+        if source.alternates(envelope.stream, _last_ns(envelope), received_ns):
             self.counts.two_streams += 1
             self.nodes_twice.add(topic.node)
         self.counts.unaccepted += not accepted
         self._sequence.last += 1
         entry = BatchEntry(self._sequence.last, received_ns, message[0], message[1], accepted)
         self.record(entry)
+        stream.heard_ns = received_ns
         if accepted:
             for run in [seqs] if whole else [range(seq, seq + 1) for seq in compress(seqs, is_new)]:
                 self.acks.accept(entry.lsn, topic.node, stream, run)
         return [(entry, topic, envelope, schema, None if whole else np.repeat(is_new, ticks))]
 
+    def _is_in_time(self, node: str, envelope: Envelope, received_ns: int) -> bool:
+        """Whether the ticks of a batch are of a time that is accepted. Raises WireError."""
+        if envelope.n > 1 and envelope.dt_ns == 0:
+            raise WireError("dt", "0")
+        last_ns = _last_ns(envelope)
+        if received_ns - OLDEST_NS < envelope.t0_ns <= last_ns < received_ns + AHEAD_NS:
+            return True
+        self.refused["time"] += 1
+        self.nodes.heard(node, last_ns, received_ns)
+        return False
+
     def _document(self, topic: Topic, envelope: Envelope, message: Message) -> list[_Admitted]:
         received_ns = message[2]
         size = document_bytes(envelope)
         source = self._source(topic, received_ns)
-        if source is None:
+        stream = self._stream(topic, source, envelope.stream, received_ns)
+        if stream is None:
             return []
-        stream = self._stream(topic, source, envelope.stream)
         seqs = range(envelope.seq, envelope.seq + 1)
         if envelope.seq in stream.received:
             self.counts.duplicates += 1
@@ -363,6 +378,7 @@ class Admission:
             self.counts.unaccepted += 1
             return []
         stream.received.add_all(seqs, received_ns)
+        stream.heard_ns = received_ns
         self.counts.gaps += stream.received.give_up()
         self.counts.documents += 1
         self._sequence.last += 1
@@ -429,13 +445,22 @@ class Admission:
             source = sources[topic.source] = SourceStreams()
         return source
 
-    def _stream(self, topic: Topic, source: SourceStreams, stream_id: bytes) -> StreamState:
-        """The stream, created if new, which may evict an old one and its components."""
-        if stream_id in source.streams:
-            return source.streams[stream_id]
+    def _stream(
+        self, topic: Topic, source: SourceStreams | None, stream_id: bytes, now_ns: int
+    ) -> StreamState | None:
+        """The stream, created if new, for which silent ones are dropped; None at the limit."""
+        if source is None:
+            return None
+        stream = source.streams.get(stream_id)
+        if stream is not None:
+            return stream
         before = source.components
-        stream = source.stream(stream_id)
+        source.drop_silent(now_ns)
         self._account(topic.node, source.components - before)
+        if sum(len(each.streams) for each in self._sources[topic.node].values()) >= MAX_NODE_STREAMS:
+            self.refused["streams"] += 1
+            return None
+        stream = source.streams[stream_id] = StreamState()
         return stream
 
     def _account(self, node: str, components: int) -> None:
@@ -453,6 +478,11 @@ def _none_late(ticks: int) -> BoolArray:
 
 def _sources_state(sources: Mapping[str, SourceStreams]) -> list[tuple[str, list[Any]]]:
     return [(name, source.state()) for name, source in sources.items()]
+
+
+def _last_ns(envelope: Envelope) -> int:
+    """Time of the last tick of a batch."""
+    return envelope.t0_ns + (envelope.n - 1) * envelope.dt_ns
 
 
 def _highest(counters: Block) -> int:

@@ -19,11 +19,18 @@ from laggard_common.wire.schema import Schema
 from laggard_common.wire.topics import ack_topic
 
 MAX_RANGES = 4096
-MAX_STREAMS = 4
-"""Limit of streams of a source, one per new spool; the least recently used one is dropped."""
+KEPT_STREAMS = 4
+"""Latest streams of a source, one per new spool, that are kept however long they are silent."""
+KEPT_NS = 900 * 1_000_000_000
+"""Further streams are kept for this time after their last batch or schema: an agent repeats what is not
+acknowledged every minute, and a batch of a stream that was dropped would be accepted twice."""
+MAX_NODE_STREAMS = 512
+"""Limit of streams of a node; messages of further ones are refused."""
 ALTERNATING_NS = 600 * 1_000_000_000
 """A stream that goes on within this time after another one followed it alternates with that one."""
-ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below MAX_ACK_BYTES
+ACK_RANGES = 8192  # of one message; with at most RANGE_BYTES each they stay below MAX_ACK_BYTES
+RANGE_BYTES = 19
+_ENTRY_RANGES = 2  # as large as the entry of a stream without its source's name
 MAX_PENDING = 1_000_000  # messages noted as not durable; the oldest beyond wait until all noted ones are
 
 
@@ -151,7 +158,8 @@ class StreamState:
     """`received`, `durable`: ranges of seq; the latter are acknowledged. `schema_message`: as received.
 
     `made_ns`, by the node's clock: of the current stream its newest batch, of another one the batch of the
-    stream that followed it; -1 where that is not known, as after a restart.
+    stream that followed it; -1 where that is not known, as after a restart. `heard_ns`: when its last batch
+    or schema was accepted; 0 where that is not known. `pending`: batches that are not durable yet.
     """
 
     schema: Schema | None = None
@@ -159,6 +167,8 @@ class StreamState:
     received: SeqRanges = field(default_factory=SeqRanges)
     durable: SeqRanges = field(default_factory=SeqRanges)
     made_ns: int = -1
+    heard_ns: int = 0
+    pending: int = 0
 
 
 @dataclass(slots=True)
@@ -174,16 +184,18 @@ class SourceStreams:
         """Number of components over all streams."""
         return sum(len(stream.schema.components) for stream in self.streams.values() if stream.schema)
 
-    def stream(self, stream_id: bytes) -> StreamState:
-        """The stream of that ID, created if new."""
-        stream = self.streams.get(stream_id)
-        if stream is None:
-            stream = self.streams[stream_id] = StreamState()
-            while len(self.streams) > MAX_STREAMS:
-                forgotten = next(iter(self.streams))
-                del self.streams[forgotten]
-                self._left.pop(forgotten, None)
-        return stream
+    def drop_silent(self, now_ns: int) -> None:
+        """Makes room for a new stream: drops those that are silent for KEPT_NS and have nothing pending.
+
+        The latest ones stay however long they are silent.
+        """
+        for stream_id in list(self.streams)[: 1 - KEPT_STREAMS]:
+            stream = self.streams[stream_id]
+            if not stream.heard_ns and stream.schema is not None:
+                stream.heard_ns = now_ns
+            if not stream.pending and now_ns - stream.heard_ns >= KEPT_NS:
+                del self.streams[stream_id]
+                self._left.pop(stream_id, None)
 
     def alternates(self, stream_id: bytes, made_ns: int, now_ns: int) -> bool:
         """Whether a stream goes on after another followed it: two agents, or one spool twice.
@@ -222,7 +234,7 @@ class SourceStreams:
         source = cls()
         source._current = current
         source._left = {_stream_id(key): int(ns) for key, ns in left.items()}
-        if len(streams) > MAX_STREAMS:
+        if len(streams) > MAX_NODE_STREAMS:
             raise ValueError("too many streams")
         for key, message, ranges in streams:
             try:
@@ -266,12 +278,14 @@ class Acks:
         """Notes batches `seqs`, accepted as `lsn` or as a part of it, as not durable yet."""
         if len(self._pending) == MAX_PENDING:
             self._dropped_lsn = self._pending[0][0]
+        stream.pending += 1
         self._pending.append((lsn, node, stream, seqs))
 
     def durable(self, lsn: int) -> None:
         """Marks every batch up to `lsn` as durable, to be acknowledged."""
         while self._pending and self._pending[0][0] <= lsn:
             _, node, stream, seqs = self._pending.popleft()
+            stream.pending -= 1
             stream.durable.add_all(seqs)
             stream.durable.give_up()  # as `received` did: bounded, whatever seqs a node sends
             self._requested[node] = None
@@ -304,8 +318,10 @@ class Acks:
             for source in sources.values():
                 for stream in source.streams.values():
                     stream.durable = stream.received.copy()
+                    stream.pending = 0
             self._requested[node] = None
         for _, _, stream, seqs in self._pending:
+            stream.pending += 1
             for seq in seqs:
                 stream.durable.remove(seq)
 
@@ -317,15 +333,17 @@ class Acks:
         message: list[Ack] = []
         room = ACK_RANGES
         for name, source in self._sources.get(node, {}).items():
+            entry_room = _ENTRY_RANGES + len(name.encode()) // RANGE_BYTES
             for stream_id, stream in source.streams.items():
                 ranges = stream.durable.as_tuples()
-                if stream.schema is None:
-                    message.append(Ack(stream_id, name, ()))
-                while ranges:
-                    message.append(Ack(stream_id, name, ranges[:room]))
-                    ranges, room = ranges[room:], room - len(ranges[:room])
-                    if room == 0:
+                is_named = stream.schema is not None  # without one, an entry without ranges comes first
+                while ranges or not is_named:
+                    if room <= entry_room:
                         yield message
                         message, room = [], ACK_RANGES
+                    room -= entry_room
+                    part = ranges[:room] if is_named else ()
+                    message.append(Ack(stream_id, name, part))
+                    ranges, room, is_named = ranges[len(part) :], room - len(part), True
         if message:
             yield message

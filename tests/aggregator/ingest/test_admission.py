@@ -26,6 +26,10 @@ from tests.support.builders.messages import (
 )
 
 
+def stream_of(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
 def make() -> Admission:
     return Admission("site", LogSequence())
 
@@ -301,12 +305,91 @@ def test_two_agents_are_noticed_where_one_has_a_backlog() -> None:
     assert taker.counts.two_streams == 2
 
 
+def test_streams_beyond_those_kept_are_accepted_once_before_and_after_they_are_durable() -> None:
+    """Six agents of one name: each batch comes again, as its agent has heard nothing of it."""
+    taker = make()
+    streams = [stream_of(n) for n in range(6)]
+    feed(taker, *(schema_message(schema(stream=stream)) for stream in streams))
+    messages = [data_message(envelope(0, stream=stream)) for stream in streams]
+    accepted = feed(taker, *messages, *messages)
+    assert len(accepted) == 6
+    taker.acks.durable(accepted[-1].lsn)
+    (acks,) = acks_of(taker).values()
+    assert {ack.stream: ack.ranges for ack in acks} == dict.fromkeys(streams, ((0, 0),))
+    assert feed(taker, *messages) == []
+    assert taker.counts.duplicates == 12
+
+
+def test_agents_of_one_name_are_noticed_however_many_they_are() -> None:
+    taker = make()
+    streams = [stream_of(n) for n in range(9)]
+    feed(taker, *(schema_message(schema(stream=stream)) for stream in streams))
+    for second in (0, 9, 18):
+        feed(taker, *(data_message(at(second + n, stream=stream)) for n, stream in enumerate(streams)))
+    assert taker.counts.two_streams == 18
+
+
+def test_a_stream_is_dropped_when_it_is_silent_and_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    taker = make()
+    streams = [stream_of(n) for n in range(7)]
+    feed(taker, *(schema_message(schema(stream=stream)) for stream in streams))
+    accepted = feed(taker, *(data_message(envelope(0, stream=stream)) for stream in streams[:6]))
+    later = NOW + 10 * SECOND + dedup_state.KEPT_NS
+
+    def known() -> set[bytes]:
+        taker.acks.request_ack("oss-1")
+        return {ack.stream for acks in acks_of(taker).values() for ack in acks}
+
+    taker.acks.durable(accepted[2].lsn)
+    feed(taker, schema_message(schema(stream=stream_of(7))), at_ns=later - SECOND * 6)
+    assert known() == set(streams[:3]), "none is silent for long enough"
+    feed(taker, schema_message(schema(stream=stream_of(8))), at_ns=later)
+    taker.acks.durable(accepted[-1].lsn)
+    assert known() == set(streams[3:6]), "those that were pending"
+    restored = make()
+    for part in taker.state():
+        restored.restore(part)
+    assert feed(restored, data_message(envelope(0, stream=streams[3]))) == []
+    assert restored.counts.duplicates == 1
+
+
+def test_streams_of_a_node_are_bounded_and_further_ones_are_not_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "MAX_NODE_STREAMS", 8)
+    taker = make()
+    for n in range(10):
+        stream = stream_of(n)
+        feed(taker, schema_message(schema(stream=stream)), data_message(envelope(0, stream=stream)))
+    assert taker.refused["streams"] == 4
+    taker.acks.durable(100)
+    (acks,) = acks_of(taker).values()
+    assert {ack.stream for ack in acks} == {stream_of(n) for n in range(8)}
+
+
+def test_acknowledgements_of_many_streams_fit_what_a_node_reads() -> None:
+    taker = make()
+    source = "s" * 128
+    for n in range(dedup_state.MAX_NODE_STREAMS):
+        stream = stream_of(n)
+        feed(taker, schema_message(replace(schema(stream=stream), source=source)))
+        feed(taker, data_message(replace(envelope(0, stream=stream), source=source)))
+    taker.acks.durable(taker.counts.messages)
+    payloads = [payload for _, payload in taker.acks.messages()]
+    assert max(map(len, payloads)) <= limits.MAX_ACK_BYTES
+    acks = [ack for payload in payloads for ack in wire.decode_ack(payload)]
+    assert {ack.stream: ack.ranges for ack in acks} == {
+        stream_of(n): ((0, 0),) for n in range(dedup_state.MAX_NODE_STREAMS)
+    }
+
+
 def test_streams_nodes_sources_and_components_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "MAX_NODES", 2)
     monkeypatch.setattr(admission, "MAX_NODE_COMPONENTS", 8)
     taker = make()
     for n in range(20):
-        feed(taker, schema_message(schema(stream=n.to_bytes(16, "big"))))
+        received_ns = NOW + 5 * SECOND + n * dedup_state.KEPT_NS
+        feed(taker, schema_message(schema(stream=stream_of(n))), at_ns=received_ns)
     assert taker.refused["components"] == 0  # the streams pushed out do not count
     feed(taker, schema_message(schema(stream=b"another-stream-7", components=tuple("abcdefghi"))))
     assert taker.refused["components"] == 1
