@@ -297,17 +297,26 @@ class GroupStore:
         return in_order
 
     def _mark_restarts(self, block: Block, started: IntArray) -> None:
-        """Marks the intervals in which counters restarted without a fall."""
+        """Marks the intervals in which counters restarted without a fall.
+
+        A component that was read without START_TIME and now has one restarted, too; one without it now is as
+        it was.
+        """
         rows, values = block.indexes, block.values
         later = self._latest_tick[rows] < block.tick_ns[0]
         whole = np.vstack([np.where(later, self._started[rows], started[0]), started])
-        tick, component = np.nonzero((whole[1:] != whole[:-1]) & (whole[1:] != 0) & (whole[:-1] != 0))
+        if not started.all():
+            for at in range(1, len(whole)):
+                whole[at] = np.where(whole[at] == 0, whole[at - 1], whole[at])
+        changed = whole[1:] != whole[:-1]
+        changed[0] &= self._latest_tick[rows] > 0
+        tick, component = np.nonzero(changed)
         if tick.size:
             before = np.where((tick > 0)[:, None], values[tick - 1, component], self._latest[rows[component]])
             grew = (values[tick, component] >= before).all(axis=1)
             self._mark(block.tick_ns[tick[grew]], rows[component[grew]])
-        told = later & (started[-1] != 0)
-        self._started[rows[told]] = started[-1, told]
+        told = later & (whole[-1] != 0)
+        self._started[rows[told]] = whole[-1, told]
 
     def _mark(self, ticks: IntArray, rows: IntArray) -> None:
         """Marks a reset of each of `rows` at its tick, or at the only one."""

@@ -348,6 +348,23 @@ def test_a_start_time_that_is_not_told_for_a_while_is_no_reset() -> None:
     assert told(pipeline, "load.throughput") == {"a": [40_960.0] * 18}
 
 
+@pytest.mark.parametrize("size", [1, 5])
+def test_a_start_time_that_comes_after_samples_without_one_is_a_reset(size: int) -> None:
+    """Another device came under an identity, with greater counters: the agent begins to send `start_time`."""
+    pipeline = make()
+    stored(pipeline, batch_of(ost(READS, ("a", "b")), steady(range(1, 6), READS, 2), START + SECOND))
+    fields = (*READS, START_TIME)
+    values = steady(range(6, 11), fields, 2)
+    values[:, :, -1] = (1_700_000_000, 0)
+    values[:, 0, :-1] += 10**9
+    for seq, first in enumerate(range(0, 5, size), start=1):
+        some = values[first : first + size]
+        stored(pipeline, batch_of(ost(fields, ("a", "b")), some, START + (6 + first) * SECOND, seq=seq))
+    (store,) = pipeline.stores.values()
+    assert store.counts.resets == 1
+    assert told(pipeline, "load.throughput") == {"a": [40_960.0] * 8, "b": [40_960.0] * 9}
+
+
 def test_groups_of_single_nodes_leave_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laggard_aggregator.engine.routing.MAX_GROUPS", 4)
     monkeypatch.setattr("laggard_aggregator.engine.routing.MAX_ONE_NODE_GROUPS", 2)

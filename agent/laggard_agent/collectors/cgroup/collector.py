@@ -9,6 +9,7 @@ from laggard_agent.collectors.cgroup.counters import (
     CounterFile,
     Devices,
     NotUnderstoodError,
+    Parsed,
     Values,
     parse_blkio,
     parse_cpu_stat,
@@ -57,14 +58,14 @@ class _Counter:
     one after another, then no more: the controller is not enabled.
     """
 
-    def __init__(self, path: str, parse: Callable[[bytes], Values], width: int, *, stay_open: bool) -> None:
+    def __init__(self, path: str, parse: Callable[[bytes], Parsed], width: int, *, stay_open: bool) -> None:
         self._file = CounterFile(path, stay_open=stay_open)
         self._parse = parse
         self._unknown = (None,) * width
         self._data: bytes | None = None
         self._tries = _RETRIES
         self.values: Values = self._unknown
-        self.not_understood = False
+        self.odd: Sequence[bytes] = ()
         self.is_missing = False
 
     def read(self, failures: list[CollectError]) -> bool:
@@ -82,14 +83,18 @@ class _Counter:
         else:
             self._tries = _RETRIES
         self._data = data
-        self.not_understood = False
-        self.values = self._unknown
+        self.values, self.odd = self._unknown, ()
         try:
             if data is not None:
-                self.values = self._parse(data)
+                self.values, self.odd = self._parse(data)
         except NotUnderstoodError:
-            self.not_understood = True
+            self.odd = (data or b"",)
         return True
+
+    @property
+    def first_odd(self) -> str:
+        """The file and the first of its lines that was not understood."""
+        return f"{self._file.path}: {self.odd[0].strip()[:60].decode('ascii', 'replace')!r}"
 
 
 class _Job:
@@ -148,6 +153,7 @@ class Cgroup:
         self._rows = RowCache("cgroup")
         self._own = OwnRow("cgroup_node", NODE_FIELDS, "cgroup")
         self._nothing = OnceLogged(self.name)
+        self._odd = OnceLogged(self.name)
 
     def read(self) -> Iterator[Reading]:
         """Jobs, then the node's own row. Raises CollectError at the end for the first unreadable file."""
@@ -163,8 +169,11 @@ class Cgroup:
         if rows:
             yield self._rows.reading(at, FIELDS, self._components, rows)
         counters = [counter for job in self._jobs.values() for counter in job.counters]
-        not_understood = sum([counter.not_understood for counter in counters])
+        odd = [counter for counter in counters if counter.odd]
+        not_understood = sum([len(counter.odd) for counter in odd])
         yield self._own.of(at, len(rows), self._left_out, len(failures), not_understood)
+        first = odd[0].first_odd if odd else ""
+        self._odd.update(bool(odd), f"{not_understood} lines not understood, the first: {first}")
         self._nothing.update(not self._tree.found, f"no control groups of Slurm in {self._root}")
         raise_first(failures)
 
@@ -189,7 +198,7 @@ class Cgroup:
     def _counters(self, folder: JobFolder, *, stay_open: bool) -> list[_Counter]:
         """The files of a job: I/O (in v1 bytes and requests), CPU time, memory."""
         chosen = self._devices.chosen
-        files: tuple[tuple[str, Callable[[bytes], Values], int], ...]
+        files: tuple[tuple[str, Callable[[bytes], Parsed], int], ...]
         if folder.uid is None:
             files = (
                 (f"{folder.path}/io.stat", lambda data: parse_io_stat(data, chosen), 4),
@@ -200,7 +209,7 @@ class Cgroup:
             tree = f"{self._root}/{{}}/{folder.below}"
             blkio = f"{tree.format('blkio')}/blkio.throttle.{{}}_recursive"
 
-            def read_or_write(data: bytes) -> Values:
+            def read_or_write(data: bytes) -> Parsed:
                 return parse_blkio(data, chosen, counts=self._devices.blkio_counts)
 
             files = (

@@ -6,8 +6,10 @@ cgroup-v1/blkio-controller.rst (`blkio.throttle.*_recursive`), cpuacct.rst, memo
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 from laggard_agent.collectors.cgroup.folders import GONE
 from laggard_agent.collectors.diskstats.block_devices import BlockDevices
@@ -24,14 +26,19 @@ from laggard_common.errors import CollectError
 
 _USUAL_BYTES = 2048  # a large buffer costs more than the read
 _FILE_BYTES = 64 * 1024
+_MOST_BYTES = 1024 * 1024
 _DEVICES_NS = 60 * 10**9
 _BLKIO_ROOT = "fs/cgroup/blkio/blkio.throttle.io_service_bytes_recursive"
 _BLKIO = re.compile(rb"(?:\d{1,4}:\d{1,7} \w+ \d+\n)*Total \d+\n?")
+_BLKIO_LINE = re.compile(rb"(\d{1,4}:\d{1,7}|\(unknown\)) (\w+) (\d+)")
 _READ_OR_WRITE = re.compile(rb"^(\d+:\d+) (Read|Write) (\d+)$", re.MULTILINE)
 _IO_STAT = re.compile(
     rb"(?:\d{1,4}:\d{1,7} ?(?:rbytes=\d+ wbytes=\d+ rios=\d+ wios=\d+(?: [\w.]+=\d+)*)? ?\n)*"
 )
 _IO = re.compile(rb"^(\d+:\d+) rbytes=(\d+) wbytes=(\d+) rios=(\d+) wios=(\d+)", re.MULTILINE)
+_DEVICE = re.compile(rb"\d{1,4}:\d{1,7}|\(unknown\)")
+_IO_KEYS = (b"rbytes", b"wbytes", b"rios", b"wios")
+_UNKNOWN_DEVICE = b"(unknown)"
 
 Chosen = Callable[[bytes], bool]
 """Whether the I/O of a device, as `8:0`, counts."""
@@ -40,55 +47,103 @@ Values = tuple[int | None, ...]
 
 
 class NotUnderstoodError(ValueError):
-    """A line is not in the format of its file."""
+    """A file, or a line of one, is not in its format."""
 
 
-def parse_io_stat(data: bytes, chosen: Chosen) -> Values:
-    """Bytes read and written, reads and writes: sums over the chosen devices. Raises NotUnderstoodError."""
-    if not _IO_STAT.fullmatch(data):
+class Parsed(NamedTuple):
+    """`odd`: the lines that were not understood; the others count."""
+
+    values: Values
+    odd: Sequence[bytes] = ()
+
+
+def parse_io_stat(data: bytes, chosen: Chosen) -> Parsed:
+    """Bytes read and written, reads and writes: sums over the chosen devices.
+
+    A line is of the last of its numbers, as detached loop devices print theirs before it. A device that the
+    kernel cannot name counts for nobody: its bytes are on the line of the device above it.
+    """
+    odd: list[bytes] = []
+    lines: list[tuple[bytes, ...]] = []
+    if _IO_STAT.fullmatch(data):
+        lines = _IO.findall(data)
+    else:
+        for line in data.splitlines(keepends=True):
+            try:
+                lines += _io_line(line)
+            except NotUnderstoodError:
+                odd.append(line)
+    sums = [0, 0, 0, 0]
+    for device, *words in lines:
+        if chosen(device):
+            values = [number(word) for word in words]
+            if None in values:
+                odd.append(b" ".join((device, *words)))
+            else:
+                sums = [a + (b or 0) for a, b in zip(sums, values, strict=True)]
+    return Parsed(tuple(map(_bounded, sums)), odd)
+
+
+def _io_line(line: bytes) -> list[tuple[bytes, ...]]:
+    """The device and four numbers of a line, empty without any. Raises NotUnderstoodError."""
+    words = line.split()
+    names = list(takewhile(_DEVICE.fullmatch, words))
+    if not names:
         raise NotUnderstoodError
-    chosen_values = [map(_number, values) for device, *values in _IO.findall(data) if chosen(device)]
-    sums = [sum(column) for column in zip(*chosen_values, strict=True)]
-    return tuple(map(_bounded, sums)) or (0, 0, 0, 0)
+    pairs = dict(word.split(b"=", 1) for word in words[len(names) :] if b"=" in word)
+    values = [pairs[key] for key in _IO_KEYS if key in pairs]
+    is_torn = bool(pairs) and not line.endswith(b"\n")
+    if len(values) not in (0, len(_IO_KEYS)) or is_torn:
+        raise NotUnderstoodError
+    return [(names[-1], *values)] if values and names[-1] != _UNKNOWN_DEVICE else []
 
 
-def parse_blkio(data: bytes, chosen: Chosen, *, counts: bool = True) -> Values:
-    """Reads and writes (bytes or requests): sums over the chosen devices. Raises NotUnderstoodError.
+def parse_blkio(data: bytes, chosen: Chosen, *, counts: bool = True) -> Parsed:
+    """Reads and writes (bytes or requests): sums over the chosen devices.
 
     `counts`: whether the kernel counts at all; if not, a file without devices means nothing.
     """
-    if not _BLKIO.fullmatch(data):
-        raise NotUnderstoodError
-    lines = _READ_OR_WRITE.findall(data)
+    odd = [] if _BLKIO.fullmatch(data) else _odd_blkio_lines(data)
+    lines = _READ_OR_WRITE.findall(data if not odd or data.endswith(b"\n") else data[: data.rfind(b"\n") + 1])
     if not lines and not counts:
-        return None, None
+        return Parsed((None, None), odd)
     read = write = 0
-    for device, operation, value in lines:
+    for device, operation, word in lines:
         if not chosen(device):
             continue
-        if operation == b"Read":
-            read += _number(value)
+        value = number(word)
+        if value is None:
+            odd.append(b" ".join((device, operation, word)))
+        elif operation == b"Read":
+            read += value
         else:
-            write += _number(value)
-    return _bounded(read), _bounded(write)
+            write += value
+    return Parsed((_bounded(read), _bounded(write)), odd)
 
 
-def parse_cpu_stat(data: bytes) -> Values:
+def _odd_blkio_lines(data: bytes) -> list[bytes]:
+    *lines, last = data.split(b"\n")
+    odd = [line for line in lines if not _BLKIO_LINE.fullmatch(line) and not line.startswith(b"Total ")]
+    return [*odd, last] if last and not last.startswith(b"Total ") else odd
+
+
+def parse_cpu_stat(data: bytes) -> Parsed:
     """Microseconds of CPU time. Raises NotUnderstoodError."""
-    key, _, value = data.partition(b"\n")[0].partition(b" ")
-    if key != b"usage_usec":
-        raise NotUnderstoodError
-    return (_number(value),)
+    for line in data.splitlines():
+        key, _, value = line.partition(b" ")
+        if key == b"usage_usec":
+            return Parsed((_number(value),))
+    raise NotUnderstoodError
 
 
-def parse_cpuacct(data: bytes) -> Values:
+def parse_cpuacct(data: bytes) -> Parsed:
     """Microseconds of CPU time, from nanoseconds. Raises NotUnderstoodError."""
-    return (_number(data.removesuffix(b"\n")) // 1000,)
+    return Parsed((_number(data.removesuffix(b"\n")) // 1000,))
 
 
-def parse_number(data: bytes) -> Values:
+def parse_number(data: bytes) -> Parsed:
     """The number that is all of a file. Raises NotUnderstoodError."""
-    return (_number(data.removesuffix(b"\n")),)
+    return Parsed((_number(data.removesuffix(b"\n")),))
 
 
 def _number(word: bytes) -> int:
@@ -123,6 +178,8 @@ class CounterFile:
             data = os.pread(self._fd, _USUAL_BYTES, 0)
             if len(data) == _USUAL_BYTES:
                 data = os.pread(self._fd, _FILE_BYTES, 0)
+            if len(data) == _FILE_BYTES:
+                data = os.pread(self._fd, _MOST_BYTES, 0)
         except OSError as exc:
             self.close()
             if exc.errno in GONE:
@@ -130,8 +187,8 @@ class CounterFile:
             raise unreadable(self.path, exc) from exc
         if not self._stay_open:
             self.close()
-        if len(data) == _FILE_BYTES:
-            raise refused(self.path, f"longer than {_FILE_BYTES - 1} bytes")
+        if len(data) == _MOST_BYTES:
+            raise refused(self.path, f"longer than {_MOST_BYTES - 1} bytes")
         if not self._recorded:
             self._recorded = True
             note_read(self.path, data)
@@ -186,4 +243,4 @@ class Devices:
     def _find(self, device: bytes) -> bool:
         words = attribute(f"{self._numbers}/{device.decode()}/uevent").split()
         name = next((word[8:] for word in words if word.startswith("DEVNAME=")), "")
-        return bool(name and self._block.components([name.encode()]))
+        return bool(name) and self._block.is_peer(name)

@@ -2,20 +2,27 @@
 
 A kernel before 4.18 has 14 columns, from 4.18 on 18 (discards), from 5.5 on 20 (flushes). A line that equals
 one of the read before is not parsed again, nor is the file when its bytes are equal. The devices are selected
-when a name comes or goes, again a minute later, as members and identities change late, and every ten minutes.
+when a name comes or goes, when a counter falls (another device may be under its name), again a minute later,
+as members and identities change late, and every ten minutes.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from laggard_agent.collectors.diskstats.block_devices import BlockDevices
-from laggard_agent.collectors.interface import Context, KernelFile, Reading, numbers
+from laggard_agent.collectors.diskstats.block_devices import BlockDevices, Disk
+from laggard_agent.collectors.diskstats.layers import Usage
+from laggard_agent.collectors.diskstats.origins import START_TIME, Origins
+from laggard_agent.collectors.interface import MOST, Context, KernelFile, Reading, numbers
 from laggard_agent.collectors.registry import register
+from laggard_agent.collectors.rows import OnceLogged
 from laggard_common.config import checked, each, regex
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, FieldKind
+
+_log = logging.getLogger(__name__)
 
 _NAMES = (
     *("rd_ios", "rd_merges", "rd_sectors", "rd_ms", "wr_ios", "wr_merges", "wr_sectors", "wr_ms"),
@@ -34,9 +41,14 @@ FIELDS = tuple(
 
 _LEADING = 3  # major, minor, name
 _KNOWN_COLUMNS = (20, 18, 14)
+_OLD_PARTITION = 7
+_REQUESTS, _REQUEST_MS = (0, 4, 11), (3, 7, 14)
+_TIMES = frozenset(at for at, name in enumerate(_NAMES) if name.endswith("_ms"))
+STARTED_FIELDS = (*FIELDS, START_TIME)
 _NO_ROW: tuple[bytes, Row] = (b"", ())
 _END = {n: max((k for k in _KNOWN_COLUMNS if k <= n), default=0) for n in range(_KNOWN_COLUMNS[0])}
 _SETTLED_NS = 60 * 1_000_000_000
+_FALLS_NS = 10 * 1_000_000_000  # between selections for falls that changed nothing
 _RESCAN_NS = 10 * _SETTLED_NS  # of 64 disks it takes the CPU time of five samples
 
 Parsed = dict[bytes, tuple[bytes, Row]]
@@ -83,31 +95,129 @@ class Diskstats:
         self._devices = devices or BlockDevices(sysfs, settings.include, settings.exclude)
         self._context = context
         self._rescan_at_ns = 0
+        self._falls_count_from_ns = 0
         self._data = b""
         self._parsed: Parsed = {}
         self._rows: dict[bytes, Row] = {}
         self._names: tuple[bytes, ...] = ()
-        self._selected: dict[bytes, Component] = {}
+        self._selected: list[tuple[bytes, Disk]] = []
+        self._read_from: tuple[bytes, ...] = ()
+        self._undecided: list[tuple[bytes, int]] = []
         self._components: tuple[Component, ...] = ()
+        self._is_plain = True
+        self._origins = Origins()
+        self._remarked: set[str] = set()
+        self._odd = OnceLogged(self.name)
 
     def read(self) -> Iterator[Reading]:
         """One reading of all selected disks. Raises CollectError when the file is unreadable or not one."""
         read_at_ns = self._context.now()
         data = self._file.read()
+        now_ns = self._context.monotonic_ns()
+        fell = False
         if data != self._data:
+            before = self._rows
             self._parsed = parse(data, self._parsed)
             self._rows = {name: row for name, row in self._parsed.values() if name}
             self._data = data
+            self._report_odd_lines()
+            fell = self._has_fall(before)
+            if fell:
+                self._rescan_at_ns = min(self._rescan_at_ns, self._falls_count_from_ns)
+            if self._undecided and any(self._is_due(name, least) for name, least in self._undecided):
+                self._rescan_at_ns = 0
         if data.strip() and not self._rows:
             raise CollectError(str(self._file.path), "no line has the 14, 18 or 20 columns of diskstats")
         names = tuple(self._rows)
-        now_ns = self._context.monotonic_ns()
         if names != self._names or now_ns >= self._rescan_at_ns:
-            self._rescan_at_ns = now_ns + (_RESCAN_NS if names == self._names else _SETTLED_NS)
+            is_new = names != self._names
+            self._rescan_at_ns = now_ns + (_SETTLED_NS if is_new or fell else _RESCAN_NS)
             self._names = names
-            self._selected = self._devices.components(names)
-            components = tuple(self._selected.values())
-            if components != self._components:
-                self._components = components
-        rows = [self._rows[name] for name in self._selected]
-        yield Reading("diskstats", FIELDS, read_at_ns, self._components, rows)
+            changed = self._select(read_at_ns)
+            self._falls_count_from_ns = now_ns if changed or not fell else now_ns + _FALLS_NS
+        if self._is_plain:
+            rows = [self._rows[name] for name in self._read_from]
+            yield Reading("diskstats", FIELDS, read_at_ns, self._components, rows)
+        else:
+            rows = [self._row(name, disk) for name, disk in self._selected]
+            fields = STARTED_FIELDS if self._origins.changes else FIELDS
+            yield Reading("diskstats", fields, read_at_ns, self._components, rows)
+
+    def _select(self, read_at_ns: int) -> bool:
+        """Selects the devices; True when another one is selected, or under another identity."""
+        disks = self._devices.select({_text(name): _usage(row) for name, row in self._rows.items()})
+        selected = [(name, disk) for name in self._rows if (disk := disks.get(_text(name))) is not None]
+        changed = selected != self._selected
+        self._selected = selected
+        components = tuple(disk.component for _, disk in selected)
+        if components != self._components:
+            self._components = components
+        origins = {disk.component.id: (disk.parts, disk.facts) for _, disk in selected}
+        self._origins.update(origins, read_at_ns)
+        self._is_plain = not self._origins.changes and all(
+            disk.has_times and disk.parts == (_text(name),) for name, disk in selected
+        )
+        self._read_from = tuple(dict.fromkeys(part.encode() for _, disk in selected for part in disk.parts))
+        if self._is_plain:
+            self._read_from = tuple(name for name, _ in selected)
+        self._undecided = [(name, disk.undecided_until) for name, disk in selected if disk.undecided_until]
+        for name, text in self._devices.remarks.items():
+            if name not in self._remarked:
+                _log.warning("collector diskstats: %s", text)
+        self._remarked = set(self._devices.remarks)
+        return changed
+
+    def _row(self, name: bytes, disk: Disk) -> Row:
+        """The row of a disk that is a sum, lacks times, or is on a node where a device was replaced."""
+        parts = [row for part in disk.parts if (row := self._rows.get(part.encode())) is not None]
+        row = (*parts, self._rows[name])[0]
+        if len(parts) > 1:
+            row = tuple(map(_total, zip(*parts, strict=True)))
+        if not disk.has_times:
+            row = tuple(None if column in _TIMES else value for column, value in enumerate(row))
+        return (*row, self._origins.changes.get(disk.component.id)) if self._origins.changes else row
+
+    def _has_fall(self, before: Mapping[bytes, Row]) -> bool:
+        """Whether requests or sectors of a selected disk fell: another device has its name."""
+        rows = self._rows
+        for name in self._read_from:
+            old, new = before.get(name), rows.get(name)
+            if (
+                old is not new
+                and old
+                and new
+                and (new[0] < old[0] or new[2] < old[2] or new[4] < old[4] or new[6] < old[6])  # type: ignore[operator]
+            ):
+                return True
+        return False
+
+    def _is_due(self, name: bytes, requests: int) -> bool:
+        row = self._rows.get(name)
+        return row is not None and _usage(row).requests >= requests
+
+    def _report_odd_lines(self) -> None:
+        all_known = len(self._rows) == len(self._parsed)
+        odd = [] if all_known else [line for line, (n, _) in self._parsed.items() if not n and _is_odd(line)]
+        text = odd[0][:60].decode("ascii", "replace") if odd else ""
+        where = f"{self._file.path}: {len(odd)} lines not understood, the first: {text!r}"
+        self._odd.update(bool(odd), where)
+
+
+def _text(name: bytes) -> str:
+    return name.decode("ascii", "replace")
+
+
+def _usage(row: Row) -> Usage:
+    requests, ms = (sum(row[at] or 0 for at in columns) for columns in (_REQUESTS, _REQUEST_MS))
+    return Usage(int(requests), int(ms))
+
+
+def _total(values: tuple[int | float | None, ...]) -> int | None:
+    """The sum of a counter over the paths of a disk; unknown when one is."""
+    return None if None in values else int(sum(value or 0 for value in values)) % MOST
+
+
+def _is_odd(line: bytes) -> bool:
+    """Whether a line is none that a kernel writes; those before 2.6.25 have 7 columns for a partition."""
+    columns = len(line.split())
+    return bool(columns) and columns != _OLD_PARTITION

@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from laggard_agent.collectors.cgroup.collector import Cgroup, CgroupSettings
 from laggard_agent.collectors.cgroup.counters import (
@@ -225,26 +227,106 @@ PARSED = (
 
 @pytest.mark.parametrize(("data", "values"), PARSED)
 def test_io_stat(data: bytes, values: tuple[int, ...]) -> None:
-    assert parse_io_stat(data, everything) == values
+    assert parse_io_stat(data, everything) == (values, [])
+
+
+GOOD = b"8:0 rbytes=1 wbytes=2 rios=3 wios=4\n"
+ODD = (
+    b"8 rbytes=1\n",
+    b"8:1 rbytes=x wbytes=1 rios=1 wios=1\n",
+    b"8:1 rbytes=1\n",
+    b"\n",
+    b"8:1 rbytes=1 wbytes=1 rios=1 wios=%d\n" % 2**64,
+    b"rbytes=1 8:1 wbytes=1 rios=1 wios=1\n",
+)
+
+
+@pytest.mark.parametrize("line", ODD)
+def test_an_odd_line_of_io_stat_costs_no_other(line: bytes) -> None:
+    for data in (line + GOOD, GOOD + line):
+        values, odd = parse_io_stat(data, everything)
+        assert (values, len(odd)) == ((1, 2, 3, 4), 1)
 
 
 @pytest.mark.parametrize(
-    "data", [b"8 rbytes=1\n", b"8:0 rbytes=x wbytes=1 rios=1 wios=1\n", b"8:0 rbytes=1\n", b"\n"]
+    "line",
+    [
+        b"(unknown) rbytes=7 wbytes=7 rios=7 wios=7 dbytes=0 dios=0\n",
+        b"252:0 \n",
+        b"8:16 cost.vrate=100.00 use_delay=1 delay_nsec=0 depth=max\n",
+        b"9:9 8:7 8:6\n",
+    ],
 )
-def test_io_stat_not_understood(data: bytes) -> None:
-    with pytest.raises(NotUnderstoodError):
-        parse_io_stat(data, everything)
+def test_lines_of_io_stat_that_count_nothing(line: bytes) -> None:
+    assert parse_io_stat(GOOD + line + GOOD, everything) == ((2, 4, 6, 8), [])
+
+
+def test_a_line_of_io_stat_is_of_the_last_of_its_numbers() -> None:
+    line = b"7:7 7:6 7:4 rbytes=10 wbytes=20 rios=30 wios=40 dbytes=0 depth=max\n"
+    assert parse_io_stat(GOOD + line, everything).values == (11, 22, 33, 44)
+    assert parse_io_stat(GOOD + line, lambda device: device == b"7:4").values == (10, 20, 30, 40)
+    assert parse_io_stat(GOOD + line, lambda device: device == b"7:7").values == (0, 0, 0, 0)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["8:0", "259:1", "7:4"]), *[st.integers(0, 2**40)] * 4), max_size=5),
+    st.lists(st.sampled_from([b"(unknown) rbytes=1 wbytes=1 rios=1 wios=1\n", b"1:1 \n", *ODD]), max_size=4),
+    st.sampled_from([b"", b"252:0 ", b"252:0 rbytes=1 wby", b"252:0 rbytes=1 wbytes=1 rios=1 wios=1"]),
+    st.randoms(use_true_random=False),
+)
+def test_io_stat_adds_up_its_good_lines(
+    rows: list[tuple[str, int, int, int, int]], others: list[bytes], tail: bytes, chance: random.Random
+) -> None:
+    lines = [
+        f"{device} rbytes={rb} wbytes={wb} rios={ri} wios={wi} dbytes=0 dios=0\n".encode()
+        for device, rb, wb, ri, wi in rows
+    ]
+    mixed = [*lines, *others]
+    chance.shuffle(mixed)
+    values, odd = parse_io_stat(b"".join(mixed) + tail, everything)
+    assert values == tuple(map(sum, zip((0, 0, 0, 0), *(row[1:] for row in rows), strict=True)))
+    assert len(odd) == sum(line in ODD for line in others) + (b"=" in tail)
 
 
 def test_blkio() -> None:
     lines = b"8:0 Read 1\n8:0 Write 2\n8:0 Sync 3\n8:0 Async 0\n8:0 Discard 0\n8:0 Total 3\nTotal 3\n"
-    assert parse_blkio(lines, everything) == (1, 2)
-    assert parse_blkio(b"Total 0\n", everything) == (0, 0)
-    assert parse_blkio(b"Total 0\n", everything, counts=False) == (None, None)
-    assert parse_blkio(lines, everything, counts=False) == (1, 2)
-    for end in range(len(lines) - len("Total 3\n") + 1):
-        with pytest.raises(NotUnderstoodError):
-            parse_blkio(lines[:end], everything)
+    assert parse_blkio(lines, everything) == ((1, 2), [])
+    assert parse_blkio(b"Total 0\n", everything) == ((0, 0), [])
+    assert parse_blkio(b"Total 0\n", everything, counts=False) == ((None, None), [])
+    assert parse_blkio(lines, everything, counts=False) == ((1, 2), [])
+    unknown = lines[:-8].replace(b"8:0", b"(unknown)")
+    assert parse_blkio(unknown + lines, everything) == ((1, 2), [])
+
+
+@pytest.mark.parametrize(
+    "line", [b"8 Read 5\n", b"8:16 Read\n", b"8:16 Read x\n", b"\xff\n", b"8:16 Read %d\n" % 2**64]
+)
+def test_an_odd_line_of_blkio_costs_no_other(line: bytes) -> None:
+    good = b"8:0 Read 1\n8:0 Write 2\n"
+    values, odd = parse_blkio(good + line + b"Total 3\n", everything)
+    assert (values, len(odd)) == ((1, 2), 1)
+
+
+def test_a_torn_tail_of_blkio() -> None:
+    lines = b"8:0 Read 100\n8:0 Write 200\n8:16 Read 3000\nTotal 3\n"
+    for end in range(len(lines)):
+        values, odd = parse_blkio(lines[:end], everything)
+        whole = lines[: lines[:end].rfind(b"\n") + 1]
+        assert values == parse_blkio(whole, everything).values
+        assert bool(odd) == (end > len(whole) and not lines[len(whole) : end].startswith(b"Total "))
+
+
+def test_lines_not_understood_are_counted_and_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = Host(tmp_path, "v2")
+    host.write("52/io.stat", "254:0 rbytes=5 wbytes=6 rios=7 wios=8\n254:1 rbytes=??\n")
+    for _ in range(3):
+        host.sample()
+    assert [host.row("52")[name] for name in IO] == [5, 6, 7, 8]
+    assert host.node()["values_not_understood"] == 1
+    (record,) = caplog.records
+    assert record.getMessage().endswith("job_52/io.stat: '254:1 rbytes=??'")
 
 
 def test_arbitrary_bytes() -> None:
@@ -256,7 +338,7 @@ def test_arbitrary_bytes() -> None:
         )
         for parse in (lambda d: parse_io_stat(d, everything), lambda d: parse_blkio(d, everything), *parsers):
             try:
-                values = parse(data)
+                values, _ = parse(data)
             except NotUnderstoodError:
                 continue
             assert all(value is not None and 0 <= value < 2**64 for value in values)

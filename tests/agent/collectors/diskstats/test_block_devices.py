@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.collectors.diskstats.block_devices import BlockDevices
+from laggard_agent.collectors.diskstats.layers import Usage
 from laggard_common.wire.schema import Component
 from tests.support.builders.trees import tree
 
@@ -49,8 +50,12 @@ def choose(
     sysfs: Path | None, names: str = NAMES, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
 ) -> dict[str, Component]:
     devices = BlockDevices(sysfs, include, exclude)
-    found = devices.components(tuple(name.encode() for name in names.split()))
-    return {name.decode(): component for name, component in found.items()}
+    return components(devices, *names.split())
+
+
+def components(devices: BlockDevices, *names: str, ms: int = 5) -> dict[str, Component]:
+    disks = devices.select(dict.fromkeys(names, Usage(5, ms)))
+    return {name: disk.component for name, disk in disks.items()}
 
 
 def test_whole_disks_that_nothing_stands_above_are_the_peers(tmp_path: Path) -> None:
@@ -104,7 +109,7 @@ def test_a_foreign_proc_is_not_filtered_by_sysfs() -> None:
 def test_two_paths_without_multipath_are_two_components(tmp_path: Path) -> None:
     wwid = {f"block/{name}/device/wwid": "naa.1\n" for name in ("sda", "sdb")}
     found = choose(tree(tmp_path, wwid), "sda sdb")
-    assert [component.id for component in found.values()] == ["naa.1", "naa.1@sdb"]
+    assert [component.id for component in found.values()] == ["naa.1@sda", "naa.1@sdb"]
 
 
 @pytest.mark.parametrize("text", ["", "\n", "\x00\x01", "\x1b[2J"])
@@ -121,8 +126,8 @@ def test_hostile_names_do_not_leave_the_tree(tmp_path: Path) -> None:
 def test_a_device_that_went_since_its_name_was_read_is_what_it_was(tmp_path: Path) -> None:
     tree(tmp_path, {"block/sda/size": "8", "block/sdb/device/wwid": "naa.5"})
     devices = BlockDevices(tmp_path)
-    before = devices.components((b"sda", b"sdb"))
+    before = components(devices, "sda", "sdb")
     shutil.rmtree(tmp_path / "block/sdb")
-    assert devices.components((b"sda", b"sdb")) == before  # of a tick before it went
-    assert list(devices.components((b"sda",))) == [b"sda"]
-    assert list(devices.components((b"sda", b"sdb"))) == [b"sda"]  # nothing is known of this one
+    assert components(devices, "sda", "sdb") == before  # of a tick before it went
+    assert list(components(devices, "sda")) == ["sda"]
+    assert list(components(devices, "sda", "sdb")) == ["sda"]  # nothing is known of this one

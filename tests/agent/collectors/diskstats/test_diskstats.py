@@ -1,11 +1,11 @@
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_agent.collectors.diskstats.block_devices import BlockDevices
+from laggard_agent.collectors.diskstats.block_devices import BlockDevices, Disk
 from laggard_agent.collectors.diskstats.collector import (
     FIELDS,
     Diskstats,
@@ -13,6 +13,7 @@ from laggard_agent.collectors.diskstats.collector import (
     _parse_line,
     parse,
 )
+from laggard_agent.collectors.diskstats.layers import Usage
 from laggard_agent.collectors.interface import Reading
 from laggard_common.errors import CollectError
 from laggard_common.wire.schema import Component
@@ -135,9 +136,10 @@ class Changing(BlockDevices):
         self.wanted: tuple[bytes, ...] = ()
         self.selections = 0
 
-    def components(self, names: Iterable[bytes]) -> dict[bytes, Component]:
+    def select(self, usage: Mapping[str, Usage]) -> dict[str, Disk]:
         self.selections += 1
-        return {name: Component(name.decode(), name.decode()) for name in names if name in self.wanted}
+        wanted = [name.decode() for name in self.wanted]
+        return {name: Disk(Component(name, name), (name,)) for name in usage if name in wanted}
 
 
 def changing(procfs: Path, devices: Changing, clock: FakeClock) -> Diskstats:

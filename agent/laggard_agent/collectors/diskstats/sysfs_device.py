@@ -1,0 +1,110 @@
+"""One block device in sysfs: identifiers, labels, and the devices above it."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from laggard_agent.collectors.interface import attribute, note_name
+
+_SECTOR_BYTES = 512
+_IDENTIFIERS = ("wwid", "device/wwid", "dm/uuid", "md/uuid", "serial", "device/serial")
+_SERIALS = ("serial", "device/serial")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The lasting properties of a device: another device under the same name has others.
+
+    `identifiers`: the most permanent first. `sequence`: the kernel's number of the device since boot
+    (`diskseq`, from Linux 5.15), empty without. `kind`: size, model and serial number of hardware, each empty
+    when unknown.
+    """
+
+    identifiers: tuple[str, ...] = ()
+    sequence: str = ""
+    kind: tuple[str, str, str] = ("", "", "")
+
+
+class SysfsDevice:
+    """The attributes of one device. One listing finds absent attributes without an open of each."""
+
+    def __init__(self, path: str, folder: str) -> None:
+        self._path = path
+        self._folder = folder
+        self._entries = frozenset(names_in(path))
+
+    def is_whole(self) -> bool:
+        """False for a device that is hidden or a partition."""
+        note_name(self._path, is_folder=True)
+        return not (self._text("hidden") == "1" or self._text("dm/uuid").startswith("part"))
+
+    def is_multipath(self) -> bool:
+        """Whether it is dm's device over several paths to one disk."""
+        return self._text("dm/uuid").startswith("mpath-")
+
+    def has_iostats(self) -> bool:
+        """False where `queue/iostats` is 0."""
+        return self._text("queue/iostats") != "0"
+
+    def is_hardware(self) -> bool:
+        """Whether a driver serves it, not md or dm."""
+        return "device" in self._entries
+
+    def holders(self) -> list[str]:
+        """Kernel names of md, LVM, dm-crypt and multipath devices that use it or one of its partitions."""
+        held = self._holders_of(self._path) if "holders" in self._entries else []
+        for entry in sorted(self._entries):
+            partition = f"{self._path}/{entry}"
+            if entry.startswith(self._folder) and os.path.exists(f"{partition}/partition"):  # noqa: PTH110
+                note_name(f"{partition}/partition")
+                held += self._holders_of(partition)
+        return held
+
+    def facts(self) -> Facts:
+        """The lasting properties."""
+        identifiers = tuple(filter(None, map(self._text, _IDENTIFIERS)))
+        if self._entries & {"dm", "md"}:  # a UUID of software, unique whatever the size
+            return Facts(identifiers, self._text("diskseq"))
+        kind = (self._text("size"), self._model(), next(filter(None, map(self._text, _SERIALS)), ""))
+        return Facts(identifiers, self._text("diskseq"), kind)
+
+    def labels(self) -> Iterable[tuple[str, str]]:
+        """The class of a disk: model (of a multipath device that of the first path), rotational, bytes."""
+        model = self._model()
+        if model:
+            yield "model", model
+        rotational = self._text("queue/rotational")
+        if rotational:
+            yield "rotational", rotational
+        sectors = self._text("size")
+        if sectors.isdecimal():
+            yield "size", str(int(sectors) * _SECTOR_BYTES)
+
+    def _model(self) -> str:
+        return self._text("device/model") or next(filter(None, self._models_below()), "")
+
+    def _text(self, name: str) -> str:
+        """An attribute with single blanks, empty when absent."""
+        if name.partition("/")[0] not in self._entries:
+            return ""
+        return attribute(f"{self._path}/{name}")
+
+    def _models_below(self) -> Iterable[str]:
+        if "slaves" in self._entries:
+            for slave in sorted(names_in(f"{self._path}/slaves")):
+                yield attribute(f"{self._path}/slaves/{slave}/device/model")
+
+    @staticmethod
+    def _holders_of(path: str) -> list[str]:
+        names = sorted(names_in(f"{path}/holders"))
+        for name in names:
+            note_name(f"{path}/holders/{name}", is_folder=True)
+        return [name.replace("!", "/") for name in names]
+
+
+def names_in(folder: str) -> Sequence[str]:
+    """The names in a folder; none where it is absent or unreadable."""
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - strings are wanted
+    except OSError:
+        return ()
