@@ -6,17 +6,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.accuracy.load_grid import all_scenarios
+from bench.accuracy.load_grid import all_scenarios, maintenance, sizes, stops, together, uneven, variants
 from bench.accuracy.load_grid.device import CURVES, DISK, Array, mean_of_requests, noise, wander
 from bench.accuracy.load_grid.grid import HOUR, Cell, cell_series, scenario
 from bench.accuracy.load_grid.judge import Event, Verdict, judge, judge_by_command
 from bench.accuracy.load_grid.load import OPEN_LOADS, Shape
+from bench.accuracy.load_grid.maintenance import BackupCase, HogCase, ScrubCase
 from bench.accuracy.load_grid.outcome import outcome
 from bench.accuracy.load_grid.report import tables
 from bench.accuracy.load_grid.results import Kept, Result, Task, run_task
-from bench.accuracy.load_grid.scenario import HALF_MINUTES, OPERATIONS
-from bench.accuracy.load_grid.series import Episode, Series
-from bench.accuracy.load_grid.sizes import LARGEST, SMALLEST, by_jobs
+from bench.accuracy.load_grid.scenario import HALF_MINUTES, OPERATIONS, QUARTER_MINUTES
+from bench.accuracy.load_grid.series import Episode, Part, Series
+from bench.accuracy.load_grid.sizes import LARGEST, SMALLEST, SizesCase, by_jobs
+from bench.accuracy.load_grid.stops import BUSY, SERVICE_SECONDS, Stop, StopCase, stop_sums
+from bench.accuracy.load_grid.together import PartCase
+from bench.accuracy.load_grid.uneven import UnevenCase
+from bench.accuracy.load_grid.variants import ServiceCase
 
 SERVICE_MS = 6.0
 LOADS = ("common", "static", "jobs", "bursts", "open", "closed")
@@ -143,8 +148,12 @@ def test_the_mean_of_few_requests_varies_more() -> None:
 def test_names_are_unique_and_quick_has_every_kind() -> None:
     known = list(all_scenarios())
     assert len({scenario.name for scenario in known}) == len(known)
-    kinds = {(scenario.row.split("/")[0], scenario.row.split("/")[1]) for scenario in known}
-    assert kinds == {(s.row.split("/")[0], s.row.split("/")[1]) for s in known if s.quick}
+
+    def kind(name: str) -> tuple[str, ...]:
+        first, second, *_ = name.split("/")
+        return (first, second) if first in {"grid", "sizes", "now and then"} else (first,)
+
+    assert {kind(s.name) for s in known if s.quick} == {kind(s.name) for s in known}
 
 
 def test_the_command_names_the_same_as_the_engine_in_this_process(tmp_path: Path) -> None:
@@ -224,3 +233,143 @@ def test_tables_mark_cells_that_load_makes_worse() -> None:
     assert "!" not in lines[2]
     assert lines[-1] == "of 2 cells 1 find less, and 1 name more, with load than without"
     assert max(map(len, lines)) <= 160
+
+
+def test_an_alarm_that_stood_before_the_fault_does_not_find_it() -> None:
+    counts = outcome(made((FAULT,)), Verdict({"a": "component"}, tuple(alarm("a", 2.0, None))), HALF_MINUTES)
+    assert (counts.found, counts.delays, counts.alarmed, counts.false_hours) == (0, (), ("a",), (2.0,))
+
+
+def test_a_slow_part_is_told_by_an_alarm_with_its_name_while_it_is_slow() -> None:
+    series = replace(made(()), slow_parts=(Part("server", "oss-2", 8 * HOUR, 10 * HOUR),))
+
+    def told(name: str, level: str, hour: float) -> int:
+        event = Event(name, level, "raised", hour * HOUR)
+        return outcome(series, Verdict({}, (event,)), HALF_MINUTES).parts_told
+
+    assert told("oss-2", "node", 9.0) == 1
+    assert told("oss-1", "node", 9.0) == told("oss-2", "node", 5.0) == told("oss-2", "component", 9.0) == 0
+
+
+def served_one_by_one(stop: Stop, shape: Shape) -> tuple[Array, Array]:
+    """Requests at even distances through a queue of one server: completed and seconds waited (T,)."""
+    arrivals = np.arange(0.0, shape.intervals * shape.interval_seconds, SERVICE_SECONDS / BUSY)
+    completed, waited = np.zeros(shape.intervals), np.zeros(shape.intervals)
+    free = 0.0
+    for arrival in arrivals:
+        start = max(arrival, free)
+        if stop.begin <= start < stop.begin + stop.seconds:
+            start = stop.begin + stop.seconds
+        free = start + SERVICE_SECONDS
+        t = int(start // shape.interval_seconds)
+        if t < shape.intervals:
+            completed[t] += 1
+            waited[t] += start - arrival
+    return completed, waited
+
+
+@pytest.mark.parametrize("interval", [1.0, 15.0])
+@pytest.mark.parametrize("seconds", [0.4, 5.0, 10.0])
+def test_a_stop_delays_what_arrives_as_a_queue_of_one_server_does(interval: float, seconds: float) -> None:
+    shape, stop = Shape(1, int(60 / interval), interval), Stop(0, 13.7, seconds)
+    completed, waited = stop_sums(shape, [stop])
+    expected, expected_waited = served_one_by_one(stop, shape)
+    usual = BUSY * interval / SERVICE_SECONDS
+    assert np.allclose(usual + completed[0], expected, atol=2.0)
+    assert np.allclose(waited[0], expected_waited, rtol=0.03, atol=0.5)
+
+
+def test_a_stop_of_five_seconds_shows_in_one_interval_of_forty() -> None:
+    series = stops.series_of(StopCase(QUARTER_MINUTES, 8, 5.0, 600.0), rng())
+    member = series.components.index(series.ill[0].component)
+    during = series.columns(series.ill[0].begin, series.ill[0].end)
+    high = series.latency > 100.0
+    assert high[member, during].sum() in range(24, 50)  # a backlog may end in the next interval
+    high[member, during] = False
+    assert not high.any()
+
+
+def test_a_backup_reads_on_four_members_at_night_in_large_requests() -> None:
+    series = maintenance.backup(BackupCase("flat", same=True), rng())
+    size = series.load["request_bytes"]
+    for hour, count in ((20.0, 0), (26.0, 4), (40.0, 0), (50.0, 4), (74.0, 4)):
+        column = series.columns(hour * HOUR, hour * HOUR).start
+        large = size[:, column] > 8 * maintenance.ORDINARY_BYTES
+        assert large.sum() == count
+        if count:
+            read = series.load["throughput"][large, column].mean()
+            assert 60e6 < read < 120e6
+
+
+def test_a_scrub_visits_each_member_once() -> None:
+    series = maintenance.scrub(ScrubCase("common", 12), rng())
+    slow = series.latency > 1.4 * SERVICE_MS
+    hours = slow.sum(axis=1) * series.interval_seconds / HOUR
+    assert np.allclose(hours, maintenance.SCRUB_HOURS, atol=0.25)
+    assert np.median(slow.sum(axis=0)[series.columns(9 * HOUR, 30 * HOUR)]) == 1
+
+
+def test_a_hog_that_is_counted_brings_load_and_one_that_is_not_brings_none() -> None:
+    for counted in (True, False):
+        series = maintenance.hog(HogCase(1, counted), rng())
+        member = series.components.index(series.ill[0].component)
+        during = series.columns(series.ill[0].begin, series.ill[0].end)
+        others = [m for m in range(8) if m != member]
+        moved = series.load["throughput"].mean(axis=1)
+        assert (series.load["throughput"][member, during].mean() > 4 * np.median(moved[others])) == counted
+        before = np.median(series.latency[member, : during.start])
+        assert np.median(series.latency[member, during]) > 1.5 * before
+
+
+def test_a_hot_member_has_more_load_and_the_latency_of_its_queue() -> None:
+    series = uneven.series_of(UnevenCase("hot", "mm1", 16), rng())
+    load = series.load["operations"].mean(axis=1)
+    hot = int(load.argmax())
+    assert load[hot] / np.median(load) == pytest.approx(uneven.HOT, rel=0.05)
+    used = series.load["operations"][hot] * SERVICE_MS / 1000.0 / series.interval_seconds
+    assert np.median(series.latency[hot] * (1.0 - used)) == pytest.approx(SERVICE_MS, rel=0.08)
+
+
+def test_generations_are_a_quarter_apart_and_told_by_model() -> None:
+    series = uneven.series_of(UnevenCase("third", "flat", 16, load="open"), rng())
+    models = series.attributes["model"]
+    old = np.array([models[name] == "gen1" for name in series.components])
+    medians = np.median(series.latency, axis=1)
+    assert old.sum() == 5
+    assert medians[old].mean() / medians[~old].mean() == pytest.approx(uneven.APART, rel=0.05)
+
+
+@pytest.mark.parametrize("attribute", ["server", "model", "pool"])
+def test_half_of_a_group_is_slow_and_four_of_six_recover(attribute: str) -> None:
+    series = together.series_of(PartCase(attribute, 3.0, recover=True), rng())
+    (part,) = series.slow_parts
+    within = [series.attributes[attribute][name] == part.value for name in series.components]
+    first, later = (series.columns(at + 60.0, at + HOUR) for at in (part.begin, part.end))
+    slow = np.median(series.latency[:, first], axis=1) > 2 * SERVICE_MS
+    assert slow.tolist() == within
+    assert sum(within) == 6
+    still = np.median(series.latency[:, later], axis=1) > 2 * SERVICE_MS
+    names = {name for name, is_slow in zip(series.components, still, strict=True) if is_slow}
+    assert names == {fault.component for fault in series.ill}
+    assert len(names) == 2
+
+
+def test_slow_service_lengthens_the_queue_and_serves_no_more_than_the_device_can() -> None:
+    series = variants.slow_service(ServiceCase("static", "mm1", 3.0), rng())
+    (fault,) = series.ill
+    member, during = series.components.index(fault.component), series.columns(fault.begin, fault.end)
+    before = series.columns(0.0, fault.begin)
+    ratio = np.median(series.latency[member, during]) / np.median(series.latency[member, before])
+    assert ratio > 3.0
+    busy = series.load["operations"][member, during] * 3.0 * SERVICE_MS / 1000.0 / series.interval_seconds
+    assert busy.max() < 1.1
+
+
+def test_io_now_and_then_is_absent_most_of_the_time_and_the_ill_one_has_some() -> None:
+    series = sizes.series_of(SizesCase("mixed bursts", "disk", "flat", 24, 3.0), rng())
+    active = series.load["operations"] > 0
+    assert 0.05 < active.mean() < 0.1
+    assert not series.latency[~active].any()
+    (fault,) = series.ill
+    during = series.columns(fault.begin, fault.end)
+    assert active[series.components.index(fault.component), during].sum() >= sizes.MIN_BUSY

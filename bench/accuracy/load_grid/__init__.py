@@ -6,14 +6,14 @@ Shares no code, model or parameter with the detector and with the other simulati
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from bench.accuracy.load_grid import grid, sizes
+from bench.accuracy.load_grid import grid, maintenance, sizes, stops, together, uneven, variants
 from bench.accuracy.load_grid.scenario import Scenario
 
 
 def all_scenarios() -> Iterator[Scenario]:
     """Every scenario, in the order of the tables."""
-    yield from grid.scenarios()
-    yield from sizes.scenarios()
+    for kind in (grid, variants, sizes, uneven, maintenance, together, stops):
+        yield from kind.scenarios()
 
 
 def scenarios(pattern: str, *, quick: bool = False) -> list[Scenario]:

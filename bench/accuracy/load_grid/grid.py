@@ -11,6 +11,7 @@ from bench.accuracy.load_grid.scenario import (
     HALF_MINUTES,
     OPERATIONS,
     QUARTER_MINUTES,
+    SECONDS,
     Scenario,
     Windows,
 )
@@ -120,4 +121,5 @@ def scenarios() -> Iterator[Scenario]:
     for load, factor in product(LOADS, (1.0, 2.0, 3.0)):
         yield scenario(Cell(load, "knee", 16, 0.10, factor))
         yield scenario(Cell(load, "mm1", 16, 0.10, factor, QUARTER_MINUTES))
+        yield scenario(Cell(load, "mm1", 8, 0.10, factor, SECONDS))
         yield scenario(Cell(load, "mm1", 16, 0.25, factor, wandering=0.5))

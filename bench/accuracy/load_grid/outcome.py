@@ -6,21 +6,23 @@ from typing import Any
 
 from bench.accuracy.load_grid.judge import Verdict
 from bench.accuracy.load_grid.scenario import Windows
-from bench.accuracy.load_grid.series import Episode, Series
+from bench.accuracy.load_grid.series import Episode, Part, Series
 
-DAY_SECONDS = 86400.0
+DAY_SECONDS, HOUR_SECONDS = 86400.0, 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Counts of one run.
 
-    `ill`: episodes of faults; `found`: those whose component is called a straggler, with an alarm that stood
+    `ill`: episodes of faults; `found`: those whose component is called a straggler, with an alarm raised
     during the episode. `delays`: seconds from a fault's begin to its first alarm; `clearing`: windows from
     its end to the end of its alarm (infinite if it never ended). `healthy`: component-spans without a fault;
     `healthy_days` the time of these. `named`: healthy components called stragglers; `alarmed`: components
     with an alarm while they had no fault, also those that were ill at another time. `parents`: levels and
-    names above components that had an alarm. `notes`: windows not judged.
+    names above components that had an alarm. `notes`: windows not judged. `parts`: parts of the group that
+    are slow together, `parts_told` those of which an alarm above components holds the name.
+    `false_hours`: hours from the begin of the series to each alarm of a component that had no fault.
     """
 
     ill: int
@@ -33,6 +35,9 @@ class Outcome:
     alarmed: tuple[str, ...]
     parents: tuple[str, ...]
     notes: int
+    parts: int = 0
+    parts_told: int = 0
+    false_hours: tuple[float, ...] = ()
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> "Outcome":
@@ -61,17 +66,16 @@ def outcome(series: Series, verdict: Verdict, windows: Windows) -> Outcome:
     ill = {fault.component for fault in series.ill}
     delays, clearing, found = [], [], 0
     for fault in series.ill:
-        during = [s for s in spans if s.component == fault.component and _stands_in(s, fault, grace)]
-        raised = [s for s in during if s.raised >= fault.begin]
-        found += bool(during) and fault.component in verdict.stragglers
+        raised = [s for s in spans if s.component == fault.component and _raised_by(s, fault, grace)]
+        found += bool(raised) and fault.component in verdict.stragglers
         if raised:
             delays.append(raised[0].raised - fault.begin)
             clearing.append(max(raised[-1].cleared - fault.end, 0.0) / windows.shift_seconds)
-    false = {
-        span.component
+    false = [
+        span
         for span in spans
         if not any(f.component == span.component and _raised_by(span, f, grace) for f in series.ill)
-    }
+    ]
     named = [name for name, level in verdict.stragglers.items() if level == "component" and name not in ill]
     parents = {f"{event.level}:{event.component}" for event in verdict.events if event.level != "component"}
     total = series.latency.shape[1] * series.interval_seconds
@@ -83,9 +87,12 @@ def outcome(series: Series, verdict: Verdict, windows: Windows) -> Outcome:
         healthy=len(series.components) - len(ill),
         healthy_days=(len(series.components) - len(ill)) * total / DAY_SECONDS,
         named=tuple(sorted(named)),
-        alarmed=tuple(sorted(false)),
+        alarmed=tuple(sorted({span.component for span in false})),
         parents=tuple(sorted(parents)),
         notes=sum(verdict.notes.values()),
+        parts=len(series.slow_parts),
+        parts_told=sum(_is_told(part, verdict, grace) for part in series.slow_parts),
+        false_hours=tuple(round(span.raised / HOUR_SECONDS, 2) for span in false),
     )
 
 
@@ -104,9 +111,16 @@ def _spans(verdict: Verdict) -> Sequence[_Span]:
     return sorted(spans, key=lambda span: span.raised)
 
 
+def _is_told(part: Part, verdict: Verdict, grace: float) -> bool:
+    """Whether an alarm above components names the part while it is slow."""
+    return any(
+        event.kind == "raised"
+        and event.level != "component"
+        and part.value in event.component
+        and part.begin <= event.at <= part.end + grace
+        for event in verdict.events
+    )
+
+
 def _raised_by(span: _Span, fault: Episode, grace: float) -> bool:
     return fault.begin <= span.raised <= fault.end + grace
-
-
-def _stands_in(span: _Span, fault: Episode, grace: float) -> bool:
-    return span.raised <= fault.end + grace and span.cleared > fault.begin

@@ -1,5 +1,6 @@
 """The tables of the load grid."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +25,8 @@ class Sums:
     alarmed: int = 0
     days: float = 0.0
     parents: int = 0
+    parts: int = 0
+    parts_told: int = 0
     notes: int = 0
     runs: int = 0
     delays: list[float] = field(default_factory=list)
@@ -40,6 +43,8 @@ class Sums:
         self.days += outcome.healthy_days
         self.parents += bool(outcome.parents)
         self.notes += outcome.notes
+        self.parts += outcome.parts
+        self.parts_told += outcome.parts_told
         self.delays += outcome.delays
         self.clearing += outcome.clearing
 
@@ -116,6 +121,7 @@ def tables(results: Sequence[Result]) -> Iterator[str]:
     if others:
         yield from _scenarios(others)
         yield ""
+        yield from _by_day(others)
     yield from _legend(results)
 
 
@@ -145,12 +151,26 @@ def _scenarios(results: Sequence[Result]) -> Iterator[str]:
     for result in results:
         rows.setdefault((result.row, result.column), Pair()).add(result)
     width = max(len(f"{row} {column}") for row, column in rows) + 1
-    yield f"{'scenario':<{width}}{'runs':>5}{'ill':>5}{'found %':>10}  {_HEAD}{'parents':>9}"
+    yield f"{'scenario':<{width}}{'runs':>5}{'ill':>5}{'found %':>10}  {_HEAD}{'above':>7}{'told':>7}"
     for (row, column), pair in rows.items():
         sums = pair.known
-        parents = f"{sums.parents}/{pair.unknown.parents}" if pair.unknown.runs else f"{sums.parents}"
+        told = f"{sums.parts_told}/{sums.parts}" if sums.parts else "-"
         head = f"{f'{row} {column}':<{width}}{sums.runs:>5}{sums.ill:>5}{pair.found_text():>10}"
-        yield f"{head}  {_tail(pair)}{parents:>9}"
+        yield f"{head}  {_tail(pair)}{sums.parents:>7}{told:>7}"
+
+
+def _by_day(results: Sequence[Result]) -> Iterator[str]:
+    """A line for each scenario of several days: false alarms by day."""
+    days: dict[str, Counter[int]] = {}
+    for result in results:
+        if result.row.startswith(("backup/", "scrub/")):
+            counts = days.setdefault(f"{result.row} {result.column}", Counter())
+            counts.update(int(hours // 24) for hours in result.with_load.false_hours)
+    if days:
+        yield "false alarms with load, by day since the begin"
+        for name, counts in days.items():
+            yield f"{name:<40}{'  '.join(str(counts[day]) for day in range(max(counts, default=0) + 1))}"
+        yield ""
 
 
 _HEAD = f"{'delay':>8}{'clears':>9}{'named':>11}{'alarmed':>12}{'spans':>8}{'days':>8}{'not judged':>12}"
@@ -184,6 +204,7 @@ def _legend(results: Sequence[Result]) -> Iterator[str]:
     yield "1.2x to 10x: percent of the ill found, with load / without; ! = with load worse by more than 2 %"
     yield "delay: minutes from a fault to its alarm, median/90 %; clears: windows from its end, median/95 %"
     yield "named: healthy components called stragglers; alarmed: that ever had an alarm; of spans, days"
-    yield "not judged: windows a run with a note; parents: runs with an alarm of a server, a model, the group"
+    yield "not judged: windows a run with a note; above: runs with an alarm of a server, a model, the group"
+    yield "told: parts of a group that are slow together, and named by such an alarm while they are"
     if pairs:
         yield f"of {len(pairs)} cells {less} find less, and {more} name more, with load than without"

@@ -27,13 +27,24 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """All components whose `attribute` has that `value` are slow together; seconds since EPOCH."""
+
+    attribute: str
+    value: str
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """T intervals of C components.
 
     `latency` (C, T): ms, the mean of an interval's requests, 0 without I/O. `load` (C, T) by name:
     `operations` (requests completed in the interval), `throughput` (bytes/s), `request_bytes` (mean size, 0
     without I/O), `read_share` (0-1, 0 without I/O). `attributes`: by name (server, model, pool), the value of
-    each component that has one. `end` of interval t is EPOCH + (t + 1) * `interval_seconds`.
+    each component that has one. `ill`: components with a fault of their own; `slow_parts` are told as wholes,
+    and no member of them is to be named alone.
     """
 
     components: tuple[str, ...]
@@ -42,6 +53,7 @@ class Series:
     load: Mapping[str, Array]
     ill: tuple[Episode, ...] = ()
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    slow_parts: tuple[Part, ...] = ()
 
     @property
     def times(self) -> Array:
@@ -158,6 +170,7 @@ def assembled(
     requests: Requests,
     ill: Sequence[Episode] = (),
     attributes: Mapping[str, Mapping[str, str]] | None = None,
+    slow_parts: tuple[Part, ...] = (),
 ) -> Series:
     """The series of one group."""
     latency, counts = latency_and_counts
@@ -168,11 +181,5 @@ def assembled(
         "request_bytes": np.where(active, requests.request_bytes, 0.0),
         "read_share": np.where(active, requests.read_share, 0.0),
     }
-    return Series(
-        components,
-        shape.interval_seconds,
-        latency,
-        load,
-        tuple(ill),
-        {} if attributes is None else attributes,
-    )
+    known = {} if attributes is None else attributes
+    return Series(components, shape.interval_seconds, latency, load, tuple(ill), known, slow_parts)
