@@ -231,7 +231,7 @@ def test_tables_mark_cells_that_load_makes_worse() -> None:
     assert "100/0 " in lines[2]
     assert "0/1 " in lines[2]
     assert "!" not in lines[2]
-    assert lines[-1] == "of 2 cells 1 find less, and 1 name more, with load than without"
+    assert lines[-1] == "of 2 cells 1 find less, and 1 name more, than without"
     assert max(map(len, lines)) <= 160
 
 

@@ -5,9 +5,11 @@ import json
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from bench.accuracy.load_grid import scenarios
+from bench.accuracy.load_grid.case_windows import lines
 from bench.accuracy.load_grid.judge import judge, judge_by_command
 from bench.accuracy.load_grid.report import tables
 from bench.accuracy.load_grid.results import Kept, Result, Task, detector, run_tasks
@@ -24,8 +26,11 @@ def main() -> None:
         sys.exit(f"load_grid: --only {args.only}: no scenario has such a name")
     if args.list:
         print("\n".join(scenario.name for scenario in chosen))
+    elif args.windows:
+        for scenario in chosen:
+            print("\n".join(lines(scenario, 0, seeds, with_load=not args.without_load)))
     elif args.report:
-        print("\n".join(tables(_read(args.report))))
+        _print_tables(_read(args.report), args.before)
     elif args.cli:
         _by_command(chosen, seeds)
     else:
@@ -45,6 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--jobs", metavar="N", type=int, default=cores(), help="processes (default: one a core)")
     add("--without-load", action="store_true", help="judge each series without its load, too, and compare")
     add("--reporting", action="store_true", help="seeds for figures that are reported, not those for tuning")
+    add("--windows", action="store_true", help="print each window of the first try instead of tables")
+    add("--before", metavar="FILE.json", type=Path, help="compare with those results instead of without load")
     add("--list", action="store_true", help="print the scenarios' names")
     add("--report", metavar="FILE.json", type=Path, help="print the tables of an earlier run")
     add(
@@ -89,7 +96,7 @@ def _run(args: argparse.Namespace, chosen: list[Scenario], seeds: Seeds) -> None
     facts = (
         f"{detector()}; {seeds} seeds; {len(done)} runs in {time.monotonic() - begun:.0f} s, {cpus} processes"
     )
-    print("\n".join(tables(done)))
+    _print_tables(done, args.before)
     print(f"\n{facts}\n{machine('numpy', 'scipy')}")
     if args.output:
         document = {
@@ -99,6 +106,16 @@ def _run(args: argparse.Namespace, chosen: list[Scenario], seeds: Seeds) -> None
             "results": [result.record() for result in done],
         }
         args.output.write_text(f"{json.dumps(document)}\n")
+
+
+def _print_tables(results: list[Result], before: Path | None) -> None:
+    if before is None:
+        print("\n".join(tables(results)))
+        return
+    earlier = {(r.row, r.column, r.number): r.with_load for r in _read(before)}
+    shared = [result for result in results if (result.row, result.column, result.number) in earlier]
+    compared = [replace(r, without_load=earlier[r.row, r.column, r.number]) for r in shared]
+    print("\n".join(tables(compared, "before")))
 
 
 def _read(path: Path) -> list[Result]:

@@ -61,7 +61,7 @@ class Sums:
 
 @dataclass(slots=True)
 class Pair:
-    """Sums with load, and without it (of no runs where that was not asked for)."""
+    """Sums with load, and of what it is compared with (no runs if with nothing)."""
 
     known: Sums = field(default_factory=Sums)
     unknown: Sums = field(default_factory=Sums)
@@ -74,34 +74,34 @@ class Pair:
 
     @property
     def finds_less(self) -> bool:
-        """Whether fewer are found with load."""
+        """Whether fewer are found with load than in the other."""
         return self.unknown.share - self.known.share > WORSE
 
     @property
     def names_more(self) -> bool:
-        """Whether more of the healthy are named with load."""
+        """Whether more of the healthy are named with load than in the other."""
         return bool(self.unknown.runs) and self.known.named_share - self.unknown.named_share > WORSE
 
     def found_text(self) -> str:
-        """Percent found with and without load; `!` where load makes it worse."""
+        """Percent found in both; `!` where the first is worse."""
         if not self.known.ill:
             return "-"
         text = f"{100 * self.known.share:.0f}"
         return f"{text}/{100 * self.unknown.share:.0f}{'!' * self.finds_less}" if self.unknown.ill else text
 
     def named_text(self) -> str:
-        """Healthy components called stragglers, with and without load."""
+        """Healthy components called stragglers, in both."""
         known, unknown = self.known, self.unknown
         return f"{known.named}/{unknown.named}{'!' * self.names_more}" if unknown.runs else f"{known.named}"
 
     def alarmed_text(self) -> str:
-        """Healthy components that ever had an alarm, with and without load."""
+        """Healthy components that ever had an alarm, in both."""
         known, unknown = self.known, self.unknown
         return f"{known.alarmed}/{unknown.alarmed}" if unknown.runs else f"{known.alarmed}"
 
 
-def tables(results: Sequence[Result]) -> Iterator[str]:
-    """Lines of all tables."""
+def tables(results: Sequence[Result], other: str = "without") -> Iterator[str]:
+    """Lines of all tables. `other`: of the second figures, `without` load or `before`."""
     grid = [result for result in results if result.row.startswith("grid/")]
     others = [result for result in results if not result.row.startswith("grid/")]
     plain = [result for result in grid if _is_plain(result.row)]
@@ -122,7 +122,7 @@ def tables(results: Sequence[Result]) -> Iterator[str]:
         yield from _scenarios(others)
         yield ""
         yield from _by_day(others)
-    yield from _legend(results)
+    yield from _legend(results, other)
 
 
 def _is_plain(row: str) -> bool:
@@ -194,17 +194,17 @@ def _median_and(values: Iterable[float], quantile: float, unit: float) -> str:
     return f"{median:.0f}/{high:.0f}"
 
 
-def _legend(results: Sequence[Result]) -> Iterator[str]:
+def _legend(results: Sequence[Result], other: str) -> Iterator[str]:
     worst = [result for result in results if result.without_load is not None]
     pairs: dict[tuple[str, str], Pair] = {}
     for result in worst:
         pairs.setdefault((result.row, result.column), Pair()).add(result)
     less = sum(pair.finds_less for pair in pairs.values())
     more = sum(pair.names_more for pair in pairs.values())
-    yield "1.2x to 10x: percent of the ill found, with load / without; ! = with load worse by more than 2 %"
+    yield f"1.2x to 10x: percent of the ill found, with load / {other}; ! = more than 2 % worse"
     yield "delay: minutes from a fault to its alarm, median/90 %; clears: windows from its end, median/95 %"
     yield "named: healthy components called stragglers; alarmed: that ever had an alarm; of spans, days"
     yield "not judged: windows a run with a note; above: runs with an alarm of a server, a model, the group"
     yield "told: parts of a group that are slow together, and named by such an alarm while they are"
     if pairs:
-        yield f"of {len(pairs)} cells {less} find less, and {more} name more, with load than without"
+        yield f"of {len(pairs)} cells {less} find less, and {more} name more, than {other}"
