@@ -59,9 +59,9 @@ class Tally:
         return f"{precision:.3f} / {recall:.3f} / **{self.f1:.4f}**"
 
 
-def delay_text(delays: Sequence[float]) -> str:
-    """Median, 90 % and maximum of `delays` in minutes, each one of them; infinite = never."""
-    quantiles = np.quantile(delays, (0.5, 0.9, 1.0), method="lower") if delays else ()
+def delay_text(delays: Sequence[float], shares: Sequence[float] = (0.5, 0.9, 1.0)) -> str:
+    """Median, 90 % and maximum of `delays` in minutes (or `shares`), each one of them; infinite = never."""
+    quantiles = np.quantile(delays, shares, method="lower") if delays else ()
     return " / ".join("never" if np.isinf(delay) else f"{delay:.0f}" for delay in quantiles) or "never"
 
 
@@ -183,22 +183,22 @@ def best_threshold(grids: Sequence[Grid], kind: str, truth: set[Drive]) -> float
     return float(score[order][int(np.argmax(f1))]) * (1 - 1e-12)
 
 
-def first_day(grid: Grid) -> Iterator[GroupWindow]:
+def first_day(grid: Grid, settings: DetectSettings) -> Iterator[GroupWindow]:
     """The windows of a group's first day."""
-    ends = grid.window_ends(SETTINGS.window_samples)
+    ends = grid.window_ends(settings.window_samples)
     last = ends[0] * grid.interval_ns // 10**9 // DAY_SECONDS * DAY_SECONDS + DAY_SECONDS
-    history = make_detector(replace(SETTINGS, detector="cdf"), METRIC).history_samples
+    history = make_detector(replace(settings, detector="cdf"), METRIC).history_samples
     for end in ends:
-        window = grid.window(int(end), SETTINGS.window_samples, history)
+        window = grid.window(int(end), settings.window_samples, history)
         if window is not None and window.end <= last:
             yield window
 
 
-def deviations(grid: Grid) -> FloatArray:
+def deviations(grid: Grid, settings: DetectSettings = SETTINGS) -> FloatArray:
     """Each drive's largest deviation on the first day, as `cdf` is trained."""
     options = CdfOptions()
     largest: FloatArray = np.fmax.reduce(
-        [largest_deviation(each.metrics[METRIC], each.history, options) for each in first_day(grid)]
+        [largest_deviation(each.metrics[METRIC], each.history, options) for each in first_day(grid, settings)]
     )
     return largest
 

@@ -1,0 +1,195 @@
+"""Published detectors of slow drives beside Laggard's: `python -m bench.leaderboard [DIR]`, two tables.
+
+DIR is that of `bench.accuracy.perseus`: labelled drives, and healthy ones to be made slow. With `--csv` and
+`--labels` the first table is of other series, in the format of `laggard diagnose`.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from bench.accuracy.injected import BUDGET_DRIVES, healthy_part
+from bench.accuracy.perseus import (
+    SETTINGS,
+    cluster_of,
+    delay_text,
+    grids_of,
+    trained_on_healthy_hosts,
+    truth_of,
+)
+from bench.leaderboard.entries import Entry, own, published, usable
+from bench.leaderboard.labels import read_labels, read_series
+from bench.leaderboard.ranking import ClusterOf, Row, rank
+from bench.leaderboard.scoring import Fault
+from bench.leaderboard.series import Series
+from bench.leaderboard.slowed import Slowed, cases
+from bench.machine import machine
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.offline.csv_columns import CsvColumns
+from laggard_aggregator.offline.sample_grid import Grid
+from laggard_aggregator.status.text_table import TableColumn, text_table
+from laggard_common.errors import LaggardError
+
+TRIALS, QUICK_TRIALS = 20, 1
+HEADINGS = (
+    "detector",
+    "drives: precision / recall / F1",
+    "F1 by cluster",
+    "windows F1",
+    "first alarm, min: median / 90 %",
+    "false alarms a drive-week",
+    "training or look-back",
+    "CPU s a million samples",
+)
+"""The third is left out where there is one cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Groups, when their drives are slow, the entries that can judge them, and the cluster of a group."""
+
+    grids: Sequence[Grid]
+    faults: Sequence[Fault]
+    entries: Sequence[Entry]
+    cluster_of: ClusterOf
+
+
+def labelled_drives(directory: Path, *, quick: bool) -> Data:
+    """The PERSEUS drives; `quick`: of some hosts, those with faulty drives first."""
+    truth, grids = truth_of(directory), grids_of(directory)
+    if quick:
+        grids = quick_choice(grids, {group for group, _ in truth})
+    settings = replace(SETTINGS, tests_at_once=BUDGET_DRIVES)
+    entries = [*own(settings, trained_on_healthy_hosts(grids, truth)), *published()]
+    return Data(grids, [Fault(*drive) for drive in sorted(truth)], entries, cluster_of)
+
+
+def quick_choice(grids: Sequence[Grid], ill: set[str]) -> list[Grid]:
+    """Three groups of each cluster, up to two with faulty drives."""
+    chosen = []
+    for cluster in sorted({cluster_of(grid.group) for grid in grids}):
+        hosts = [grid for grid in grids if cluster_of(grid.group) == cluster]
+        hosts.sort(key=lambda grid: grid.group not in ill)
+        chosen += [*hosts[:2], hosts[-1]] if len(hosts) > 2 else hosts
+    return chosen
+
+
+def other_series(args: argparse.Namespace) -> Data:
+    """The series of `--csv`. Raises LaggardError."""
+    settings = DetectSettings(
+        interval_seconds=args.interval, window_samples=args.window, shift_samples=args.window
+    )
+    columns = CsvColumns(args.time_column, args.component_column, (args.metric,), args.load, args.group_by)
+    grids = read_series(args.csv, columns, settings)
+    settings = replace(settings, tests_at_once=sum(len(grid.components) for grid in grids))
+    entries = usable([*own(settings), *published()], with_load=args.load is not None)
+    return Data(grids, read_labels(args.labels, grids), entries, lambda _group: "all")
+
+
+def ranking_table(rows: Sequence[Row]) -> list[list[str]]:
+    """The cells of the first table, headings first."""
+    clusters = list(rows[0].clusters)
+    headings = list(HEADINGS)
+    headings[2] += f": {' / '.join(name.removeprefix('cluster_') for name in clusters)}"
+    table = [headings]
+    for row in rows:
+        total = row.total
+        cells = [row.entry.name, str(total.drives)]
+        cells.append(" / ".join(f"{row.clusters[name].drives.f1:.3f}" for name in clusters))
+        cells += [
+            f"{total.windows.f1:.3f}",
+            delay_text(total.delays, (0.5, 0.9)),
+            f"{total.false_alarms_a_week:.2f}",
+        ]
+        table.append([*cells, row.entry.look_back, f"{row.cpu_seconds:.2f}"])
+    return table if len(clusters) > 1 else [[*cells[:2], *cells[3:]] for cells in table]
+
+
+def slowed_table(data: Data, rows: Sequence[Row], trials: int, seed: int) -> list[list[str]]:
+    """The cells of the second table, headings first; the rows in the order of the first."""
+    truth = {(fault.group, fault.component) for fault in data.faults}
+    slowed = Slowed([healthy_part(grid, truth) for grid in data.grids], rows, data.cluster_of)
+    table = [["detector"], *([row.entry.name] for row in rows)]
+    for number, case in enumerate(cases(trials)):
+        found = slowed.run(case, np.random.default_rng((seed, number)))
+        table[0].append(case.name)
+        for cells in table[1:]:
+            cells.append(str(found[cells[0]]))
+    return table
+
+
+def show(table: Sequence[Sequence[str]], *, markdown: bool) -> None:
+    """Prints a table whose first row has the headings."""
+    if markdown:
+        print("\n".join(f"| {' | '.join(row)} |" for row in [table[0], ["---"] * len(table[0]), *table[1:]]))
+    else:
+        plain = [[cell.replace("*", "").replace("`", "") for cell in row] for row in table]
+        print("\n".join(text_table([TableColumn(heading) for heading in plain[0]], plain[1:])))
+
+
+def options() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.leaderboard", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    add = parser.add_argument
+    add("directory", type=Path, nargs="?", default=Path("../shared/data/perseus_failslow"))
+    add("--quick", action="store_true", help="three hosts a cluster and one drive a case made slow")
+    add("--markdown", action="store_true", help="Markdown, as in docs/leaderboard.md")
+    add("--only", default="", metavar="TEXT", help="only detectors with TEXT in their name")
+    add(
+        "--trials",
+        type=int,
+        metavar="N",
+        help=f"drives made slow a case (default {TRIALS}; 0: no second table)",
+    )
+    add("--seed", type=int, default=1, help="draws these drives")
+    csv = parser.add_argument_group("other series, as laggard diagnose reads them")
+    add = csv.add_argument
+    add("--csv", type=Path, nargs="+", metavar="FILE", help="series instead of DIR; no second table")
+    add("--labels", type=Path, metavar="FILE", help="CSV: component,start,end, and group where names repeat")
+    add("--time-column", default="ts", metavar="NAME")
+    add("--component-column", default="disk_id", metavar="NAME")
+    add("--metric", default="latency", metavar="NAME", help="larger is worse")
+    add("--load", metavar="NAME", help="bytes a second; without it PERSEUS and CSR cannot judge")
+    add("--group-by", metavar="file|NAME", help="peers are of one file, or have one value of a column")
+    add("--interval", type=float, default=15.0, metavar="S", help="seconds between samples (default 15)")
+    add("--window", type=int, default=20, metavar="N", help="intervals a window (default 20)")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the tables; 2 for input that cannot be read."""
+    parser = options()
+    args = parser.parse_args(arguments)
+    if (args.csv is None) != (args.labels is None):
+        parser.error("--csv and --labels go together")
+    began = time.process_time()
+    try:
+        data = other_series(args) if args.csv else labelled_drives(args.directory, quick=args.quick)
+    except LaggardError as exc:
+        print(f"bench.leaderboard: {exc}", file=sys.stderr)
+        return 2
+    entries = [entry for entry in data.entries if args.only.lower() in entry.name.lower()]
+    rows = rank([Series(grid) for grid in data.grids], data.faults, entries, data.cluster_of)
+    drives = sum(len(grid.components) for grid in data.grids)
+    slow = len({(fault.group, fault.component) for fault in data.faults})
+    print(f"{len(data.grids)} groups, {drives} drives, {slow} of them slow\n")
+    show(ranking_table(rows), markdown=args.markdown)
+    trials = (QUICK_TRIALS if args.quick else TRIALS) if args.trials is None else args.trials
+    if trials and not args.csv:
+        print(
+            f"\n{trials} healthy drives a column made slow: found (minutes: median / 90 %), others blamed\n"
+        )
+        show(slowed_table(data, rows, trials, args.seed), markdown=args.markdown)
+    print(f"\n{machine('numpy', 'scipy')}; {time.process_time() - began:.0f} s of CPU")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
