@@ -219,6 +219,13 @@ def test_a_run_goes_on_from_its_file_and_begins_anew_after_a_change(tmp_path: Pa
     assert Kept(path, {"detector": "y"}).read() == []
 
 
+def test_tables_are_as_wide_as_a_wide_terminal() -> None:
+    counts = outcome(made((FAULT,)), Verdict({}), HALF_MINUTES)
+    many = replace(counts, healthy=99_999, healthy_days=99_999.0, named=("a",) * 1000, alarmed=("a",) * 9999)
+    results = [Result(s.row, s.column, 0, many, many) for s in all_scenarios()]
+    assert max(map(len, tables(results))) <= 160
+
+
 def test_tables_mark_cells_that_load_makes_worse() -> None:
     series = made((FAULT,))
     good = outcome(series, Verdict({"a": "component"}, tuple(alarm("a", 8.5, 10.0))), HALF_MINUTES)
@@ -232,7 +239,6 @@ def test_tables_mark_cells_that_load_makes_worse() -> None:
     assert "0/1 " in lines[2]
     assert "!" not in lines[2]
     assert lines[-1] == "of 2 cells 1 find less, and 1 name more, than without"
-    assert max(map(len, lines)) <= 160
 
 
 def test_an_alarm_that_stood_before_the_fault_does_not_find_it() -> None:

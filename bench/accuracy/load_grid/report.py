@@ -61,7 +61,7 @@ class Sums:
 
 @dataclass(slots=True)
 class Pair:
-    """Sums with load, and of what it is compared with (no runs if with nothing)."""
+    """Sums with load, and of the runs it is compared with, if any."""
 
     known: Sums = field(default_factory=Sums)
     unknown: Sums = field(default_factory=Sums)
@@ -119,10 +119,18 @@ def tables(results: Sequence[Result], other: str = "without") -> Iterator[str]:
         yield from _factors("15 s; noise that wanders (w); knee", special, lambda parts: "/".join(parts[1:]))
         yield ""
     if others:
-        yield from _scenarios(others)
+        yield from _scenarios("scenario", others)
         yield ""
         yield from _by_day(others)
+    yield from _scenarios("all of a kind", results, _kind)
+    yield ""
     yield from _legend(results, other)
+
+
+def _kind(result: Result) -> str:
+    first, second = result.row.split("/")[:2]
+    group = f"{first}/{second}" if first in {"grid", "sizes", "now and then", "together"} else first
+    return f"{group}, healthy" if result.column == HEALTHY else group
 
 
 def _is_plain(row: str) -> bool:
@@ -145,18 +153,20 @@ def _factors(title: str, results: Sequence[Result], view: Callable[[list[str]], 
         yield f"{label:<{width}}{cells}  {_tail(pairs[''])}"
 
 
-def _scenarios(results: Sequence[Result]) -> Iterator[str]:
-    """A line for each scenario."""
-    rows: dict[tuple[str, str], Pair] = {}
+def _scenarios(
+    title: str, results: Sequence[Result], view: Callable[[Result], str] = lambda r: f"{r.row} {r.column}"
+) -> Iterator[str]:
+    """A line for each label that `view` makes of a result: by default each scenario."""
+    rows: dict[str, Pair] = {}
     for result in results:
-        rows.setdefault((result.row, result.column), Pair()).add(result)
-    width = max(len(f"{row} {column}") for row, column in rows) + 1
-    yield f"{'scenario':<{width}}{'runs':>5}{'ill':>5}{'found %':>10}  {_HEAD}{'above':>7}{'told':>7}"
-    for (row, column), pair in rows.items():
+        rows.setdefault(view(result), Pair()).add(result)
+    width = max(len(title), *map(len, rows)) + 1
+    yield f"{title:<{width}}{'runs':>5}{'ill':>5}{'found %':>10}  {_HEAD}{'above':>6}{'told':>7}"
+    for label, pair in rows.items():
         sums = pair.known
         told = f"{sums.parts_told}/{sums.parts}" if sums.parts else "-"
-        head = f"{f'{row} {column}':<{width}}{sums.runs:>5}{sums.ill:>5}{pair.found_text():>10}"
-        yield f"{head}  {_tail(pair)}{sums.parents:>7}{told:>7}"
+        head = f"{label:<{width}}{sums.runs:>5}{sums.ill:>5}{pair.found_text():>10}"
+        yield f"{head}  {_tail(pair)}{sums.parents:>6}{told:>7}"
 
 
 def _by_day(results: Sequence[Result]) -> Iterator[str]:

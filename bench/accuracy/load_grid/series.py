@@ -69,7 +69,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What the members of a group have in common.
+    """The properties that the members of a group share.
 
     `noise`: log-deviation of the mean of an interval; `wandering`: share of its variance that is correlated
     over five minutes. `spread`: log-deviation of units from each other.

@@ -171,7 +171,7 @@ def scenarios() -> Iterator[Scenario]:
         yield _scenario("now and then", case, tries=12 if factor == 1.0 else 8, quick=factor in {1.0, 3.0})
 
 
-def _scenario(what: str, case: SizesCase, *, tries: int, quick: bool) -> Scenario:
-    row = f"{what}/{case.kind}/{case.service}/{case.curve}/{case.members}"
+def _scenario(kind: str, case: SizesCase, *, tries: int, quick: bool) -> Scenario:
+    row = f"{kind}/{case.kind}/{case.service}/{case.curve}/{case.members}"
     column = "healthy" if case.factor == 1.0 else f"{case.factor:g}x"
     return Scenario(row, column, partial(series_of, case), quick=quick, tries=tries)

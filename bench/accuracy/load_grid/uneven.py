@@ -117,8 +117,8 @@ def scenarios() -> Iterator[Scenario]:
 
 
 def _scenario(case: UnevenCase, *, tries: int, quick: bool = False) -> Scenario:
-    what = "generations" if case.kind in {"half", "third"} else "skew"
-    load = f"{case.load}/" if what == "generations" else ""
-    row = f"{what}/{case.kind}/{load}{case.curve}/{case.members}"
+    kind = "generations" if case.kind in {"half", "third"} else "skew"
+    load = f"{case.load}/" if kind == "generations" else ""
+    row = f"{kind}/{case.kind}/{load}{case.curve}/{case.members}"
     column = f"{case.victim} {case.factor:g}x" if case.victim else "healthy"
     return Scenario(row, column, partial(series_of, case), quick=quick, tries=tries)

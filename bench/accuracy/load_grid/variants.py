@@ -24,7 +24,7 @@ from bench.accuracy.load_grid.series import (
 
 COLD_HOURS = 8.0
 COLUMNS = {"all loads": ALL_LOADS, "throughput": ("throughput",)}
-"""What the daemon has; and a column of load that `laggard diagnose` takes for throughput."""
+"""Those that the daemon has; and a column of load that `laggard diagnose` takes for throughput."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,12 @@ def cold(cell: Cell, rng: Random) -> Series:
 
 def scenarios() -> Iterator[Scenario]:
     """Those that no cell of the grid holds."""
-    for (what, loads), load, curve, factor in product(
+    for (columns, loads), load, curve, factor in product(
         COLUMNS.items(), LOADS, ("flat", "mm1"), (1.0, 2.0, 3.0)
     ):
         column, quick = "healthy" if factor == 1.0 else f"{factor:g}x", curve == "flat" and factor == 2.0
         make = partial(cell_series, Cell(load, curve, 16, 0.10, factor))
-        yield Scenario(f"{what}/{load}/{curve}/16", column, make, loads=loads, quick=quick, tries=2)
+        yield Scenario(f"{columns}/{load}/{curve}/16", column, make, loads=loads, quick=quick, tries=2)
     for load, curve, factor in product(OPEN_LOADS, ("flat", "mm1"), (1.2, 1.5, 2.0, 3.0)):
         if load != "bursts":
             make = partial(slow_service, ServiceCase(load, curve, factor))
