@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -20,6 +21,8 @@ from bench.machine import cores, machine
 def main() -> None:
     """Prints the tables."""
     args = _parser().parse_args()
+    # An orderly end, so that the processes of the pool end, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     seeds: Seeds = "reporting" if args.reporting else "tuning"
     chosen = scenarios(args.only, quick=args.quick)
     if not chosen:

@@ -68,13 +68,16 @@ def run_task(task: Task) -> Result:
 
 
 def run_tasks(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
-    """Yields the results as they come."""
+    """Yields the results as they come; where the caller ends early, so do the processes."""
     if jobs == 1:
         yield from map(run_task, tasks)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    pool = ProcessPoolExecutor(jobs)
+    try:
         for future in as_completed([pool.submit(run_task, task) for task in tasks]):
             yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def detector() -> str:

@@ -130,19 +130,20 @@ def open_loop(
 
     `busy` (C, T): utilisation of a standard healthy unit, 0 without I/O. `factors` multiply latency and leave
     the queue as it is (a slow path). `service_factors` multiply the time that a request occupies the device,
-    and so its utilisation; beyond UNLIMITED requests are not served. `scale` (C, 1): units' service times in
-    multiples of the standard.
+    and so its utilisation; beyond UNLIMITED requests are not served. `scale` (C, 1): service times of classes
+    of devices in multiples of the standard. The healthy units' spread leaves the queue as it is: at 90 % a
+    unit whose service takes 6 % longer would wait 2.3 times as long, and no longer be like its peers.
     """
     standard = requests.seconds
     units = np.exp(device.spread * rng.standard_normal((shape.members, 1)))
-    slower = units * (1.0 if scale is None else scale)
+    slower = np.ones(shape.both) if scale is None else scale * np.ones(shape.both)
     if service_factors is not None:
         slower = slower * service_factors
     offered = busy * slower
     used = np.minimum(offered, UNLIMITED)
     served = np.divide(used, offered, out=np.ones_like(offered), where=offered > 0)
     counts = rng.poisson(busy / standard * shape.interval_seconds * served).astype(np.float64)
-    expected = standard * slower * CURVES[device.curve](used) * factors
+    expected = standard * units * slower * CURVES[device.curve](used) * factors
     latency = 1000.0 * expected * mean_of_requests(rng, counts)
     return latency * noise(rng, shape.both, device.noise, device.wandering, shape.steps(300.0)), counts
 

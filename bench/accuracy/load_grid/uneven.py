@@ -26,6 +26,8 @@ from bench.accuracy.load_grid.series import (
 HOT = 1.8
 """The hot member's load in multiples of its peers'."""
 HOT_BEGIN_HOURS, HOT_END_HOURS = 9.0, 13.0
+GENERATIONS_LOAD = 0.6
+"""So that the older generation, too, has room for its load."""
 APART = 1.25
 """Service time of the older generation in multiples of the newer one's."""
 Victim = Literal["", "any", "hot", "slow class", "fast class"]
@@ -79,7 +81,7 @@ def series_of(case: UnevenCase, rng: Random) -> Series:
     elif case.kind.startswith("skew"):
         busy = _skewed(case, rng, shape)
     else:
-        busy = OPEN_LOADS[case.load](rng, shape)
+        busy = GENERATIONS_LOAD * OPEN_LOADS[case.load](rng, shape)
     ill: tuple[Episode, ...] = ()
     if case.victim:
         member = int(order[-1] if case.victim in {"any", "fast class"} else order[0])
