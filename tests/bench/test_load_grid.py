@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bench.accuracy.load_grid import all_scenarios, maintenance, sizes, stops, together, uneven, variants
-from bench.accuracy.load_grid.device import CURVES, DISK, Array, mean_of_requests, noise, wander
-from bench.accuracy.load_grid.grid import HOUR, Cell, cell_series, scenario
+from bench.accuracy.load_grid.device import CURVES, DISK, MOST_BUSY, Array, mean_of_requests, noise, wander
+from bench.accuracy.load_grid.grid import GRID_CURVES, HOUR, Cell, cell_series, scenario
 from bench.accuracy.load_grid.judge import Event, Verdict, judge, judge_by_command
 from bench.accuracy.load_grid.load import OPEN_LOADS, Shape
 from bench.accuracy.load_grid.maintenance import BackupCase, HogCase, ScrubCase
@@ -379,3 +379,29 @@ def test_io_now_and_then_is_absent_most_of_the_time_and_the_ill_one_has_some() -
     (fault,) = series.ill
     during = series.columns(fault.begin, fault.end)
     assert active[series.components.index(fault.component), during].sum() >= sizes.MIN_BUSY
+
+
+@pytest.mark.parametrize("curve", GRID_CURVES)
+@pytest.mark.parametrize("load", LOADS)
+def test_whoever_knows_the_curve_tells_two_times_from_healthy_in_every_window(load: str, curve: str) -> None:
+    series = cell_series(Cell(load, curve, 16, 0.1, 2.0), rng())
+    (fault,) = series.ill
+    operations = series.load["operations"]
+    if load == "closed":
+        in_flight = np.round(series.latency / 1000.0 * operations / series.interval_seconds)
+        used = in_flight / (in_flight + 1.0)
+    else:
+        used = np.minimum(operations * SERVICE_MS / 1000.0 / series.interval_seconds, MOST_BUSY)
+    excess = np.where(operations > 0, series.latency, np.nan) / (SERVICE_MS * CURVES[curve](used))
+    member, during = series.components.index(fault.component), series.columns(fault.begin, fault.end)
+    ill, healthy = [], []
+    for first in range(0, excess.shape[1] - 30, 15):
+        window = excess[:, first : first + 30]
+        for c in np.flatnonzero(np.isfinite(window).sum(axis=1) >= 5):
+            median = float(np.nanmedian(window[c]))
+            if c != member:
+                healthy.append(median)
+            elif during.start <= first and first + 30 <= during.stop:
+                ill.append(median)
+    assert len(ill) >= 3
+    assert min(ill) > 1.6 > 1.25 > max(healthy)
