@@ -20,7 +20,8 @@ from pathlib import Path
 from bench.jobs_ingest.generator import HEADER, SEPARATOR, Site, generate, node_name
 from bench.machine import machine
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.jobs.job_store import last_nodes, last_revisions
+from laggard_aggregator.archive.table import last_revisions
+from laggard_aggregator.jobs.job_store import last_nodes
 
 
 def main() -> int:

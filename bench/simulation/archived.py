@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bench.simulation.record import FIELDS, SOURCE, Record
 from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.tables import column_of
+from laggard_aggregator.archive.schemas import column_of
 
 _COLUMNS = [column_of(field.name) for field in FIELDS]
 Rows = Counter[tuple[str, int, int]]

@@ -182,7 +182,7 @@ def _wall_of_host(_: Any) -> Any:
 
 @contextmanager
 def _unchecked_file(part: layout.Part) -> Iterator[pq.ParquetFile]:
-    with layout._damage(part), pq.ParquetFile(part.path) as file:
+    with layout.reading(part), pq.ParquetFile(part.path) as file:
         yield file
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from laggard_aggregator.archive.tables import (
+from laggard_aggregator.archive.schemas import (
     COUNTERS,
     TEXT,
     TIME,

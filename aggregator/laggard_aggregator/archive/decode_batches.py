@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from laggard_aggregator.archive.tables import column_of, double_column_of
+from laggard_aggregator.archive.schemas import column_of, double_column_of
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.windows.counter_block import Block
 from laggard_common.wire.schema import FieldType, Schema

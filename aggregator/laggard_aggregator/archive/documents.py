@@ -15,7 +15,7 @@ import pyarrow as pa
 import zstandard
 from numpy.typing import NDArray
 
-from laggard_aggregator.archive.tables import TEXT, TIME
+from laggard_aggregator.archive.schemas import TEXT, TIME
 from laggard_aggregator.ingest.batches import Document
 from laggard_common.errors import WireError
 from laggard_common.wire.limits import MAX_EVENT_BYTES, MAX_PATH_CHARS

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from laggard_aggregator.archive import layout, part_reader
 from laggard_aggregator.archive.decode_batches import integers, lane
-from laggard_aggregator.archive.tables import column_of
+from laggard_aggregator.archive.schemas import column_of
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups.membership import PeerGroup

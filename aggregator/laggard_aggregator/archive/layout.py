@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from laggard_common.errors import ArchiveError
+from laggard_common.errors import ArchiveError, InputError
 from laggard_common.segment_log import sync_path
 
 OF_DETECTORS = ("verdicts", "windows")
@@ -79,6 +79,11 @@ class Part:
         return self.folder / self.name
 
     @property
+    def day(self) -> str:
+        """The day (ISO 8601) of its folder."""
+        return self.folder.parent.name.removeprefix("date=")
+
+    @property
     def opened_at(self) -> str:
         """Time of its first row, such as `20260131T000005Z`."""
         return self.name.partition("-")[0]
@@ -97,6 +102,13 @@ class Part:
 def is_archive(directory: Path) -> bool:
     """True when this folder holds an archive."""
     return any((directory / f"kind={kind}").is_dir() for kind in KINDS)
+
+
+def check_archive(directory: Path) -> None:
+    """Raises InputError where a folder holds no archive, or cannot be read."""
+    with InputError.from_os_errors(directory):
+        if not is_archive(directory):
+            raise InputError(str(directory), "not a Laggard archive")
 
 
 def folder(directory: Path, kind: str, source: str, day: str, site: str) -> Path:
@@ -256,9 +268,7 @@ def checked_file(part: Part) -> Iterator[pq.ParquetFile]:
 
     Raises DamagedPartError, also for errors of the block's reading, and OSError when it cannot be opened.
     """
-    with _damage(part):
-        if part.digest and digest_of(part.path) != part.digest:
-            raise DamagedPartError(part, "its content does not match the digest in its name")
+    check_digest(part)
     with page_checked_file(part) as file:
         yield file
 
@@ -269,12 +279,25 @@ def page_checked_file(part: Part, metadata: pq.FileMetaData | None = None) -> It
 
     `metadata`: those of the file where it was read before, so that the footer is not read again.
     """
-    with _damage(part), pq.ParquetFile(part.path, metadata=metadata, page_checksum_verification=True) as file:
+    with reading(part), open_file(part, metadata) as file:
         yield file
 
 
+def open_file(part: Part, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """The file of `part`, open; pages are checked as they are read. Raises as `page_checked_file`."""
+    with reading(part):
+        return pq.ParquetFile(part.path, metadata=metadata, page_checksum_verification=True)
+
+
+def check_digest(part: Part) -> None:
+    """Raises DamagedPartError where the content of a file is not that of its name, and OSError."""
+    with reading(part):
+        if part.digest and digest_of(part.path) != part.digest:
+            raise DamagedPartError(part, "its content does not match the digest in its name")
+
+
 @contextmanager
-def _damage(part: Part) -> Iterator[None]:
+def reading(part: Part) -> Iterator[None]:
     """Raises the block's errors of reading `part` as DamagedPartError, other OSErrors as they are."""
     try:
         yield

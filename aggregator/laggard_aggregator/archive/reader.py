@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from laggard_aggregator.archive import layout, part_reader, tables
+from laggard_aggregator.archive import layout, part_reader, schemas
 from laggard_aggregator.archive.decode_batches import Stamped, batches
 from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
@@ -46,12 +46,7 @@ class ArchiveReader:
     """The archive in `directory`. Raises InputError when it is missing or a file cannot be read."""
 
     def __init__(self, directory: Path) -> None:
-        try:
-            known = layout.is_archive(directory)
-        except OSError as exc:
-            raise InputError(str(directory), exc.strerror or str(exc)) from exc
-        if not known:
-            raise InputError(str(directory), "not a Laggard archive")
+        layout.check_archive(directory)
         self.directory = directory
 
     def runs(self) -> list[RunStart]:
@@ -98,8 +93,8 @@ class ArchiveReader:
             parts = self.parts(kind, source, first_day, last_day)
             if not parts:
                 return pa.table({})
-            schemas = [_schema_of(part, whole=columns is None) for part in parts]
-            schema = pa.unify_schemas(schemas, promote_options="permissive")
+            of_files = [_schema_of(part, whole=columns is None) for part in parts]
+            schema = pa.unify_schemas(of_files, promote_options="permissive")
             files = ds.dataset([part.path for part in parts], schema=schema, format=_PARQUET)
             return files.to_table(columns=None if columns is None else list(columns))
         except (OSError, pa.ArrowException, layout.DamagedPartError) as exc:
@@ -122,14 +117,14 @@ class ArchiveReader:
         return sorted({(where.parts[-3].removeprefix("source="), _site(where)) for _, where in found})
 
     def _batches(self, source: str, site: str) -> Iterator[Stamped]:
-        schemas: dict[_SchemaKey, Schema] = {}
+        known: dict[_SchemaKey, Schema] = {}
 
         def find_schema(run_ns: int, node: str, stream: str, epoch: int) -> Schema:
             key = (run_ns, node, stream, epoch)
-            found = schemas.get(key)
+            found = known.get(key)
             if found is None:  # of this day, or new: the writer is still appending
-                schemas.update(self._schemas(source, day, site))
-                found = schemas.get(key)
+                known.update(self._schemas(source, day, site))
+                found = known.get(key)
             if found is None:
                 raise InputError(str(self.directory), f"no schema of {source} of {node}, epoch {epoch}")
             return found
@@ -191,7 +186,7 @@ def _run_start(run_ns: int, rows: list[dict[str, Any]]) -> RunStart:
     for row in rows:
         settings = DetectSettings.of_record(json.loads(row["detect"]))
         if row["automatic"]:
-            if row["source"] == tables.OF_FUNCTIONS:
+            if row["source"] == schemas.OF_FUNCTIONS:
                 functions = settings
             else:
                 default = settings

@@ -24,7 +24,7 @@ from laggard_aggregator.archive.layout import (
     page_checked_file,
 )
 from laggard_aggregator.archive.part_reader import set_aside
-from laggard_aggregator.archive.tables import MAX_COLUMNS, double_column_of
+from laggard_aggregator.archive.schemas import MAX_COLUMNS, double_column_of
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.errors import ArchiveError
 

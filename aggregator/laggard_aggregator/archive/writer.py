@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from laggard_aggregator.alarms.alarms import AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.archive import layout, part_reader, tables
+from laggard_aggregator.archive import layout, part_reader, schemas
 from laggard_aggregator.archive.counter_columns import Pending
 from laggard_aggregator.archive.documents import document_table
-from laggard_aggregator.archive.tables import MAX_SOURCE_FIELDS, FieldKey, Row, field_key
+from laggard_aggregator.archive.schemas import MAX_SOURCE_FIELDS, FieldKey, Row, field_key
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch, Document
@@ -40,11 +40,11 @@ MAX_SCHEMAS = 20_000
 """Schemas of a node in a day, one every four seconds: each has a whole dictionary on disk."""
 
 _OWN_TABLES = {
-    "groups": tables.GROUPS,
-    "closes": tables.CLOSES,
-    "windows": tables.WINDOWS,
-    "alarms": tables.ALARMS,
-    "shadow_windows": tables.WINDOWS,
+    "groups": schemas.GROUPS,
+    "closes": schemas.CLOSES,
+    "windows": schemas.WINDOWS,
+    "alarms": schemas.ALARMS,
+    "shadow_windows": schemas.WINDOWS,
 }
 
 
@@ -212,7 +212,7 @@ class ArchiveWriter:
 
         Every day gets them, as the day on which the run began will be deleted before others.
         """
-        self._groups = tables.group_rows(membership, topology, lateness_seconds, after_seconds)
+        self._groups = schemas.group_rows(membership, topology, lateness_seconds, after_seconds)
         self._own["groups"].extend(self._groups)
 
     def batch(self, taken: Batch) -> None:
@@ -240,13 +240,13 @@ class ArchiveWriter:
             self._clock(round(close.closed_at * 1e9))
         finally:
             self._closed[close.group] = close.lsn
-            self._put("closes", close.lsn, [tables.close_row(close)])
+            self._put("closes", close.lsn, [schemas.close_row(close)])
 
     def judgement(self, judged: Judgement) -> None:
         """Adds the findings of detector and shadow at the last close of the judgement's group."""
         ordinal = self._closed.get(judged.group, -1)
         window = (judged.start, judged.end)
-        self._put("alarms", ordinal, tables.alarm_rows(ordinal, judged.transitions, window))
+        self._put("alarms", ordinal, schemas.alarm_rows(ordinal, judged.transitions, window))
         self._put_verdicts(layout.OF_DETECTORS, ordinal, judged)
         if judged.shadow is not None:
             self._put_verdicts(layout.OF_SHADOWS, ordinal, judged.shadow)
@@ -254,7 +254,7 @@ class ArchiveWriter:
 
     def alarms_cleared(self, cleared: AlarmsCleared) -> None:
         """Adds alarms that were cleared without a window."""
-        self._put("alarms", cleared.lsn, tables.alarm_rows(cleared.lsn, cleared.transitions))
+        self._put("alarms", cleared.lsn, schemas.alarm_rows(cleared.lsn, cleared.transitions))
         self._bound_own()
 
     def flush(self) -> None:
@@ -265,7 +265,7 @@ class ArchiveWriter:
         """
         self._flush_at = self._cells + FLUSH_CELLS  # when it is tried again, should it fail
         for (source, site), rows in list(self._schemas.items()):
-            self._write("schemas", source, site, tables.table_of(self.run_ns, rows, tables.SCHEMAS))
+            self._write("schemas", source, site, schemas.table_of(self.run_ns, rows, schemas.SCHEMAS))
             del self._schemas[source, site]
         for (source, site), waiting in list(self._pending.items()):
             while waiting:
@@ -278,7 +278,7 @@ class ArchiveWriter:
             self._document_bytes -= sum(each.nbytes for each in self._documents.pop((source, site)))
         for kind, schema in _OWN_TABLES.items():
             if self._own[kind]:
-                table = tables.table_of(self.run_ns, self._own[kind], schema)
+                table = schemas.table_of(self.run_ns, self._own[kind], schema)
                 self._write(kind, layout.OWN, self.site, table)
                 self._own[kind] = []
         for kind, found in self._verdicts.items():
@@ -337,7 +337,7 @@ class ArchiveWriter:
                 return False
             self._schemas_written[key] = content
             self._schemas_of[schema.node] += 1
-            self._schemas.setdefault(source, []).append(tables.schema_row(taken))
+            self._schemas.setdefault(source, []).append(schemas.schema_row(taken))
         self._latest[of_node] = schema
         return True
 
@@ -364,8 +364,8 @@ class ArchiveWriter:
     def _put_verdicts(self, kinds: tuple[str, str], ordinal: int, judged: Judgement) -> None:
         """Adds a judgement to the tables of `kinds`, verdicts and windows."""
         verdicts, windows = kinds
-        self._put(windows, ordinal, [tables.window_row(ordinal, judged)])
-        found = tables.verdict_table(self.run_ns, ordinal, judged)
+        self._put(windows, ordinal, [schemas.window_row(ordinal, judged)])
+        found = schemas.verdict_table(self.run_ns, ordinal, judged)
         if found is not None and self._is_new(verdicts, layout.OWN, ordinal):
             self._verdicts[verdicts].append(found)
 

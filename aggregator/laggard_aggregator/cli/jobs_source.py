@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
-from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.table import check_archive
 from laggard_aggregator.cli import client
 from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.job_filter import MAX_PAGE, JobSelection
@@ -48,7 +48,7 @@ class AskArchive:
     def __init__(self, args: argparse.Namespace) -> None:
         self._archive = args.archive
         self.name = str(args.archive)
-        ArchiveReader(args.archive)  # reports a folder that is none
+        check_archive(args.archive)
         index = JobIndex(args.archive, args.index)
         index.refresh()
         self._queries = JobQueries(index)

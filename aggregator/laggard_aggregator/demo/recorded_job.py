@@ -16,8 +16,8 @@ from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.accounts import SECOND_NS, JobAccount, JoinedJob
 from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.job_store import JobStore
+from laggard_aggregator.jobs.join_pass import write_results
 from laggard_aggregator.jobs.metadata.records import records, settled
-from laggard_aggregator.jobs.result_parts import write_results
 from laggard_aggregator.jobs.volumes import CLIENT, SERVER
 
 CLUSTER: Final = "recording"

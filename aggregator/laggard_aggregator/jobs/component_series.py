@@ -5,10 +5,8 @@ forwarders by their mounts. Rollups are sorted by node, so of a file only the ro
 minutes are read.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -16,14 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.part_reader import set_aside
+from laggard_aggregator.archive.table import Table, Within, day_of
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray
 from laggard_aggregator.jobs.membership import short_name
 from laggard_aggregator.jobs.readings import SECOND_NS
-from laggard_aggregator.jobs.series60 import KIND, MINUTE_NS, sum_column
+from laggard_aggregator.jobs.series60 import KIND, MINUTE_NS, OnNodes, sum_column
 from laggard_aggregator.jobs.targets import targets
-from laggard_common.errors import ArchiveError
 
 MINUTE: Final = 60.0
 OSTS, FORWARDERS = "OST", "forwarder"
@@ -129,37 +125,13 @@ class _Rollups:
     def read(self, directory: Path, start: float, end: float) -> ComponentSeries | None:
         """The sums over all rows of a component and minute; None without any."""
         times = int(start // MINUTE) * MINUTE_NS, int(-(-end // MINUTE)) * MINUTE_NS
-        first, last = (datetime.fromtimestamp(at // SECOND_NS, UTC).date().isoformat() for at in times)
         sums = _Sums(times[0], (times[1] - times[0]) // MINUTE_NS)
-        try:
-            for day, where in layout.days(directory, KIND, self.source):
-                for part in layout.parts(where) if first <= day <= last else ():
-                    for table in self._tables(part, times):
-                        sums.add(table, _FIELDS[self.source], self.named)
-        except OSError as exc:
-            raise ArchiveError(str(directory), exc.strerror or str(exc)) from exc
+        columns = ["node", "name", "minute", *map(sum_column, _FIELDS[self.source])]
+        where = [Within("minute", *times), *(() if self.nodes is None else (OnNodes(self.nodes),))]
+        days = {"first_day": day_of(times[0] / 1e9), "last_day": day_of(times[1] / 1e9)}
+        for table in Table(directory, KIND, self.source).scan(columns, *where, **days):
+            sums.add(table, _FIELDS[self.source], self.named)
         return sums.series(self.layer)
-
-    def _tables(self, part: layout.Part, times: tuple[int, int]) -> Iterator[pa.Table]:
-        """Yields the row groups of a file that may have some of the nodes at these times."""
-        ordered = None if self.nodes is None else sorted(self.nodes)
-        columns = [sum_column(name) for name in _FIELDS[self.source]]
-        try:
-            with layout.page_checked_file(part) as file:
-                names = file.schema_arrow.names
-                wanted = ["node", "name", "minute", *(name for name in columns if name in names)]
-                for group in range(file.num_row_groups):
-                    about = file.metadata.row_group(group)
-                    minute, node = (about.column(names.index(each)).statistics for each in ("minute", "node"))
-                    if minute is not None and (minute.min_raw >= times[1] or minute.max_raw < times[0]):
-                        continue
-                    is_known = ordered is not None and node is not None and node.has_min_max
-                    if not is_known or _has_any(ordered or (), node.min, node.max):
-                        yield file.read_row_group(group, columns=wanted, use_threads=False)
-        except FileNotFoundError:
-            return
-        except layout.DamagedPartError as exc:
-            set_aside(exc)
 
 
 class _Sums:
@@ -206,12 +178,6 @@ class _Sums:
         order = [self._places[name] for name in names]
         shaped = sums.reshape(len(sums), -1, self._minutes)[:, order]
         return ComponentSeries(layer, tuple(names), self._start_ns / SECOND_NS, shaped)
-
-
-def _has_any(ordered: Sequence[str], first: str, last: str) -> bool:
-    """Whether some of the short names may lie between two names; names in capitals sort otherwise."""
-    at = bisect_left(ordered, short_name(first))
-    return (at < len(ordered) and ordered[at] <= last) or not (first + last).islower()
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:

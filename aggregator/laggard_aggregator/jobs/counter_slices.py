@@ -4,7 +4,7 @@ A slice holds all rows of its time that the archive has, whenever they came: the
 accepted does not matter. Of a file only the row groups are read whose ticks overlap the slice.
 """
 
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from laggard_aggregator.archive import layout, part_reader
-from laggard_aggregator.archive.decode_batches import integers
-from laggard_aggregator.archive.layout import DamagedPartError, Part, page_checked_file
-from laggard_aggregator.archive.tables import column_of
-from laggard_aggregator.detect.interface import BoolArray, IntArray
+from laggard_aggregator.archive.table import (
+    Part,
+    Table,
+    column_of,
+    integers,
+    page_checked_file,
+    received_day,
+)
+from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray
 from laggard_aggregator.engine.routing import START_TIME
 from laggard_aggregator.jobs.readings import (
     SECOND_NS,
@@ -26,7 +30,6 @@ from laggard_aggregator.jobs.readings import (
     sorted_readings,
 )
 from laggard_aggregator.windows.interval_metrics import BRIDGE
-from laggard_common.errors import ArchiveError
 
 GAP_NS = BRIDGE * 15 * SECOND_NS
 """Longest time between two readings whose difference counts, as windows of the default interval bridge it."""
@@ -34,11 +37,11 @@ MOST_GAP_NS = 600 * SECOND_NS
 """The same for slow samplers, whose gap is BRIDGE of their own intervals."""
 MAX_CELLS = 2_000_000
 """Values in memory at a time: slices are made as short as that needs, down to a minute."""
-_LISTINGS = 3
 _MOST_FOOTERS = 16
 _MOST_REACHING = 8
 """Row groups that are kept from one slice for the next."""
 _CUMULATIVE = (b"counter", b"histogram")
+_ANY = (-(2**62), 2**62)
 _OWN = ("node", "component", "stream", "tick", "read_offset_ns")
 
 
@@ -63,6 +66,7 @@ class CounterSlices:
         self, directory: Path, source: str, site: str, fields: Collection[str] | None = None
     ) -> None:
         self.directory, self.source, self.site = directory, source, site
+        self._table = Table(directory, "counters", source, site)
         self._fields = fields
         self.components = Components()
         self._known: dict[Path, _Groups] = {}
@@ -72,37 +76,14 @@ class CounterSlices:
         self._footers: dict[Path, pq.FileMetaData] = {}
         self._chosen: dict[Path, tuple[Container[str], pa.Array, BoolArray]] = {}
 
-    def parts(self, first_day: str) -> list[Part]:
-        """The files of the days from `first_day` on. Raises ArchiveError."""
-        try:
-            days = layout.days(self.directory, "counters", self.source, self.site)
-            return [part for day, where in days if day >= first_day for part in layout.parts(where)]
-        except OSError as exc:
-            raise ArchiveError(str(self.directory), exc.strerror or str(exc)) from exc
-
-    def span(self, part: Part) -> tuple[int, int] | None:
-        """First and last tick of a file, None where it is gone, damaged or empty."""
-        found = self._groups(part)
-        return (
-            None
-            if found is None or not found.rows.size
-            else (int(found.ticks[:, 0].min()), int(found.ticks[:, 1].max()))
-        )
-
     def ends(self, start_ns: int, end_ns: int, step_ns: int) -> Iterator[int]:
         """Yields the ends of slices of (start, end], multiples of `step_ns` after the start.
 
         Each is as long as MAX_CELLS allow, so that memory is bounded.
         """
-        per_step = np.zeros(-(-(end_ns - start_ns) // step_ns))
-        for part in self.parts(_first_day(start_ns)):
-            found = self._groups(part)
-            if found is None:
-                continue
-            for (first, last), rows in zip(found.ticks.tolist(), found.rows.tolist(), strict=True):
-                low, high = (first - start_ns - 1) // step_ns, (last - start_ns - 1) // step_ns
-                cells = rows * (len(found.fields) + 4) / (high - low + 1)
-                per_step[max(low, 0) : max(high + 1, 0)] += cells
+        per_step = self._table.unchanged(
+            lambda parts: self._cells(parts, start_ns, end_ns, step_ns), _first_day(start_ns)
+        )
         held = 0.0
         for at, cells in enumerate(per_step.tolist()):
             if held and held + cells > MAX_CELLS:
@@ -111,56 +92,46 @@ class CounterSlices:
             held += cells
         yield end_ns
 
+    def _cells(self, parts: Iterable[Part], start_ns: int, end_ns: int, step_ns: int) -> FloatArray:
+        """Values to be read for each step, as far as the statistics of files tell."""
+        per_step = np.zeros(-(-(end_ns - start_ns) // step_ns))
+        for part in parts:
+            known = self._groups(part)
+            for (first, last), rows in zip(known.ticks.tolist(), known.rows.tolist(), strict=True):
+                low, high = (first - start_ns - 1) // step_ns, (last - start_ns - 1) // step_ns
+                cells = rows * (len(known.fields) + 4) / (high - low + 1)
+                per_step[max(low, 0) : max(high + 1, 0)] += cells
+        return per_step
+
     def read(self, after_ns: int, until_ns: int, nodes: Container[str] | None = None) -> CounterReadings:
         """The readings of (after, until], of some nodes only where told. Raises ArchiveError."""
-        for _ in range(_LISTINGS):
-            found: list[tuple[Part, pa.Table]] = []
-            before, self._reaching = self._reaching, {}
-            try:
-                for part in self.parts(_first_day(after_ns)):
-                    tables = list(self._tables(part, after_ns, until_ns, nodes, before))
-                    if tables:
-                        found.append((part, pa.concat_tables(tables)))
-            except FileNotFoundError:
-                continue  # merged since it was listed
-            except DamagedPartError as exc:
-                self._known.pop(exc.part.path, None)
-                self._footers.pop(exc.part.path, None)
-                part_reader.set_aside(exc)
-                continue
-            except OSError as exc:
-                raise ArchiveError(str(exc.filename or self.directory), exc.strerror or str(exc)) from exc
-            return sorted_readings([self._decoded(part, table) for part, table in found])
-        raise ArchiveError(str(self.directory), "files change faster than they can be read")
+        before = self._reaching
 
-    def _groups(self, part: Part) -> _Groups | None:
+        def read(parts: Iterable[Part]) -> list[tuple[Part, pa.Table]]:
+            self._reaching = {}
+            tables = ((part, list(self._tables(part, after_ns, until_ns, nodes, before))) for part in parts)
+            return [(part, pa.concat_tables(some)) for part, some in tables if some]
+
+        of_parts = self._table.unchanged(read, _first_day(after_ns))
+        return sorted_readings([self._decoded(part, table) for part, table in of_parts])
+
+    def _groups(self, part: Part) -> _Groups:
         known = self._known.get(part.path)
         if known is None:
-            try:
-                with page_checked_file(part) as file:
-                    names, at = file.schema_arrow.names, file.schema_arrow.names.index("tick")
-                    groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
-                    ticks = [group.column(at).statistics for group in groups]
-                    if any(each is None for each in ticks):
-                        raise DamagedPartError(part, "it has no statistics of ticks")
-                    known = _Groups(
-                        np.array([(each.min_raw, each.max_raw) for each in ticks], dtype=np.int64).reshape(
-                            -1, 2
-                        ),
-                        np.array([group.num_rows for group in groups], dtype=np.int64),
-                        tuple(
-                            each.name
-                            for each in file.schema_arrow
-                            if _is_cumulative(each) and (self._fields is None or each.name in self._fields)
-                        ),
-                        column_of(START_TIME) in names,
-                    )
-            except FileNotFoundError:
-                return None
-            except (DamagedPartError, ValueError):
-                return None  # `read` sets it aside, or the archive's own check does
-            except OSError as exc:
-                raise ArchiveError(str(part.path), exc.strerror or str(exc)) from exc
+            with page_checked_file(part) as file:
+                names, at = file.schema_arrow.names, file.schema_arrow.names.index("tick")
+                groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+                ticks = [_range(group.column(at).statistics) for group in groups]
+                known = _Groups(
+                    np.array(ticks, dtype=np.int64).reshape(-1, 2),
+                    np.array([group.num_rows for group in groups], dtype=np.int64),
+                    tuple(
+                        each.name
+                        for each in file.schema_arrow
+                        if _is_cumulative(each) and (self._fields is None or each.name in self._fields)
+                    ),
+                    column_of(START_TIME) in names,
+                )
             self._known[part.path] = known
         return known
 
@@ -174,11 +145,6 @@ class CounterSlices:
     ) -> Iterator[pa.Table]:
         """Yields rows of a file by row group; `before`: groups that the slice before has read."""
         known = self._groups(part)
-        if known is None:
-            if part.path.exists():
-                with page_checked_file(part) as file:  # raises what is wrong with it
-                    file.read_row_group(0, columns=["tick"])
-            return
         inside = np.flatnonzero((known.ticks[:, 1] > after_ns) & (known.ticks[:, 0] <= until_ns))
         if not inside.size:
             return
@@ -268,7 +234,7 @@ class CounterSlices:
 
     def _limits(self, part: Part, table: pa.Table) -> IntArray:
         """Of each row, the longest difference that counts, by the sampling interval of its stream."""
-        day = part.folder.parent.name.removeprefix("date=")
+        day = part.day
         column = table["stream"].chunk(0)
         last = self._limited.get(part.path)
         if last is None or not last[0].equals(column.dictionary):
@@ -284,37 +250,22 @@ class CounterSlices:
     def _read_intervals(self, day: str) -> Mapping[str, int]:
         """Sampling intervals of the streams of a day's schemas."""
         found: dict[str, int] = {}
-        where = layout.folder(self.directory, "schemas", self.source, day, self.site)
-        try:
-            for part in layout.parts(where):
-                try:
-                    with page_checked_file(part) as file:
-                        table = file.read(["stream", "interval_ns"])
-                except (FileNotFoundError, DamagedPartError):
-                    continue
-                for stream, interval in zip(
-                    table["stream"].to_pylist(), table["interval_ns"].to_pylist(), strict=True
-                ):
-                    found[stream] = max(interval, found.get(stream, 0))
-        except OSError as exc:
-            raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
+        schemas = Table(self.directory, "schemas", self.source, self.site)
+        for table in schemas.scan(["stream", "interval_ns"], first_day=day, last_day=day):
+            columns = (table["stream"].to_pylist(), table["interval_ns"].to_pylist())
+            for stream, interval in zip(*columns, strict=True):
+                found[stream] = max(interval, found.get(stream, 0))
         return found
 
 
-def sources(directory: Path) -> list[tuple[str, str]]:
-    """Source and site of every table of counters. Raises ArchiveError."""
-    try:
-        found = layout.days(directory, "counters")
-    except OSError as exc:
-        raise ArchiveError(str(directory), exc.strerror or str(exc)) from exc
-    return sorted(
-        {(where.parts[-3].removeprefix("source="), where.name.removeprefix("site=")) for _, where in found}
-    )
+def _range(known: pq.Statistics | None) -> tuple[int, int]:
+    """Least and largest value by statistics, any without them."""
+    return (known.min_raw, known.max_raw) if known is not None and known.has_min_max else _ANY
 
 
 def _first_day(time_ns: int) -> str:
     """The first day whose folder may have rows of this time: a node's clock may be a minute ahead."""
-    return layout.day_of(max(time_ns - 60 * SECOND_NS, layout.DAY_OPENS_NS))
+    return received_day(time_ns - 60 * SECOND_NS)
 
 
 def _distinct(key: IntArray, most: int) -> tuple[IntArray, IntArray, IntArray]:

@@ -6,17 +6,15 @@ jobs whose last join has no verdict; a pass that is killed is done again.
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from laggard_aggregator.archive import layout
+from laggard_aggregator.archive.table import Table, day_of
 from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.index_reader import Row
 from laggard_aggregator.jobs.job_verdict import JobJudge, RunReport
 from laggard_aggregator.jobs.principals import NOBODY, Principal, Role
 from laggard_aggregator.jobs.queries import JobQueries
-from laggard_aggregator.jobs.result_parts import write_part
 from laggard_aggregator.jobs.summary import ResultRow
 from laggard_aggregator.jobs.tables import JOB_FINDINGS
 from laggard_common.visible import visible
@@ -87,11 +85,10 @@ class FindingsPass:
         by_day: dict[str, list[ResultRow]] = {}
         for job, report in reports:
             at = job["end"] if job["end"] is not None else now_ns / 1e9
-            day = datetime.fromtimestamp(at, UTC).date().isoformat()
-            by_day.setdefault(day, []).extend(finding_rows(job, report, now_ns))
+            by_day.setdefault(day_of(at), []).extend(finding_rows(job, report, now_ns))
+        findings = Table(self._directory, "job_findings", site=self._site)
         for day, rows in sorted(by_day.items()):
-            where = layout.folder(self._directory, "job_findings", layout.OWN, day, self._site)
-            write_part(where, JOB_FINDINGS, rows, now_ns)
+            findings.append_rows(day, rows, now_ns, JOB_FINDINGS)
 
 
 def finding_rows(job: Row, report: RunReport, now_ns: int) -> list[ResultRow]:

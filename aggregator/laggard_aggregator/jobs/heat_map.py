@@ -4,10 +4,8 @@ Below a minute the archive's readings are used, as long as it keeps them; from a
 without a known increment is a gap, never zero.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,16 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.part_reader import set_aside
+from laggard_aggregator.archive.table import Table, Within, day_of, tables_of
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray
-from laggard_aggregator.jobs.counter_slices import CounterSlices, sources
+from laggard_aggregator.jobs.counter_slices import CounterSlices
 from laggard_aggregator.jobs.increments import IncrementStream
 from laggard_aggregator.jobs.membership import short_name
 from laggard_aggregator.jobs.readings import SECOND_NS
-from laggard_aggregator.jobs.series60 import KIND, MINUTE_NS, sum_column
+from laggard_aggregator.jobs.series60 import KIND, MINUTE_NS, OnNodes, sum_column
 from laggard_aggregator.jobs.volumes import CLIENT, SOURCES, VolumeFields, moved
-from laggard_common.errors import ArchiveError, ConfigError
+from laggard_common.errors import ConfigError
 
 MAX_CELLS: Final = 8_000_000
 """Nodes times moments of a map."""
@@ -119,11 +116,11 @@ class _MapCells:
 
 
 def _from_readings(cells: _MapCells, directory: Path, start_ns: int, end_ns: int) -> None:
-    for source, site in sources(directory):
-        fields = SOURCES.get(source)
+    for table in tables_of(directory, "counters"):
+        fields = SOURCES.get(table.source)
         if fields is None or fields.layer != CLIENT:
             continue
-        slices = CounterSlices(directory, source, site, {fields.read, fields.written})
+        slices = CounterSlices(directory, table.source, table.site, {fields.read, fields.written})
         increments = IncrementStream()
         of: IntArray = np.zeros(0, dtype=np.int64)
         after = start_ns - 2 * SECOND_NS
@@ -143,52 +140,16 @@ def _from_readings(cells: _MapCells, directory: Path, start_ns: int, end_ns: int
 
 
 def _from_rollups(cells: _MapCells, directory: Path, start_ns: int, end_ns: int) -> None:
-    first, last = (
-        datetime.fromtimestamp(at // SECOND_NS, UTC).date().isoformat() for at in (start_ns, end_ns)
-    )
-    try:
-        days = [
-            (source, where)
-            for source, fields in SOURCES.items()
-            if fields.layer == CLIENT
-            for day, where in layout.days(directory, KIND, source)
-            if first <= day <= last
-        ]
-        for source, where in days:
-            for part in layout.parts(where):
-                for table in _minutes(part, SOURCES[source], cells, start_ns, end_ns):
-                    _add_minutes(cells, table, SOURCES[source])
-    except OSError as exc:
-        raise ArchiveError(str(directory), exc.strerror or str(exc)) from exc
-
-
-def _minutes(
-    part: layout.Part, fields: VolumeFields, cells: _MapCells, start_ns: int, end_ns: int
-) -> Iterator[pa.Table]:
-    """Yields the rows of the map's nodes and time."""
-    wanted = {"node", "minute", "seconds", sum_column(fields.read), sum_column(fields.written)}
-    try:
-        with layout.page_checked_file(part) as file:
-            names = file.schema_arrow.names
-            columns = [name for name in names if name in wanted]
-            for group in range(file.num_row_groups):
-                known = file.metadata.row_group(group).column(names.index("minute")).statistics
-                if known is not None and (known.min_raw >= end_ns or known.max_raw < start_ns):
-                    continue
-                read = partial(file.read_row_group, group, use_threads=False)
-                node = read(columns=["node"])["node"].unify_dictionaries().combine_chunks()
-                chosen = (cells.places(node.dictionary) >= 0)[node.indices.to_numpy()]
-                if not chosen.any():
-                    continue
-                times = read(columns=["minute", "seconds"])
-                minute = times["minute"].cast(pa.int64()).to_numpy()
-                chosen &= (minute >= start_ns) & (minute < end_ns) & (times["seconds"].to_numpy() > 0)
-                if chosen.any():
-                    yield read(columns=columns).filter(pa.array(chosen))
-    except FileNotFoundError:
-        return
-    except layout.DamagedPartError as exc:
-        set_aside(exc)
+    days = {"first_day": day_of(start_ns / 1e9), "last_day": day_of(end_ns / 1e9)}
+    where = OnNodes(cells.place), Within("minute", start_ns, end_ns)
+    for source, fields in SOURCES.items():
+        if fields.layer != CLIENT:
+            continue
+        columns = ["node", "minute", "seconds", sum_column(fields.read), sum_column(fields.written)]
+        for table in Table(directory, KIND, source).scan(columns, *where, **days):
+            known = table.filter(pc.greater(table["seconds"], 0))
+            if known.num_rows:
+                _add_minutes(cells, known, fields)
 
 
 def _add_minutes(cells: _MapCells, table: pa.Table, fields: VolumeFields) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from laggard_aggregator.archive import layout
+from laggard_aggregator.archive.table import Part, Table
 from laggard_aggregator.jobs.index_history import refresh_history
 from laggard_aggregator.jobs.index_rows import (
     add_components,
@@ -25,7 +25,7 @@ from laggard_aggregator.jobs.index_rows import (
     add_summaries,
 )
 from laggard_aggregator.jobs.index_schema import INDEXES, PAGE_BYTES, TABLES, VERSION
-from laggard_common.errors import ArchiveError, InputError
+from laggard_common.errors import ArchiveError
 
 FILE: Final = "jobs.sqlite"
 FOLDER: Final = "index"
@@ -129,10 +129,10 @@ class JobIndex:
                 db.executescript(f"begin;{TABLES}commit;")
             self._drop_gone(db)
             read = 0
-            for kind, day, part in self._new_parts(db):
+            for table, part in self._new_parts(db):
                 if not goes_on():
                     return read
-                read += self._add(db, kind, day, part)
+                read += self._add(db, table, part)
             db.executescript(f"{INDEXES}pragma user_version = {VERSION};")
             refresh_history(db)
             if read:
@@ -145,45 +145,37 @@ class JobIndex:
         with closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS)) as db:
             return db.execute("pragma user_version").fetchone()[0] not in (0, -VERSION, VERSION)
 
-    def _new_parts(self, db: sqlite3.Connection) -> list[tuple[str, str, layout.Part]]:
+    def _new_parts(self, db: sqlite3.Connection) -> list[tuple[Table, Part]]:
         """The archive's files whose rows are missing here, day by day, nodes before jobs."""
-        found = []
+        done: dict[str, set[int]] = {}
+        for folder, first, last in db.execute("select folder, first, last from parts"):
+            done.setdefault(folder, set()).update(range(first, last + 1))
+        new = []
         for order, kind in reversed(list(enumerate(_ADD))):  # jobs are listed before their nodes
-            for day, where in layout.days(self.directory, kind, layout.OWN):
-                folder = str(where.relative_to(self.directory))
-                done = {
-                    number
-                    for first, last in db.execute(
-                        "select first, last from parts where kind = ? and folder = ?", (kind, folder)
-                    )
-                    for number in range(first, last + 1)
-                }
-                found += [
-                    (day, order, kind, part)
-                    for part in layout.parts(where)
-                    if not done.issuperset(range(part.first, part.last + 1))
-                ]
-        found.sort(key=lambda each: (each[0], each[1], each[3].first))
-        return [(kind, day, part) for day, _, kind, part in found]
+            table = Table(self.directory, kind, is_strict=True)
+            new += [
+                (part.day, order, part.first, table, part)
+                for part in table.files()
+                if not done.get(self._folder(part), set()).issuperset(range(part.first, part.last + 1))
+            ]
+        new.sort(key=lambda row: row[:3])
+        return [(table, part) for *_, table, part in new]
 
-    def _add(self, db: sqlite3.Connection, kind: str, day: str, part: layout.Part) -> int:
+    def _folder(self, part: Part) -> str:
+        return str(part.folder.relative_to(self.directory))
+
+    def _add(self, db: sqlite3.Connection, table: Table, part: Part) -> int:
         """Adds a file's rows and its name in one transaction; returns 0 when it was merged meanwhile."""
+        kind = table.kind
         db.execute("begin immediate")
         try:
-            try:
-                with layout.checked_file(part) as file:
-                    names = [name for name in _COLUMNS.get(kind, ()) if name in file.schema_arrow.names]
-                    for batch in file.iter_batches(layout.ROW_GROUP_ROWS * 8, columns=names or None):
-                        _ADD[kind](db, pa.Table.from_batches([batch]), day)
-            except FileNotFoundError:
-                db.execute("rollback")
-                return 0
-            except layout.DamagedPartError as exc:
-                raise InputError(str(part.path), f"damaged: {exc.reason}") from exc
-            folder = str(part.folder.relative_to(self.directory))
-            db.execute(
-                "insert or replace into parts values (?, ?, ?, ?)", (kind, folder, part.first, part.last)
-            )
+            with table.opened(part) as file:
+                if file is None:
+                    return 0
+                for rows in file.scan(_COLUMNS.get(kind)):
+                    _ADD[kind](db, rows, part.day)
+            row = (kind, self._folder(part), part.first, part.last)
+            db.execute("insert or replace into parts values (?, ?, ?, ?)", row)
             db.execute("commit")
         finally:
             if db.in_transaction:

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.table import Table, day_of
 from laggard_aggregator.jobs.analysis.advice import KIB
 from laggard_aggregator.jobs.analysis.causes import (
     Cause,
@@ -31,9 +31,9 @@ from laggard_aggregator.jobs.principals import Principal
 from laggard_aggregator.jobs.queries import JobQueries
 from laggard_aggregator.jobs.slow_parts import SlowPart, slow_parts
 from laggard_aggregator.jobs.volumes import FORWARDER, SERVER
-from laggard_common.errors import ArchiveError, InputError
 
 _USUAL_DAYS: Final = 7
+_ALARM_COLUMNS: Final = ("component", "since", "at", "transition", "worst_severity")
 _DAY: Final = 86_400.0
 _OPERATORS: Final = "Nothing in the job: tell the operators"
 
@@ -169,15 +169,10 @@ class JobCauses:
 
     def _alarms(self, start: float, end: float) -> dict[str, list[tuple[float, float, float]]]:
         """Alarms that stood within [start, end) by component: since, until and the worst severity."""
-        days = [datetime.fromtimestamp(at, UTC).date().isoformat() for at in (start, end + _DAY)]
-        columns = ["component", "since", "at", "transition", "worst_severity"]
-        try:
-            reader = ArchiveReader(self._directory)
-            table = reader.table("alarms", columns=columns, first_day=days[0], last_day=days[1])
-        except InputError as exc:
-            raise ArchiveError(str(self._directory), str(exc)) from exc
+        days = {"first_day": day_of(start), "last_day": day_of(end + _DAY)}
+        alarms = Table(self._directory, "alarms").scan(_ALARM_COLUMNS, **days)
         standing: dict[tuple[str, float], tuple[float, float]] = {}
-        for row in table.to_pylist():
+        for row in (row for table in alarms for row in table.to_pylist()):
             severity = row["worst_severity"]
             known = severity if severity is not None and np.isfinite(severity) else 1.0
             until = row["at"] if row["transition"] == "cleared" else np.inf

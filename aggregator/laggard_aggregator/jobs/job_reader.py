@@ -2,25 +2,21 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.layout import DamagedPartError, page_checked_file
-from laggard_aggregator.archive.part_reader import set_aside
+from laggard_aggregator.archive.table import Table, day_of, last_revisions
 from laggard_aggregator.jobs.accounts import JoinedJob
-from laggard_aggregator.jobs.job_store import last_nodes, last_revisions
+from laggard_aggregator.jobs.job_store import last_nodes
 from laggard_aggregator.jobs.membership import Occupation
-from laggard_aggregator.jobs.tables import JOB_NODES, JOBS
-from laggard_common.errors import ArchiveError
+from laggard_aggregator.jobs.tables import JOB_NODES, JOBS, columns_of
 
 LONGEST_DAYS = 31
 """Days back in which jobs that run on are looked for."""
-_JOB_COLUMNS = ("job_key", "revision_at", "cluster", "raw_id", "start", "end", "cpus")
-_NODE_COLUMNS = ("job_key", "revision_at", "node", "start", "end", "source")
+_JOBS = columns_of(JOBS, "job_key", "revision_at", "cluster", "raw_id", "start", "end", "cpus")
+_NODES = columns_of(JOB_NODES, "job_key", "revision_at", "node", "start", "end", "source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +52,12 @@ def read_jobs(directory: Path, site: str, start_ns: int, end_ns: int) -> JobsOfT
 
     Jobs that have not ended are in the folder of an earlier day, LONGEST_DAYS at most.
     """
-    first = _day(start_ns - LONGEST_DAYS * 86_400 * 10**9)
-    jobs = last_revisions(
-        _rows(directory, site, "jobs", first, JOBS.empty_table().select(list(_JOB_COLUMNS)))
-    )
+    first = day_of(max(start_ns / 1e9 - LONGEST_DAYS * 86_400.0, 0.0))
+    jobs = last_revisions(Table(directory, "jobs", site=site).read(_JOBS, first_day=first))
     start = pc.fill_null(jobs["start"], float("inf"))
     end = pc.fill_null(jobs["end"], float("inf"))
     jobs = jobs.filter(pc.and_(pc.less(start, end_ns / 1e9), pc.greater(end, start_ns / 1e9)))
-    nodes = _rows(directory, site, "job_nodes", first, JOB_NODES.empty_table().select(list(_NODE_COLUMNS)))
+    nodes = Table(directory, "job_nodes", site=site).read(_NODES, first_day=first)
     nodes = nodes.filter(pc.is_in(nodes["job_key"], jobs["job_key"].combine_chunks()))
     return _resolved(jobs, last_nodes(nodes, jobs), nodes, end_ns)
 
@@ -107,39 +101,3 @@ def _resolved(jobs: pa.Table, nodes: pa.Table, every: pa.Table, end_ns: int) -> 
             min(later, default=2**63 - 1),
         )
     return JobsOfTime(found, keys, now, occupations(every))
-
-
-def _rows(directory: Path, site: str, kind: str, first_day: str, empty: pa.Table) -> pa.Table:
-    for _ in range(3):
-        found: list[pa.Table] = []
-        try:
-            for part in _parts(directory, site, kind, first_day):
-                with page_checked_file(part) as file:
-                    there = [name for name in empty.schema.names if name in file.schema_arrow.names]
-                    found.append(file.read(there, use_threads=False))
-        except FileNotFoundError:
-            continue
-        except DamagedPartError as exc:
-            set_aside(exc)
-            continue
-        except OSError as exc:
-            raise ArchiveError(str(directory), exc.strerror or str(exc)) from exc
-        return pa.concat_tables([empty, *found], promote_options="default").unify_dictionaries()
-    raise ArchiveError(str(directory), "files change faster than they can be read")
-
-
-def _parts(directory: Path, site: str, kind: str, first_day: str) -> list[layout.Part]:
-    try:
-        return [
-            part
-            for day, where in layout.days(directory, kind, layout.OWN, site)
-            if day >= first_day
-            for part in layout.parts(where)
-        ]
-    except OSError as exc:
-        raise ArchiveError(str(directory), exc.strerror or str(exc)) from exc
-
-
-def _day(time_ns: int) -> str:
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=max(time_ns, 0) // 10**9)
-    return moment.date().isoformat()

@@ -4,11 +4,9 @@ Any number of processes may append: each holds a lock while it compares its reco
 writes. A job's nodes are written before the job, so that a job in the archive has its nodes.
 """
 
-import fcntl
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -17,14 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.tables import TIME
+from laggard_aggregator.archive.table import TIME, Table, day_of
 from laggard_aggregator.jobs.metadata.hostlist import expand
 from laggard_aggregator.jobs.metadata.report import ReadReport
 from laggard_aggregator.jobs.metadata.revisions import LastRevisions, revisions
 from laggard_aggregator.jobs.model import JobDataError
 from laggard_aggregator.jobs.tables import JOB_NODES, JOBS
-from laggard_common.errors import ArchiveError, ConfigError, InputError
 
 MAX_WAITING_ROWS: Final = 250_000
 """Rows that wait in memory for a flush: many days at a time are written as few files."""
@@ -39,11 +35,11 @@ class JobStore:
     """
 
     def __init__(self, directory: Path, site: str, report: ReadReport | None = None) -> None:
-        self._directory = directory
-        self._site = site
+        self._jobs = Table(directory, "jobs", site=site, is_strict=True)
+        self._nodes_of_jobs = Table(directory, "job_nodes", site=site)
         self._report = report if report is not None else ReadReport()
         self._known = LastRevisions()
-        self._seen: dict[Path, list[layout.Part]] = {}
+        self._seen: dict[str, int] = {}
         self._waiting: list[pa.Table] = []
         self.added = 0
 
@@ -63,20 +59,22 @@ class JobStore:
         if not self._waiting:
             return
         jobs = pa.concat_tables(self._waiting).unify_dictionaries()
-        stamp = layout.stamp(now_ns if now_ns is not None else int(datetime.now(UTC).timestamp() * 1e9))
+        now_ns = now_ns if now_ns is not None else int(datetime.now(UTC).timestamp() * 1e9)
         found = revisions(jobs)
-        _check_owner(self._directory)
-        with self._locked():
-            self._refresh(_day(float(pc.min(jobs["submit"]).as_py())))
+        with self._jobs.locked():
+            first_day = day_of(float(pc.min(jobs["submit"]).as_py()))
+            for file in self._jobs.new_since(self._seen, first_day=first_day):
+                for table in file.scan():
+                    self._known.add(revisions(_filled(table)))
             rows, revision_at = self._known.changes(found)
-            self._write(jobs.take(pa.array(rows)), revision_at, stamp)
+            self._write(jobs.take(pa.array(rows)), revision_at, now_ns)
             known = found[rows]
             known["revision_at"] = revision_at
             self._known.add(known)
         self._waiting = []
         self.added += len(rows)
 
-    def _write(self, jobs: pa.Table, revision_at: NDArray[np.int64], stamp: str) -> None:
+    def _write(self, jobs: pa.Table, revision_at: NDArray[np.int64], now_ns: int) -> None:
         """Writes rows as parts of the days of their end, else of their start or submission."""
         if not len(jobs):
             return
@@ -89,21 +87,12 @@ class JobStore:
         for first, last in zip(bounds, [*bounds[1:], len(order)], strict=True):
             rows = order[first:last]
             of_day = jobs.take(pa.array(rows)).unify_dictionaries()
-            day = _day(float(days[rows[0]]) * 86_400)
+            day = day_of(float(days[rows[0]]) * 86_400)
             nodes = self._nodes(of_day)
             first_nodes = next(nodes, None)
             if first_nodes is not None:
-                self._part("job_nodes", day, stamp, _chain(first_nodes, nodes))
-            self._part("jobs", day, stamp, iter([of_day]))
-
-    def _part(self, kind: str, day: str, stamp: str, tables: Iterator[pa.Table]) -> None:
-        where = layout.folder(self._directory, kind, layout.OWN, day, self._site)
-        number = layout.next_part(where)
-        path = layout.write_part(
-            where, stamp, (number, number), JOBS if kind == "jobs" else JOB_NODES, tables
-        )
-        if kind == "jobs" and where in self._seen:
-            self._seen[where].append(layout.Part(where, path.name, number, number))
+                self._nodes_of_jobs.append(day, chain([first_nodes], nodes), now_ns, JOB_NODES)
+            self._seen[day] = self._jobs.append(day, [of_day], now_ns, JOBS).last
 
     def _nodes(self, jobs: pa.Table) -> Iterator[pa.Table]:
         """Yields the nodes of started jobs, a bounded number of rows at a time."""
@@ -132,52 +121,10 @@ class JobStore:
             self._report.name(0, "node list", str(exc))
             return ()
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Keeps other processes from writing jobs. Raises ArchiveError."""
-        where = self._directory / "kind=jobs"
-        try:
-            layout.make_folder(where)
-            with (where / ".lock").open("ab") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                yield
-        except OSError as exc:
-            raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
 
-    def _refresh(self, first_day: str) -> None:
-        """Reads the revisions of parts that are new since the last time, from `first_day` on."""
-        for day, where in layout.days(self._directory, "jobs", layout.OWN, self._site):
-            if day < first_day:
-                continue
-            parts = layout.parts(where)
-            while (part := self._next_unseen(where, parts)) is not None:
-                try:
-                    self._known.add(revisions(_read(part)))
-                except FileNotFoundError:  # merged since it was listed
-                    parts = layout.parts(where)
-                else:
-                    self._seen[where].append(part)
-            self._seen[where] = parts
-
-    def _next_unseen(self, where: Path, parts: list[layout.Part]) -> layout.Part | None:
-        """The first of `parts` whose rows were not seen, in it or in the parts that it merged."""
-        seen = self._seen.setdefault(where, [])
-        numbers = {number for each in seen for number in range(each.first, each.last + 1)}
-        unseen = (part for part in parts if not numbers.issuperset(range(part.first, part.last + 1)))
-        return next(unseen, None)
-
-
-def _read(part: layout.Part) -> pa.Table:
-    """The rows of a part with the columns of JOBS. Raises InputError for a damaged one."""
-    try:
-        with layout.checked_file(part) as file:
-            table = file.read()
-    except layout.DamagedPartError as exc:
-        raise InputError(str(part.path), f"damaged: {exc.reason}") from exc
-    missing = [each for each in JOBS if each.name not in table.column_names]
-    for each in missing:
-        table = table.append_column(each, pa.nulls(len(table), each.type))
-    return table.select(JOBS.names)
+def _filled(jobs: pa.Table) -> pa.Table:
+    """Rows of the archive with the columns of JOBS, null where their file lacks one."""
+    return pa.concat_tables([JOBS.empty_table(), jobs], promote_options="default").select(JOBS.names)
 
 
 def _node_rows(jobs: pa.Table, counts: NDArray[np.int64], names: list[str]) -> pa.Table:
@@ -188,44 +135,6 @@ def _node_rows(jobs: pa.Table, counts: NDArray[np.int64], names: list[str]) -> p
         for each in JOB_NODES
     }
     return pa.table([columns[each.name] for each in JOB_NODES], schema=JOB_NODES).unify_dictionaries()
-
-
-def _chain(first: pa.Table, others: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    yield first
-    yield from others
-
-
-def _day(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
-
-
-def _check_owner(directory: Path) -> None:
-    """Raises ConfigError for another user's archive: its retention could not delete the files again."""
-    try:
-        owner = directory.stat().st_uid
-    except FileNotFoundError:
-        return
-    except OSError as exc:
-        raise ArchiveError(str(directory), exc.strerror or str(exc)) from exc
-    if owner != os.geteuid():
-        raise ConfigError(
-            "", [f"--archive: {directory} belongs to user {owner}: run this command as that user"]
-        )
-
-
-def last_revisions(jobs: pa.Table) -> pa.Table:
-    """The rows of a table of kind `jobs` that count: of each key the one with the last `revision_at`."""
-    if not len(jobs):
-        return jobs
-    keys = jobs["job_key"].combine_chunks().dictionary_encode()
-    codes = np.asarray(
-        keys.indices if not isinstance(keys, pa.ChunkedArray) else keys.combine_chunks().indices
-    )
-    times = jobs["revision_at"].cast(pa.int64()).to_numpy()
-    order = np.lexsort([times, codes])
-    is_last = np.ones(len(order), bool)
-    is_last[:-1] = codes[order][1:] != codes[order][:-1]
-    return jobs.take(pa.array(np.sort(order[is_last])))
 
 
 def last_nodes(nodes: pa.Table, jobs: pa.Table) -> pa.Table:

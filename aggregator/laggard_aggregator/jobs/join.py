@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from laggard_aggregator.archive.table import tables_of
 from laggard_aggregator.detect.interface import FloatArray, IntArray
 from laggard_aggregator.jobs.accounts import SECOND_NS, JobAccount, JoinedJob
-from laggard_aggregator.jobs.counter_slices import MOST_GAP_NS, CounterSlices, sources
+from laggard_aggregator.jobs.counter_slices import MOST_GAP_NS, CounterSlices
 from laggard_aggregator.jobs.increments import Increments, IncrementStream
 from laggard_aggregator.jobs.jobid import JobIdFormat
 from laggard_aggregator.jobs.membership import FREE, Membership, NodeNames, Occupation, behind, short_name
@@ -82,11 +83,11 @@ class Join:
 
     def run(self, go_on: Callable[[], bool] = lambda: True) -> list[JobAccount]:
         """Scans the archive. Raises ArchiveError, and PassStoppedError once `go_on()` is false."""
-        for source, site in sources(self._directory):
-            fields = SOURCES.get(source)
-            if fields is None or site != self._site:
+        for counters in tables_of(self._directory, "counters"):
+            fields = SOURCES.get(counters.source)
+            if fields is None or counters.site != self._site:
                 continue
-            slices = CounterSlices(self._directory, source, site)
+            slices = CounterSlices(self._directory, counters.source, counters.site)
             if not fields.by_job:
                 self._scan(slices, fields, go_on)
             elif self._format is not None:

@@ -11,25 +11,29 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.decode_batches import integers
-from laggard_aggregator.archive.layout import DamagedPartError, Part, page_checked_file
-from laggard_aggregator.archive.part_reader import set_aside
+from laggard_aggregator.archive.table import (
+    Among,
+    OpenPart,
+    Range,
+    Table,
+    day_of,
+    integers,
+    tables_of,
+)
+from laggard_aggregator.detect.interface import BoolArray
 from laggard_aggregator.jobs.accounts import JobAccount, JoinedJob
-from laggard_aggregator.jobs.counter_slices import MOST_GAP_NS, sources
+from laggard_aggregator.jobs.counter_slices import MOST_GAP_NS
 from laggard_aggregator.jobs.job_reader import JobsOfTime, read_jobs
 from laggard_aggregator.jobs.jobid import JobIdFormat
 from laggard_aggregator.jobs.join import Join
 from laggard_aggregator.jobs.membership import Occupation, short_name
-from laggard_aggregator.jobs.result_parts import write_results
-from laggard_aggregator.jobs.summary import coverage_of
+from laggard_aggregator.jobs.summary import component_rows, coverage_of, series_rows, summary_row
+from laggard_aggregator.jobs.tables import JOB_COMPONENTS, JOB_SERIES, JOB_SUMMARIES
 from laggard_aggregator.jobs.volumes import SOURCES
 from laggard_common.errors import ArchiveError
 from laggard_common.segment_log import sync_path
@@ -84,7 +88,7 @@ class JoinPass:
 
     def run(self, now_ns: int, raw_days: int, go_on: Callable[[], bool] = lambda: True) -> Joined:
         """Joins the jobs that are due, while `go_on()`. Raises ArchiveError."""
-        if not self._days("jobs", layout.OWN):
+        if not self._table("jobs").days():
             return Joined()
         waiting = self._load()
         oldest_ns = now_ns - raw_days * 86_400 * 10**9
@@ -135,7 +139,7 @@ class JoinPass:
         by_day: dict[str, list[JobAccount]] = {}
         oldest = now_ns - (raw_days - 1) * 86_400 * 10**9
         for account in accounts:
-            day = _day(account.job.end_ns)
+            day = day_of(account.job.end_ns / 1e9)
             if account.job.start_ns >= oldest or not self._knew_more(account, day):
                 by_day.setdefault(day, []).append(account)
         for day, found in sorted(by_day.items()):
@@ -143,11 +147,9 @@ class JoinPass:
 
     def _knew_more(self, account: JobAccount, day: str) -> bool:
         """Whether the archive has a summary from when more of the job's counters were there."""
-        best = 0.0
-        for part in self._parts("job_summaries", layout.OWN, day):
-            for row in _read(part, ("job_key", "coverage")):
-                if row["job_key"] == account.job.key:
-                    best = max(best, row["coverage"] or 0.0)
+        own = Among("job_key", [account.job.key])
+        known = self._table("job_summaries").scan(["coverage"], own, first_day=day, last_day=day)
+        best = max((row or 0.0 for table in known for row in table["coverage"].to_pylist()), default=0.0)
         return best > coverage_of(account)
 
     def _note_metadata(self, waiting: _Waiting, now_ns: int, oldest_ns: int) -> None:
@@ -157,13 +159,12 @@ class JoinPass:
         """
         changed: dict[str, tuple[float, float]] = {}
         for kind in ("jobs", "job_nodes"):
-            for part in self._new(kind, layout.OWN, waiting):
-                for row in _read(part, ("job_key", "start", "end")):
-                    key, start, end = row["job_key"], row["start"], row["end"]
-                    if start is not None and (end is None or end * 1e9 >= oldest_ns):
-                        waiting.add(key, start, end)
-                        first, last = changed.get(key, (start, 0.0))
-                        changed[key] = min(first, start), max(last, now_ns / 1e9 if end is None else end)
+            for row in self._new_rows(kind, waiting):
+                key, start, end = row["job_key"], row["start"], row["end"]
+                if start is not None and (end is None or end * 1e9 >= oldest_ns):
+                    waiting.add(key, start, end)
+                    first, last = changed.get(key, (start, 0.0))
+                    changed[key] = min(first, start), max(last, now_ns / 1e9 if end is None else end)
         ordered = sorted(changed, key=lambda key: (changed[key], key))
         for at in range(0, len(ordered), MAX_JOBS):
             batch = frozenset(ordered[at : at + MAX_JOBS])
@@ -178,12 +179,13 @@ class JoinPass:
     def _note_late(self, waiting: _Waiting) -> None:
         """Notes the jobs of which counters came after they may have been joined."""
         late_ns = max(self._grace_ns - _MARGIN_NS, 60 * 10**9)
-        for source, site in sources(self.directory):
-            if source not in SOURCES or site != self.site:
+        for counters in tables_of(self.directory, "counters"):
+            if counters.source not in SOURCES or counters.site != self.site:
                 continue
-            of_servers = SOURCES[source].by_job or SOURCES[source].of_volume
-            for part in self._new("counters", source, waiting):
-                for first, last, nodes in _late_rows(part, late_ns):
+            fields = SOURCES[counters.source]
+            of_servers = fields.by_job or fields.of_volume
+            for file in counters.new_since(waiting.seen, f"counters/{counters.source}/"):
+                for first, last, nodes in _late_rows(file, late_ns):
                     of = {short_name(node) for node in nodes}
                     known = read_jobs(self.directory, self.site, first - _MARGIN_NS, last + MOST_GAP_NS)
                     for each in known.occupations:
@@ -192,30 +194,15 @@ class JoinPass:
                             job = known.jobs[key]
                             waiting.add(key, job.start_ns / 1e9, job.end_ns / 1e9)
 
-    def _new(self, kind: str, source: str, waiting: _Waiting) -> Iterator[Part]:
-        """Yields the files of a table that were not seen; then they are. Those that are gone are left for the
-        next pass."""
-        for day in self._days(kind, source):
-            key = f"{kind}/{source}/{day}"
-            for part in self._parts(kind, source, day):
-                if part.last > waiting.seen.get(key, 0):
-                    if not part.path.exists():
-                        break
-                    yield part
-                    waiting.seen[key] = part.last
+    def _new_rows(self, kind: str, waiting: _Waiting) -> Iterator[dict[str, Any]]:
+        """Yields key, start and end of the rows of a kind that were not seen; then they are."""
+        table = self._table(kind)
+        for file in table.new_since(waiting.seen, f"{kind}/{table.source}/"):
+            for rows in file.scan(["job_key", "start", "end"]):
+                yield from rows.to_pylist()
 
-    def _days(self, kind: str, source: str) -> list[str]:
-        try:
-            return [day for day, _ in layout.days(self.directory, kind, source, self.site)]
-        except OSError as exc:
-            raise ArchiveError(str(self.directory), exc.strerror or str(exc)) from exc
-
-    def _parts(self, kind: str, source: str, day: str) -> list[Part]:
-        where = layout.folder(self.directory, kind, source, day, self.site)
-        try:
-            return layout.parts(where)
-        except OSError as exc:
-            raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
+    def _table(self, kind: str) -> Table:
+        return Table(self.directory, kind, site=self.site)
 
     def _load(self) -> _Waiting:
         """The jobs that wait; none where that cannot be read: then all jobs are joined again."""
@@ -245,43 +232,39 @@ class JoinPass:
                 temporary.unlink()
 
 
-def _late_rows(part: Part, late_ns: int) -> Iterator[tuple[int, int, frozenset[str]]]:
+def write_results(directory: Path, site: str, day: str, accounts: Sequence[JobAccount], now_ns: int) -> None:
+    """Appends the results of jobs that ended on a day: series and components before summaries."""
+    for kind, schema, rows_of in (
+        ("job_series", JOB_SERIES, series_rows),
+        ("job_components", JOB_COMPONENTS, component_rows),
+    ):
+        rows = (row for account in accounts for row in rows_of(account, now_ns))
+        Table(directory, kind, site=site).append_rows(day, rows, now_ns, schema)
+    summaries = (summary_row(account, now_ns) for account in accounts)
+    Table(directory, "job_summaries", site=site).append_rows(day, summaries, now_ns, JOB_SUMMARIES)
+
+
+class _Late:
+    """The condition that rows came `late_ns` after their time, or later."""
+
+    columns = ("tick", "received")
+
+    def __init__(self, late_ns: int) -> None:
+        self._late_ns = late_ns
+
+    def may_match(self, *ranges: Range) -> bool:
+        """Whether the last row came that long after the first tick."""
+        tick, received = ranges
+        return tick is None or received is None or received[1] - tick[0] >= self._late_ns
+
+    def rows(self, table: pa.Table) -> BoolArray:
+        """The late rows."""
+        late: BoolArray = integers(table, "received") - integers(table, "tick") >= self._late_ns
+        return late
+
+
+def _late_rows(file: OpenPart, late_ns: int) -> Iterator[tuple[int, int, frozenset[str]]]:
     """Yields first tick, last tick and nodes of rows that came `late_ns` after their time, or later."""
-    try:
-        with page_checked_file(part) as file:
-            names = file.schema_arrow.names
-            for group in range(file.num_row_groups):
-                found = file.metadata.row_group(group)
-                tick, received = (found.column(names.index(name)).statistics for name in ("tick", "received"))
-                if tick is not None and received is not None and received.max_raw - tick.min_raw < late_ns:
-                    continue
-                table = file.read_row_group(group, columns=["node", "tick", "received"], use_threads=False)
-                ticks = integers(table, "tick")
-                late = integers(table, "received") - ticks >= late_ns
-                if late.any():
-                    nodes = table["node"].filter(pa.array(late)).unique().to_pylist()
-                    yield int(np.min(ticks[late])), int(np.max(ticks[late])), frozenset(nodes)
-    except FileNotFoundError:
-        return
-    except DamagedPartError as exc:
-        set_aside(exc)
-    except OSError as exc:
-        raise ArchiveError(str(part.path), exc.strerror or str(exc)) from exc
-
-
-def _read(part: Part, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    try:
-        with page_checked_file(part) as file:
-            rows: list[dict[str, Any]] = file.read(list(columns), use_threads=False).to_pylist()
-            return rows
-    except FileNotFoundError:
-        return []
-    except DamagedPartError as exc:
-        set_aside(exc)
-        return []
-    except OSError as exc:
-        raise ArchiveError(str(part.path), exc.strerror or str(exc)) from exc
-
-
-def _day(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns // 10**9, UTC).date().isoformat()
+    for table in file.scan(["node", "tick"], _Late(late_ns)):
+        ticks = integers(table, "tick")
+        yield int(ticks.min()), int(ticks.max()), frozenset(table["node"].unique().to_pylist())

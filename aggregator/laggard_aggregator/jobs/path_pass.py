@@ -7,20 +7,18 @@ forwarder reaches.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.part_reader import set_aside
+from laggard_aggregator.archive.table import Table, day_of, rows_table
 from laggard_aggregator.jobs.series60 import KIND
 from laggard_aggregator.jobs.tables import PATHS
 from laggard_aggregator.jobs.volumes import FORWARDER, METADATA, SERVER
-from laggard_common.errors import ArchiveError
 
 SETTLED_NS: Final = 2 * 3600 * 10**9
 """A day is written this long after its end; what comes later is not in it."""
@@ -50,27 +48,23 @@ class PathPass:
 
     def run(self, now_ns: int) -> int:
         """Writes the missing days; returns their number. Raises ArchiveError."""
-        today = datetime.fromtimestamp((now_ns - SETTLED_NS) // 10**9, UTC).date()
-        last = (today - timedelta(days=1)).isoformat()
-        try:
-            days = {
-                day
-                for source in SOURCES
-                for day, _ in layout.days(self._directory, KIND, source, self._site)
-                if day <= last
-            }
-            if self._served_by:
-                days.add(last)
-            done = {day for day, _ in layout.days(self._directory, "paths", layout.OWN, self._site)}
-            missing = sorted(days - done)
-            for day in missing:
-                self._write(day)
-        except OSError as exc:
-            raise ArchiveError(str(exc.filename or self._directory), exc.strerror or str(exc)) from exc
+        last = day_of((now_ns - SETTLED_NS) / 1e9 - 86_400.0)
+        days = {day for source in SOURCES for day in self._rollups(source).days(last_day=last)}
+        if self._served_by:
+            days.add(last)
+        paths = Table(self._directory, "paths", site=self._site)
+        missing = sorted(days - set(paths.days()))
+        for day in missing:
+            start = datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
+            table = rows_table(PATHS, [asdict(edge) for edge in self.edges(day)])
+            paths.append(day, [table], round(start * 1e9), PATHS)
         return len(missing)
 
+    def _rollups(self, source: str) -> Table:
+        return Table(self._directory, KIND, source, self._site)
+
     def edges(self, day: str) -> Iterator[PathEdge]:
-        """Yields the edges of a day, sorted by node and target. Raises OSError."""
+        """Yields the edges of a day, sorted by node and target. Raises ArchiveError."""
         start = datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
         found = [
             PathEdge(node, forwarder, forwarder, FORWARDER, CONFIGURED, start, start + 86_400.0)
@@ -78,8 +72,8 @@ class PathPass:
         ]
         seen: dict[tuple[str, str], tuple[float, float]] = {}
         for source in SOURCES:
-            for part in layout.parts(layout.folder(self._directory, KIND, source, day, self._site)):
-                for node, name, first, last in _clients(part):
+            for table in self._rollups(source).scan(["node", "name", "minute"], first_day=day, last_day=day):
+                for node, name, first, last in _clients(table):
                     match = _CLIENT.fullmatch(name)
                     if match is not None:
                         known = seen.get((node, match[1]), (first, last))
@@ -88,18 +82,6 @@ class PathPass:
             layer = SERVER if _is_ost(target) else METADATA
             found.append(PathEdge(node, self._served_by.get(node), target, layer, OBSERVED, first, last))
         yield from sorted(found, key=lambda each: (each.node, each.target))
-
-    def _write(self, day: str) -> None:
-        rows = list(self.edges(day))
-        columns = []
-        for field in PATHS:
-            values = [getattr(row, field.name) for row in rows]
-            text = pa.types.is_dictionary(field.type)
-            column = pa.array(values, pa.string() if text else field.type)
-            columns.append(column.dictionary_encode() if text else column)
-        where = layout.folder(self._directory, "paths", layout.OWN, day, self._site)
-        stamp = day.replace("-", "") + "T000000Z"
-        layout.write_part(where, stamp, (1, 1), PATHS, [pa.table(columns, schema=PATHS)])
 
 
 def targets_of(edges: list[PathEdge], node: str, at: float) -> set[str]:
@@ -120,20 +102,12 @@ def _is_ost(target: str) -> bool:
     return target.rpartition("-")[2].startswith("OST")
 
 
-def _clients(part: layout.Part) -> Iterator[tuple[str, str, float, float]]:
-    """Yields node, name of a client, begin of its first and end of its last minute in a file."""
-    try:
-        with layout.page_checked_file(part) as file:
-            for group in range(file.num_row_groups):
-                table = file.read_row_group(group, columns=["node", "name", "minute"], use_threads=False)
-                plain = [table["node"].cast(pa.string()), table["name"].cast(pa.string())]
-                minute = pc.divide(table["minute"].cast(pa.int64()), 10**9)
-                spans = pa.table([*plain, minute], names=["node", "name", "minute"]).group_by(
-                    ["node", "name"], use_threads=False
-                )
-                for row in spans.aggregate([("minute", "min"), ("minute", "max")]).to_pylist():
-                    yield row["node"], row["name"], float(row["minute_min"]), row["minute_max"] + 60.0
-    except FileNotFoundError:
-        return
-    except layout.DamagedPartError as exc:
-        set_aside(exc)
+def _clients(table: pa.Table) -> Iterator[tuple[str, str, float, float]]:
+    """Yields node, name of a client, begin of its first and end of its last minute in some rows."""
+    plain = [table["node"].cast(pa.string()), table["name"].cast(pa.string())]
+    minute = pc.divide(table["minute"].cast(pa.int64()), 10**9)
+    spans = pa.table([*plain, minute], names=["node", "name", "minute"]).group_by(
+        ["node", "name"], use_threads=False
+    )
+    for row in spans.aggregate([("minute", "min"), ("minute", "max")]).to_pylist():
+        yield row["node"], row["name"], float(row["minute_min"]), row["minute_max"] + 60.0

@@ -8,7 +8,7 @@ looked through again, with the same result.
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,11 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.decode_batches import integers
-from laggard_aggregator.archive.layout import DamagedPartError, Part, page_checked_file
-from laggard_aggregator.archive.part_reader import set_aside
-from laggard_aggregator.jobs.counter_slices import MOST_GAP_NS, CounterSlices, sources
+from laggard_aggregator.archive.table import OpenPart, Table, integers, received_day, tables_of
+from laggard_aggregator.jobs.counter_slices import MOST_GAP_NS, CounterSlices
 from laggard_aggregator.jobs.series60 import HOUR_NS, roll_hour
 from laggard_common.errors import ArchiveError
 from laggard_common.segment_log import sync_path
@@ -69,7 +66,6 @@ class RollupPass:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._slices: dict[tuple[str, str], CounterSlices] = {}
 
     def run(self, now_ns: int, raw_days: int, go_on: Callable[[], bool] = lambda: True) -> Rolled:
         """Rolls up the hours that are due, oldest first, while `go_on()`. Raises ArchiveError.
@@ -79,10 +75,9 @@ class RollupPass:
         progress = self._load()
         hours = rows = 0
         oldest = now_ns - raw_days * 86_400 * 10**9
-        known = sources(self.directory)
-        for table in known:
-            mine = progress.setdefault(table, _Progress())
-            self._note_new(table, mine, now_ns, oldest)
+        for counters in tables_of(self.directory, "counters"):
+            mine = progress.setdefault((counters.source, counters.site), _Progress())
+            _note_new(counters, mine, now_ns, oldest)
         self._save(progress)
         for hour, table in sorted(
             (h, t) for t, each in progress.items() for h in each.dirty if _is_due(h, now_ns)
@@ -98,38 +93,6 @@ class RollupPass:
         left = [hour for each in progress.values() for hour in each.dirty if _is_due(hour, now_ns)]
         lag = (now_ns - min(left) - HOUR_NS - SETTLE_NS) / 1e9 if left else 0.0
         return Rolled(hours, rows, len(left), lag)
-
-    def _note_new(self, table: tuple[str, str], mine: _Progress, now_ns: int, oldest_ns: int) -> None:
-        """Notes the hours to which the files that are new have readings."""
-        slices = self._slices.setdefault(table, CounterSlices(self.directory, *table))
-        seen = dict(mine.seen)
-        gone: set[str] = set()  # days of files that were merged meanwhile: the next pass has them
-        for part in slices.parts(""):
-            day = part.folder.parent.name.removeprefix("date=")
-            if part.last <= mine.seen.get(day, 0) or day in gone:
-                continue
-            span = slices.span(part)
-            if span is None:
-                if not part.path.exists():
-                    gone.add(day)
-                continue
-            first, last = max(span[0], oldest_ns), min(span[1], now_ns + MAX_AHEAD_NS)
-            hours = range((first - 1) // HOUR_NS * HOUR_NS, last + MOST_GAP_NS, HOUR_NS)
-            late = [hour for hour in hours if hour in mine.done]
-            for hour in hours:
-                if hour not in mine.done and hour < last:
-                    mine.add(hour, None)
-            try:
-                for hour, nodes in _nodes_of(part, set(late)) if late else ():
-                    mine.add(hour, nodes)
-            except FileNotFoundError:
-                gone.add(day)
-                continue
-            seen[day] = part.last
-        mine.seen = {day: last for day, last in seen.items() if day >= layout.day_of(oldest_ns)}
-        horizon = oldest_ns - HOUR_NS
-        mine.done = {hour for hour in mine.done if hour >= horizon}
-        mine.dirty = {hour: nodes for hour, nodes in mine.dirty.items() if hour >= horizon}
 
     def _load(self) -> dict[tuple[str, str], _Progress]:
         """The progress so far; none where that cannot be read."""
@@ -156,35 +119,45 @@ class RollupPass:
                 temporary.unlink()
 
 
+def _note_new(counters: Table, mine: _Progress, now_ns: int, oldest_ns: int) -> None:
+    """Notes the hours to which the files that are new have readings."""
+    for file in counters.new_since(mine.seen):
+        span = file.span("tick")
+        if span is None:
+            continue
+        first, last = max(span[0], oldest_ns), min(span[1], now_ns + MAX_AHEAD_NS)
+        hours = range((first - 1) // HOUR_NS * HOUR_NS, last + MOST_GAP_NS, HOUR_NS)
+        late = {hour for hour in hours if hour in mine.done}
+        for hour in hours:
+            if hour not in mine.done and hour < last:
+                mine.add(hour, None)
+        for hour, nodes in _nodes_of(file, late) if late else ():
+            mine.add(hour, nodes)
+    mine.seen = {day: last for day, last in mine.seen.items() if day >= received_day(oldest_ns)}
+    horizon = oldest_ns - HOUR_NS
+    mine.done = {hour for hour in mine.done if hour >= horizon}
+    mine.dirty = {hour: nodes for hour, nodes in mine.dirty.items() if hour >= horizon}
+
+
 def _is_due(hour: int, now_ns: int) -> bool:
     return hour + HOUR_NS + SETTLE_NS <= now_ns
 
 
-def _nodes_of(part: Part, hours: set[int]) -> Iterator[tuple[int, frozenset[str]]]:
+def _nodes_of(file: OpenPart, hours: Collection[int]) -> Iterator[tuple[int, frozenset[str]]]:
     """Yields those of `hours` that the readings of a file change, with their nodes.
 
-    A reading changes its own hour, and the next one where the following reading is there. Raises
-    ArchiveError, and FileNotFoundError when the file is gone.
+    A reading changes its own hour, and the next one where the following reading is there.
     """
-    try:
-        with page_checked_file(part) as file:
-            for group in range(file.num_row_groups):
-                table = file.read_row_group(group, columns=["node", "tick"], use_threads=False)
-                tick = integers(table, "tick")
-                column = table["node"].unify_dictionaries().combine_chunks()
-                names, code = column.dictionary.to_pylist(), column.indices.to_numpy()
-                of_tick = (tick - 1) // HOUR_NS * HOUR_NS
-                of_next = (tick - 1 + MOST_GAP_NS) // HOUR_NS * HOUR_NS
-                for hour in hours:
-                    inside = (of_tick == hour) | (of_next == hour)
-                    if inside.any():
-                        yield hour, frozenset(names[at] for at in np.unique(code[inside]).tolist())
-    except DamagedPartError as exc:
-        set_aside(exc)
-    except FileNotFoundError:
-        raise
-    except OSError as exc:
-        raise ArchiveError(str(part.path), exc.strerror or str(exc)) from exc
+    for table in file.scan(["node", "tick"]):
+        tick = integers(table, "tick")
+        column = table["node"].unify_dictionaries().combine_chunks()
+        names, code = column.dictionary.to_pylist(), column.indices.to_numpy()
+        of_tick = (tick - 1) // HOUR_NS * HOUR_NS
+        of_next = (tick - 1 + MOST_GAP_NS) // HOUR_NS * HOUR_NS
+        for hour in hours:
+            inside = (of_tick == hour) | (of_next == hour)
+            if inside.any():
+                yield hour, frozenset(names[at] for at in np.unique(code[inside]).tolist())
 
 
 def _record(source: str, site: str, mine: _Progress) -> dict[str, Any]:

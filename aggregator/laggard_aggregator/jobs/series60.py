@@ -6,24 +6,20 @@ of it and of the ten minutes before. Rows of one component and minute add up, so
 an hour, only the difference to the stored rows is added: doing it twice adds nothing.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.layout import DamagedPartError, page_checked_file
-from laggard_aggregator.archive.part_reader import set_aside
-from laggard_aggregator.archive.tables import TEXT, TIME
-from laggard_aggregator.detect.interface import IntArray
+from laggard_aggregator.archive.table import TEXT, TIME, Range, Table, Within, day_of
+from laggard_aggregator.detect.interface import BoolArray, IntArray
 from laggard_aggregator.jobs.counter_slices import MOST_GAP_NS, CounterSlices
 from laggard_aggregator.jobs.increments import Increments, IncrementStream
+from laggard_aggregator.jobs.membership import short_name
 from laggard_aggregator.jobs.readings import SECOND_NS
-from laggard_common.errors import ArchiveError
 
 KIND = "series60"
 MINUTE_NS = 60 * SECOND_NS
@@ -56,6 +52,38 @@ class RolledHour:
 def sum_column(field: str) -> str:
     """Column of a field's sums; `field` is its column in the counters."""
     return f"field.{field}" if field in LEADING.names or field.endswith(".max") else field
+
+
+class OnNodes:
+    """The condition that rows are of some nodes, by their short names. Rollups are sorted by node."""
+
+    columns = ("node",)
+
+    def __init__(self, nodes: Collection[str]) -> None:
+        self._nodes = frozenset(nodes)
+        self._ordered = sorted(nodes)
+        self._names = pa.array([], pa.string())
+        self._own: BoolArray = np.zeros(0, dtype=np.bool_)
+
+    def may_match(self, *ranges: Range) -> bool:
+        """Whether some of the names may lie between two names; names in capitals sort otherwise."""
+        (known,) = ranges
+        if known is None:
+            return True
+        first, last = known
+        at = bisect_left(self._ordered, short_name(first))
+        within = at < len(self._ordered) and self._ordered[at] <= last
+        return within or not (first + last).islower()
+
+    def rows(self, table: pa.Table) -> BoolArray:
+        """The rows of the nodes."""
+        node = table["node"].unify_dictionaries().combine_chunks()
+        if not node.dictionary.equals(self._names):  # row groups of a file mostly have the same names
+            self._names = node.dictionary
+            own = [short_name(name) in self._nodes for name in self._names.to_pylist()]
+            self._own = np.array(own, dtype=np.bool_)
+        chosen: BoolArray = self._own[node.indices.to_numpy()]
+        return chosen
 
 
 class PassStoppedError(Exception):
@@ -146,9 +174,8 @@ def _texts(values: list[str]) -> pa.Array:
     return pa.array(values, pa.string()).dictionary_encode()
 
 
-def _folder(slices: CounterSlices, time_ns: int) -> Path:
-    day = datetime.fromtimestamp(time_ns // SECOND_NS, UTC).date().isoformat()
-    return layout.folder(slices.directory, KIND, slices.source, day, slices.site)
+def _rollups(slices: CounterSlices) -> Table:
+    return Table(slices.directory, KIND, slices.source, slices.site)
 
 
 def _write(slices: CounterSlices, hour_ns: int, tables: list[pa.Table]) -> int:
@@ -167,46 +194,18 @@ def _write(slices: CounterSlices, hour_ns: int, tables: list[pa.Table]) -> int:
             pa.table(keys, names=list(_KEY)), sort_keys=[(name, "ascending") for name in _KEY]
         )
         table = table.take(order)
-    where = _folder(slices, hour_ns)
-    number = layout.next_part(where)
-    layout.write_part(where, layout.stamp(hour_ns), (number, number), table.schema, [table])
+    _rollups(slices).append(day_of(hour_ns / 1e9), [table], hour_ns, table.schema)
     return int(table.num_rows)
 
 
 def _stored(slices: CounterSlices, after_ns: int, until_ns: int, like: pa.Table) -> pa.Table | None:
     """Stored rows of the minutes from `after_ns` on, before `until_ns`; None without any. Raises
     ArchiveError."""
-    found: list[pa.Table] = []
-    where = _folder(slices, after_ns)
-    for _ in range(3):
-        try:
-            found = [table for part in layout.parts(where) for table in _of_part(part, after_ns, until_ns)]
-            break
-        except FileNotFoundError:
-            continue  # merged since it was listed
-        except DamagedPartError as exc:
-            set_aside(exc)
-        except OSError as exc:
-            raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
+    day = day_of(after_ns / 1e9)
+    found = list(
+        _rollups(slices).scan(None, Within("minute", after_ns, until_ns), first_day=day, last_day=day)
+    )
     return pa.concat_tables([like.slice(0, 0), *found], promote_options="permissive") if found else None
-
-
-def _of_part(part: layout.Part, after_ns: int, until_ns: int) -> Iterator[pa.Table]:
-    with page_checked_file(part) as file:
-        at = file.schema_arrow.names.index("minute")
-        for group in range(file.num_row_groups):
-            known = file.metadata.row_group(group).column(at).statistics
-            if (
-                known is not None
-                and known.has_min_max
-                and (known.min_raw >= until_ns or known.max_raw < after_ns)
-            ):
-                continue
-            table = file.read_row_group(group, use_threads=False)
-            minute = table["minute"].cast(pa.int64()).to_numpy()
-            table = table.filter(pa.array((minute >= after_ns) & (minute < until_ns)))
-            if table.num_rows:
-                yield table
 
 
 def _difference(table: pa.Table, stored: pa.Table) -> pa.Table:

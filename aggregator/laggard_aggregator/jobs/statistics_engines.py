@@ -9,10 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
-from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.archive.spark_session import close_session, first_lines, open_session
+from laggard_aggregator.archive.table import Table, check_archive
+from laggard_aggregator.jobs.spark_session import close_session, first_lines, open_session
 from laggard_aggregator.jobs.statistics import REVISIONS, SUMMARIES, StatisticsEngine
 from laggard_aggregator.jobs.tables import OF_JOBS
 from laggard_common.errors import ConfigError, InputError
@@ -49,14 +48,9 @@ class DuckStatistics:
             "python_enable_replacements": False,
         }
         self._opened: Any = duckdb.connect(":memory:", config=settings)
-        read = ds.ParquetFileFormat(
-            default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-        )
+        check_archive(directory)
         for table, (kind, columns) in _TABLES.items():
-            paths = [part.path for part in ArchiveReader(directory).parts(kind)]
-            schema = _plain(kind, columns)
-            rows = ds.dataset(paths, schema=schema, format=read) if paths else schema.empty_table()
-            self._opened.register(f"{kind}_files", rows)
+            self._opened.register(f"{kind}_files", Table(directory, kind).dataset(_plain(kind, columns)))
             listed = ", ".join(f'{_duck(name, of)} as "{of}"' for of, name in columns.items())
             self._opened.execute(f"create view {table} as select {listed} from {kind}_files")  # noqa: S608
 
@@ -83,7 +77,8 @@ class SparkStatistics:
 
         self._error = PySparkException
         self._directory = directory
-        files = {kind: ArchiveReader(directory).parts(kind) for kind, _ in _TABLES.values()}
+        check_archive(directory)
+        files = {kind: Table(directory, kind).files() for kind, _ in _TABLES.values()}
         self._folder = TemporaryDirectory(prefix="laggard-jobs-")
         try:
             self._session: Any = open_session("laggard jobs", master, self._folder.name)

@@ -9,9 +9,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from laggard_aggregator.archive.tables import TEXT, TIME
+from laggard_aggregator.archive.table import TEXT, TIME
 
 _VOLUMES: Final = ("read_bytes", "written_bytes", "metadata_operations")
+
+
+def columns_of(schema: pa.Schema, *names: str) -> pa.Schema:
+    """Some columns of a schema."""
+    return pa.schema([schema.field(name) for name in names])
 
 
 def _columns(*columns: tuple[pa.DataType, str], nullable: bool = True) -> list[pa.Field]:

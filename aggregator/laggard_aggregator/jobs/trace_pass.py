@@ -5,7 +5,6 @@ archive's raw data expires before, readers use the documents. A pass that is kil
 """
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -13,15 +12,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.part_reader import set_aside
+from laggard_aggregator.archive.table import Table, day_of, rows_table
 from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.index_reader import Row
 from laggard_aggregator.jobs.job_results import JobResults
 from laggard_aggregator.jobs.merged_block import MAX_RECORDS, merged
 from laggard_aggregator.jobs.principals import Principal, Role
 from laggard_aggregator.jobs.queries import JobQueries
-from laggard_aggregator.jobs.result_parts import result_table, write_tables
 from laggard_aggregator.jobs.series60 import PassStoppedError
 from laggard_aggregator.jobs.tables import JOB_TRACES
 from laggard_aggregator.jobs.traces import LATE_DAYS, JobTraces
@@ -48,12 +45,9 @@ class TracePass:
         A day is read once a day until all its jobs are merged. Raises LaggardError, at the end where it is
         about some jobs only.
         """
-        now = datetime.fromtimestamp(now_ns / 1e9, UTC)
-        today, last_day = (each.date().isoformat() for each in (now, now - timedelta(days=LATE_DAYS + 1)))
-        try:
-            days = {day for day, _ in layout.days(self._directory, "events", TRACES) if day <= last_day}
-        except OSError as exc:
-            raise ArchiveError(str(self._directory), exc.strerror or str(exc)) from exc
+        now = now_ns / 1e9
+        today, last_day = day_of(now), day_of(now - (LATE_DAYS + 1) * 86_400.0)
+        days = set(Table(self._directory, "events", TRACES).days(last_day=last_day))
         self._done &= days
         due = sorted(day for day in days - self._done if self._tried.get(day) != today)
         count = 0
@@ -63,18 +57,18 @@ class TracePass:
             for day in due:
                 waits, before = False, len(failed)
                 for job in self._jobs(queries, day):
-                    if job is None or job["end"] is None or _date(job["end"]) > last_day:
+                    if job is None or job["end"] is None or day_of(job["end"]) > last_day:
                         waits = True
                         continue
                     try:
                         count += self._merge(queries, job, now_ns, goes_on)
-                    except (ArchiveError, OSError) as exc:
+                    except ArchiveError as exc:
                         failed.append(exc)  # tried again in the next pass
                 if waits:
                     self._tried[day] = today
                 elif len(failed) == before:
                     self._done.add(day)
-        except (PassStoppedError, FileNotFoundError):  # the latter: merged since it was listed
+        except PassStoppedError:
             return count
         finally:
             queries.close()
@@ -92,37 +86,24 @@ class TracePass:
                 yield None
 
     def _numbers(self, day: str) -> set[str]:
-        """Numbers of jobs in a day's documents. Raises FileNotFoundError where a file was merged."""
-        found: set[str] = set()
-        for each, where in layout.days(self._directory, "events", TRACES):
-            for part in layout.parts(where) if each == day else ():
-                try:
-                    with layout.page_checked_file(part) as file:
-                        for group in range(file.num_row_groups):
-                            jobs = file.read_row_group(group, columns=["job"], use_threads=False)["job"]
-                            found.update(pc.unique(jobs).to_pylist())
-                except layout.DamagedPartError as exc:
-                    set_aside(exc)
-        return found - {""}
+        """Numbers of jobs in a day's documents."""
+        documents = Table(self._directory, "events", TRACES).scan(["job"], first_day=day, last_day=day)
+        return {number for table in documents for number in pc.unique(table["job"]).to_pylist()} - {""}
 
     def _merge(self, queries: JobQueries, job: Row, now_ns: int, goes_on: Callable[[], bool]) -> int:
         """Writes the blocks of a job; returns 0 where it has them, or no records.
 
-        Raises PassStoppedError, ArchiveError and OSError.
+        Raises PassStoppedError and ArchiveError.
         """
-        try:
-            if next(JobResults(self._directory, queries).trace_blocks(_READER, job["job_key"]), None):
-                return 0
-            tables = JobTraces(self._directory, queries).tables(_READER, job)
-            rows = self._rows(tables, job, now_ns, goes_on)
-            first = next(rows, None)
-            if first is None:
-                return 0
-            where = layout.folder(self._directory, "job_traces", layout.OWN, _date(job["end"]), self._site)
-            write_tables(where, JOB_TRACES, chain([first], rows), now_ns)
-        except layout.DamagedPartError as exc:
-            set_aside(exc)
-            raise ArchiveError(str(self._directory), str(exc)) from exc
+        if next(JobResults(self._directory, queries).trace_blocks(_READER, job["job_key"]), None):
+            return 0
+        tables = JobTraces(self._directory, queries).tables(_READER, job)
+        rows = self._rows(tables, job, now_ns, goes_on)
+        first = next(rows, None)
+        if first is None:
+            return 0
+        traces = Table(self._directory, "job_traces", site=self._site)
+        traces.append(day_of(job["end"]), chain([first], rows), now_ns, JOB_TRACES)
         return 1
 
     def _rows(
@@ -140,7 +121,7 @@ class TracePass:
                 "last_ns": pc.max(records["last_ns"]).as_py(),
                 "block": merged(records),
             }
-            yield result_table(JOB_TRACES, [row])
+            yield rows_table(JOB_TRACES, [row])
 
 
 def _regrouped(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:
@@ -154,7 +135,3 @@ def _regrouped(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:
             waiting = [joined.slice(rows)]
     if any(each.num_rows for each in waiting):
         yield pa.concat_tables(waiting)
-
-
-def _date(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).date().isoformat()

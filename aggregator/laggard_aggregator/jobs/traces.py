@@ -5,22 +5,18 @@ agent sends some bytes again, cut otherwise; of each byte the last session count
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.layout import DamagedPartError
-from laggard_aggregator.archive.part_reader import set_aside
+from laggard_aggregator.archive.table import Among, Table, day_of, integers
 from laggard_aggregator.jobs.analysis.io_modes import MODES, ModeShares, folded_accesses, io_modes
 from laggard_aggregator.jobs.index_reader import Row
-from laggard_aggregator.jobs.job_results import JobResults, matching
+from laggard_aggregator.jobs.job_results import JobResults
 from laggard_aggregator.jobs.membership import short_name
 from laggard_aggregator.jobs.merged_block import COLUMNS, records_of, restored
 from laggard_aggregator.jobs.principals import Principal, Role
@@ -33,13 +29,10 @@ LATE_DAYS: Final = 7
 """Days after a job's end in which its records may arrive."""
 MARGIN_SECONDS: Final = 60.0
 """By which a record may be before a job's start or after its end, for clocks that differ."""
-_LISTINGS: Final = 3
 _NEVER: Final = np.int64(2**63 - 1)
 _WHO: Final = ("host", "operation", "descriptor", "path")
 _LOG: Final = ("node", "log", "log_session")
 _ALL: Final = Principal("", Role.ADMIN)
-
-T = TypeVar("T")
 
 
 class JobTraces:
@@ -55,18 +48,16 @@ class JobTraces:
 
         They have its number, a node of it as sender and host, and a time within it. Raises ArchiveError.
         """
-        return self._unchanged(
-            lambda: [record for table in self.tables(principal, job) for record in records_of(table)]
-        )
+        return [record for table in self.tables(principal, job) for record in records_of(table)]
 
     def modes(self, principal: Principal, job: Row) -> dict[str, ModeShares]:
         """I/O modes of a job by direction, none without a trace. Raises ArchiveError."""
-        return io_modes(folded_accesses(self._unchanged(lambda: _sums(self.tables(principal, job)))))
+        return io_modes(folded_accesses(_sums(self.tables(principal, job))))
 
     def tables(self, principal: Principal, job: Row) -> Iterator[pa.Table]:
         """Yields the same as tables with COLUMNS, of a block or a row group of the archive each.
 
-        Raises ArchiveError, and FileNotFoundError or DamagedPartError for a file that changed meanwhile.
+        Raises ArchiveError.
         """
         merged = False
         for block in self._results.trace_blocks(principal, job["job_key"]):
@@ -79,20 +70,40 @@ class JobTraces:
         if merged or found is None or found["start"] is None or found["end"] is None:
             return
         number = str(found["raw_id"])
-        parts = self._parts(_day(found["start"]), _day(found["end"], LATE_DAYS))
-        ends = _ends(parts, number)
+        days = day_of(found["start"]), day_of(found["end"] + LATE_DAYS * 86_400.0)
+        ends = self._ends(number, *days)
         names = [str(each["name"]) for each in self._queries.nodes(principal, job["job_key"])]
         nodes = {short_name(each) for each in names}
         span = self._span_ns(found)
-        for part in parts:
-            for table in matching(part, [number], "job"):
-                own = _own(_distinct(table, ends), nodes, span)
-                if own.num_rows:
-                    yield own.select(COLUMNS.names).cast(COLUMNS)
+        for table in self._documents(number, (*COLUMNS.names, *_LOG, "log_start"), *days):
+            own = _own(_distinct(table, ends), nodes, span)
+            if own.num_rows:
+                yield own.select(COLUMNS.names).cast(COLUMNS)
 
-    def _parts(self, first_day: str, last_day: str) -> list[layout.Part]:
-        days = layout.days(self._directory, "events", TRACES)
-        return [part for day, where in days for part in layout.parts(where) if first_day <= day <= last_day]
+    def _documents(
+        self, number: str, columns: Collection[str], first_day: str, last_day: str
+    ) -> Iterator[pa.Table]:
+        """Yields the rows of the documents with a job's number."""
+        documents, own = Table(self._directory, "events", TRACES), Among("job", [number])
+        names = list(dict.fromkeys(columns))
+        yield from documents.scan(names, own, first_day=first_day, last_day=last_day)
+
+    def _ends(self, number: str, first_day: str, last_day: str) -> dict[str, int]:
+        """Of each session after which its agent sent a log again: where that began."""
+        firsts: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+        for table in self._documents(number, (*_LOG, "log_start"), first_day, last_day):
+            plain = table.cast(pa.schema([(each.name, _plain(each.type)) for each in table.schema]))
+            for row in plain.group_by(list(_LOG)).aggregate([("log_start", "min")]).to_pylist():
+                sessions, session = firsts[row["node"], row["log"]], row["log_session"]
+                sessions[session] = min(row["log_start_min"], sessions.get(session, _NEVER))
+        ends: dict[str, int] = {}
+        for (node, log), sessions in firsts.items():
+            end = int(_NEVER)
+            for session in sorted(sessions, reverse=True):
+                if end < _NEVER:
+                    ends[_session(node, log, session)] = end
+                end = min(end, sessions[session])
+        return ends
 
     def _span_ns(self, job: Row) -> tuple[int, int]:
         """From when until before when records are the job's.
@@ -109,39 +120,6 @@ class JobTraces:
                 end = min(end, (job["end"] + other["start"]) / 2)
         return round(start * 1e9), round(end * 1e9)
 
-    def _unchanged(self, read: Callable[[], T]) -> T:
-        """What `read` returns once no file changed meanwhile. Raises ArchiveError."""
-        changes = 0
-        while changes < _LISTINGS:
-            try:
-                return read()
-            except FileNotFoundError:
-                changes += 1  # merged since it was listed
-            except DamagedPartError as exc:
-                set_aside(exc)
-            except OSError as exc:
-                raise ArchiveError(str(self._directory), exc.strerror or str(exc)) from exc
-        raise ArchiveError(str(self._directory), "files change faster than they can be read")
-
-
-def _ends(parts: Sequence[layout.Part], number: str) -> dict[str, int]:
-    """Where a later session of its agent began to send a log again, of each session of which that is so."""
-    firsts: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
-    for part in parts:
-        for table in matching(part, [number], "job", (*_LOG, "log_start")):
-            plain = table.cast(pa.schema([(each.name, _plain(each.type)) for each in table.schema]))
-            for row in plain.group_by(list(_LOG)).aggregate([("log_start", "min")]).to_pylist():
-                sessions, session = firsts[row["node"], row["log"]], row["log_session"]
-                sessions[session] = min(row["log_start_min"], sessions.get(session, _NEVER))
-    ends: dict[str, int] = {}
-    for (node, log), sessions in firsts.items():
-        end = int(_NEVER)
-        for session in sorted(sessions, reverse=True):
-            if end < _NEVER:
-                ends[_session(node, log, session)] = end
-            end = min(end, sessions[session])
-    return ends
-
 
 def _session(node: str, log: str, session: int) -> str:
     return f"{node}\n{log}\n{session}"
@@ -154,7 +132,7 @@ def _distinct(table: pa.Table, ends: Mapping[str, int]) -> pa.Table:
     columns = [table[each].cast(pa.string()) for each in _LOG]
     place = pc.index_in(pc.binary_join_element_wise(*columns, "\n"), pa.array(list(ends), pa.string()))
     limits = np.array([*ends.values(), _NEVER], dtype=np.int64)
-    return table.filter(pa.array(_integers(table["log_start"]) < limits[_integers(place.fill_null(-1))]))
+    return table.filter(pa.array(integers(table, "log_start") < limits[place.fill_null(-1).to_numpy()]))
 
 
 def _own(table: pa.Table, nodes: Collection[str], span_ns: tuple[int, int]) -> pa.Table:
@@ -162,17 +140,12 @@ def _own(table: pa.Table, nodes: Collection[str], span_ns: tuple[int, int]) -> p
     for column in ("node", "host"):
         own = [each for each in table[column].unique().to_pylist() if short_name(each) in nodes]
         table = table.filter(pc.is_in(table[column].cast(pa.string()), pa.array(own, pa.string())))
-    first_ns = _integers(table["first_ns"])
+    first_ns = integers(table, "first_ns")
     return table.filter(pa.array((first_ns >= span_ns[0]) & (first_ns < span_ns[1])))
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_dictionary(kind) else kind
-
-
-def _integers(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
-    return found
 
 
 def _sums(tables: Iterator[pa.Table]) -> list[Folded]:
@@ -193,7 +166,3 @@ def shares(modes: Mapping[str, ModeShares]) -> dict[str, float]:
     """Shares of the volume of both directions by mode, all of MODES."""
     total = sum(each.size for each in modes.values())
     return {name: sum(m.size * m.shares[name] for m in modes.values()) / total for name in MODES}
-
-
-def _day(seconds: float, more_days: int = 0) -> str:
-    return (datetime.fromtimestamp(seconds, UTC) + timedelta(days=more_days)).date().isoformat()

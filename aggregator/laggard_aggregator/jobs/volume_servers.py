@@ -5,14 +5,11 @@ mounts the volume is the job's, as those of a forwarder are.
 """
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.part_reader import set_aside
+from laggard_aggregator.archive.table import Table, day_of
 from laggard_aggregator.jobs.membership import Occupation, short_name
-from laggard_common.errors import ArchiveError
 
 MOUNTS: Final = "gluster_client"
 BRICKS: Final = "gluster_brick"
@@ -24,7 +21,7 @@ class VolumeServers:
     """Mounts and bricks of the volumes of a site in [start, end). Raises ArchiveError."""
 
     def __init__(self, directory: Path, site: str, start_ns: int, end_ns: int) -> None:
-        days = [_date(at) for at in range(start_ns, end_ns + _DAY_NS, _DAY_NS)]
+        days = [day_of(at / 1e9) for at in range(start_ns, end_ns + _DAY_NS, _DAY_NS)]
         self._mounted: dict[str, set[str]] = {}
         for node, volume, _ in _components(directory, MOUNTS, site, days):
             self._mounted.setdefault(short_name(node), set()).add(volume)
@@ -55,24 +52,9 @@ def _components(
     directory: Path, source: str, site: str, days: Iterable[str]
 ) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yields node, id and labels of the components in the schemas of some days."""
+    schemas = Table(directory, "schemas", source, site)
     for day in days:
-        where = layout.folder(directory, "schemas", source, day, site)
-        try:
-            for part in layout.parts(where):
-                try:
-                    with layout.page_checked_file(part) as file:
-                        rows = file.read(["node", "components"], use_threads=False).to_pylist()
-                except FileNotFoundError:
-                    continue
-                except layout.DamagedPartError as exc:
-                    set_aside(exc)
-                    continue
-                for row in rows:
-                    for each in row["components"]:
-                        yield row["node"], each["id"], dict(each["labels"])
-        except OSError as exc:
-            raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
-
-
-def _date(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns // 10**9, UTC).date().isoformat()
+        for table in schemas.scan(["node", "components"], first_day=day, last_day=day):
+            for row in table.to_pylist():
+                for each in row["components"]:
+                    yield row["node"], each["id"], dict(each["labels"])

@@ -1,7 +1,5 @@
 """Matched requests of recordings as rows of the archive's kind `layers`, so that those of many nodes meet."""
 
-import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,65 +8,37 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from laggard_aggregator.archive import layout
+from laggard_aggregator.archive.table import TEXT, Table, received_day
 from laggard_aggregator.layers.columns import ABSENT, Ints
 from laggard_aggregator.layers.matching import MatchKind
 from laggard_aggregator.layers.stack import Stack
-from laggard_common.errors import ArchiveError, ConfigError
 
 SOURCE = "layers"
-_TEXT = pa.dictionary(pa.int32(), pa.string())
 _OPERATIONS = ("read", "write", "other")
 SCHEMA = pa.schema(
     [
         pa.field("stored", pa.timestamp("ns", tz="UTC"), nullable=False),
-        *(pa.field(name, _TEXT, nullable=False) for name in ("node", "recording", "layer", "device")),
+        *(pa.field(name, TEXT, nullable=False) for name in ("node", "recording", "layer", "device")),
         pa.field("depth", pa.int64(), nullable=False),
         *(pa.field(name, pa.int64(), nullable=False) for name in ("request",)),
         *(
             pa.field(name, pa.int64())
             for name in ("upper", "admit_ns", "issue_ns", "complt_ns", "callback_ns")
         ),
-        pa.field("below", _TEXT),
-        pa.field("file", _TEXT),
+        pa.field("below", TEXT),
+        pa.field("file", TEXT),
         *(pa.field(name, pa.int64()) for name in ("offset", "bytes", "moved", "process", "thread", "fd")),
-        pa.field("operation", _TEXT, nullable=False),
+        pa.field("operation", TEXT, nullable=False),
     ]
 )
 
 
 def store(stack: Stack, directory: Path, site: str, *, node: str, recording: str, now_ns: int) -> Path:
     """Appends the requests of all layers as one file; returns its path. Raises ArchiveError."""
-    _check_owner(directory)
-    where = layout.folder(directory, "layers", SOURCE, layout.day_of(now_ns), site)
-    try:
-        layout.make_folder(where)
-        with (where / ".lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            number = layout.next_part(where)
-            return layout.write_part(
-                where,
-                layout.stamp(now_ns),
-                (number, number),
-                SCHEMA,
-                request_tables(stack, node, recording, now_ns),
-            )
-    except OSError as exc:
-        raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
-
-
-def _check_owner(directory: Path) -> None:
-    """Raises ConfigError for another user's archive: its retention could not delete the files again."""
-    try:
-        owner = directory.stat().st_uid
-    except FileNotFoundError:
-        return
-    except OSError as exc:
-        raise ArchiveError(str(directory), exc.strerror or str(exc)) from exc
-    if owner != os.geteuid():
-        raise ConfigError(
-            "", [f"--archive: {directory} belongs to user {owner}: run this command as that user"]
-        )
+    layers = Table(directory, "layers", SOURCE, site)
+    with layers.locked():
+        tables = request_tables(stack, node, recording, now_ns)
+        return layers.append(received_day(now_ns), tables, now_ns, SCHEMA).path
 
 
 def request_tables(stack: Stack, node: str, recording: str, now_ns: int) -> Iterator[pa.Table]:
@@ -92,7 +62,7 @@ def request_tables(stack: Stack, node: str, recording: str, now_ns: int) -> Iter
             "issue_ns": _known(columns.issue, ABSENT),
             "complt_ns": _known(columns.complt, ABSENT),
             "callback_ns": _known(columns.callback, ABSENT),
-            "below": pa.nulls(count, _TEXT)
+            "below": pa.nulls(count, TEXT)
             if kinds is None
             else _coded(kinds, [k.name.lower() for k in MatchKind]),
             "file": _coded(np.where(columns.space < 0, len(names) - 1, columns.space), names),

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.table import Table, check_archive
 from laggard_aggregator.files.json_line import six_digits
 from laggard_aggregator.mining.engines import SqlEngine
 from laggard_aggregator.mining.findings import IoFinding, NotJudged, ranked, rate
@@ -50,7 +50,8 @@ def judge_stored(engine: SqlEngine, job: int, archive: Path | None = None) -> Jo
         not_judged.append(NotJudged(tables.job_id, "coverage", "the store has no LMT data of that time"))
     findings += _earlier(engine, verdict)
     if archive is not None:
-        joined += _alarms(verdict, ArchiveReader(archive))
+        check_archive(archive)
+        joined += _alarms(verdict, Table(archive, "alarms"))
     extra += [each for each in joined if not isinstance(each, NotJudged)]
     not_judged += dict.fromkeys(each for each in joined if isinstance(each, NotJudged))
     return JobVerdict(tables, verdict.directions, ranked(findings), not_judged, extra)
@@ -235,12 +236,12 @@ def _earlier_jobs(engine: SqlEngine, tables: JobTables) -> list[int]:
     return found
 
 
-def _alarms(verdict: JobVerdict, archive: ArchiveReader) -> Iterator[dict[str, Any] | NotJudged]:
+def _alarms(verdict: JobVerdict, alarms: Table) -> Iterator[dict[str, Any] | NotJudged]:
     """Alarms of Laggard on the job's OSTs that were raised and not cleared before the job's I/O ended."""
     tables = verdict.tables
     low, high = tables.start_us / 1e6, tables.end_us / 1e6
-    rows: pa.Table = archive.table("alarms", last_day=day_of(tables.end_us))
-    of_osts = [row for row in rows.to_pylist() if ost_number(row["component"]) is not None]
+    rows = (row for table in alarms.scan(last_day=day_of(tables.end_us)) for row in table.to_pylist())
+    of_osts = [row for row in rows if ost_number(row["component"]) is not None]
     used = _UsedOsts.of(tables, {file_system_of(row["component"]) for row in of_osts})
     if used is None:
         yield NotJudged(tables.job_id, "alarms", _MANY_SYSTEMS.format("Laggard's archive"))

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from laggard_aggregator.archive import documents, layout, tables
+from laggard_aggregator.archive import documents, layout, schemas
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.jobs.tables import OF_JOBS
@@ -74,13 +74,13 @@ def test_the_document_explains_every_table_and_column() -> None:
     for kind in layout.KINDS:
         assert f"`{kind}`" in text
     for schema in (
-        tables.COUNTERS,
-        tables.SCHEMAS,
-        tables.GROUPS,
-        tables.CLOSES,
-        tables.VERDICTS,
-        tables.WINDOWS,
-        tables.ALARMS,
+        schemas.COUNTERS,
+        schemas.SCHEMAS,
+        schemas.GROUPS,
+        schemas.CLOSES,
+        schemas.VERDICTS,
+        schemas.WINDOWS,
+        schemas.ALARMS,
         documents.CONTENT,
         documents.REQUESTS,
         *OF_JOBS.values(),

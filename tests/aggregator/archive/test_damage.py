@@ -11,7 +11,7 @@ import pytest
 
 from laggard_aggregator.archive import layout, part_reader, retention, write_queue
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.archive.tables import TEXT
+from laggard_aggregator.archive.schemas import TEXT
 from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.cli.main import main

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.archive import retention, tables
+from laggard_aggregator.archive import retention, schemas
 from laggard_aggregator.archive import writer as writer_module
 from laggard_aggregator.archive.layout import parts
 from laggard_aggregator.archive.writer import ArchiveWriter, FieldBounds
@@ -41,7 +41,7 @@ def test_a_node_with_ever_new_fields_is_left_out_and_counted_and_no_other_is(tmp
     assert writer.dropped_rows == 0
     (name,) = files(tmp_path)
     ((_, schema, _),) = retention._unions(parts((tmp_path / name).parent))
-    assert len(schema) == len(tables.COUNTERS) + 2 + 200
+    assert len(schema) == len(schemas.COUNTERS) + 2 + 200
 
 
 def test_the_bounds_of_a_source_of_a_node_and_of_a_shared_source() -> None:
@@ -57,7 +57,7 @@ def test_the_bounds_of_a_source_of_a_node_and_of_a_shared_source() -> None:
     assert not bounds.admits(("own3", "site"), inventive(9, 1024))
     assert bounds.admits(SOURCE, inventive(3, 200, node="oss-3"))
     taken = sum(bounds.admits(SOURCE, inventive(turn, 200, node=f"evil-{turn}")) for turn in range(2, 20))
-    assert taken == (tables.MAX_SOURCE_FIELDS - 2 - 256 - 200) // 200
+    assert taken == (schemas.MAX_SOURCE_FIELDS - 2 - 256 - 200) // 200
     assert bounds.admits(SOURCE, SCHEMA)
 
 
@@ -148,7 +148,7 @@ def test_a_node_with_ever_new_streams_is_left_out_until_the_next_day(
 
 def test_parts_whose_union_is_too_wide_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As several restarts in a day leave them, each of which counts from the beginning."""
-    monkeypatch.setattr(retention, "MAX_COLUMNS", len(tables.COUNTERS) + 250)
+    monkeypatch.setattr(retention, "MAX_COLUMNS", len(schemas.COUNTERS) + 250)
     for turn in range(6):
         writer = ArchiveWriter(tmp_path, "site", START_NS + turn * SECOND)
         writer.batch(of(inventive(turn), 0, START_NS + turn * SECOND))

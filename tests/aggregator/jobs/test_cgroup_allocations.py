@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from laggard_aggregator.archive.tables import TIME
+from laggard_aggregator.archive.schemas import TIME
 from laggard_aggregator.jobs.cgroup_allocations import COLUMNS, NODE_COLUMNS, SeenJob, matched, seen_jobs
 from laggard_aggregator.jobs.model import JobKey, JobRevision
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.tables import ALARMS
+from laggard_aggregator.archive.schemas import ALARMS
 from laggard_aggregator.jobs.index import JobIndex
 from laggard_aggregator.jobs.job_verdict import JobJudge, RunReport
 from laggard_aggregator.jobs.principals import NOBODY, Principal, Role

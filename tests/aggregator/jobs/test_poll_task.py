@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.jobs.job_store import last_revisions
+from laggard_aggregator.archive.table import last_revisions
 from laggard_aggregator.jobs.metadata.sacct_poll import COLUMNS, PollError, SlurmCommands
 from laggard_aggregator.jobs.poll_task import PollTask
 from laggard_aggregator.settings.aggregator import AggregatorSettings, ArchiveTable, StateTable

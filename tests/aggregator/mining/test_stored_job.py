@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from laggard_aggregator.archive import layout
-from laggard_aggregator.archive import tables as archive_tables
+from laggard_aggregator.archive import schemas as archive_schemas
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.mining.building import MineSources, build
 from laggard_aggregator.mining.engines import open_engine
@@ -85,7 +85,7 @@ def alarm(component: str, transition: str, at: float) -> dict[str, Any]:
 def archived(directory: Path, rows: list[dict[str, Any]]) -> Path:
     day = layout.day_of(START * 10**9)
     where = layout.folder(directory, "alarms", layout.OWN, day, "site")
-    schema = archive_tables.ALARMS
+    schema = archive_schemas.ALARMS
     rows_of_part = [pa.Table.from_pylist(rows, schema=schema)]
     layout.write_part(where, layout.stamp(START * 10**9), (1, 1), schema, rows_of_part)
     return directory

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from laggard_aggregator.archive.tables import TEXT, TIME
+from laggard_aggregator.archive.table import TEXT, TIME
 from laggard_aggregator.jobs.metadata.hostlist import expand
 from laggard_aggregator.jobs.model import MAX_TEXT, JobDataError
 from laggard_aggregator.jobs.tables import JOBS

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final, Protocol
 
 import pyarrow as pa
 
-from laggard_aggregator.archive.tables import TIME
+from laggard_aggregator.archive.table import TIME
 from laggard_aggregator.jobs.metadata.local_times import LocalTimes
 from laggard_aggregator.jobs.metadata.records import RECORDS, settled, with_late_ends
 from laggard_aggregator.jobs.metadata.report import ReadReport

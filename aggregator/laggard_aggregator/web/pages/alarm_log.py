@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.overrides import commenting
-from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive import table as archive
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
-from laggard_common.errors import InputError
+from laggard_common.errors import ArchiveError
 
 DAYS = 30
 ARCHIVE_KEPT_SECONDS = 60.0
@@ -79,13 +79,13 @@ def _together(read: dict[tuple[str, ...], Event], since: Iterable[AlarmEvent]) -
 
 
 def _of_archive(directory: Path, now: float) -> dict[tuple[str, ...], Event] | None:
-    """The alarm events in the archive; None while it is unreadable, as during a merge."""
+    """The alarm events in the archive; None while it cannot be read."""
     first = (datetime.fromtimestamp(now, UTC) - timedelta(days=DAYS)).date().isoformat()
     try:
-        table = ArchiveReader(directory).table("alarms", columns=EVENT_COLUMNS, first_day=first)
-    except InputError:
+        tables = list(archive.Table(directory, "alarms").scan(EVENT_COLUMNS, first_day=first))
+    except ArchiveError:
         return None
-    rows = table.slice(max(table.num_rows - MOST_EVENTS, 0)).to_pylist() if table.num_rows else []
+    rows = [row for table in tables for row in table.to_pylist()][-MOST_EVENTS:]
     return {_key(event): event for event in map(Event.of_row, rows)}
 
 
