@@ -121,8 +121,10 @@ def _texts(table: pa.Table, name: str, rows: list[int]) -> list[str]:
 
 def _column(table: pa.Table, name: str) -> pa.Array:
     """One column as one array."""
-    chunks = table[name].chunks
-    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+    column = table[name]
+    if not column.num_chunks:
+        return pa.array([], column.type)
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def integers(table: pa.Table, name: str) -> NDArray[np.int64]:
