@@ -15,7 +15,7 @@ from laggard_aggregator.archive import table as archive
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
-from laggard_common.errors import ArchiveError
+from laggard_common.errors import ArchiveError, InputError
 
 DAYS = 30
 ARCHIVE_KEPT_SECONDS = 60.0
@@ -82,8 +82,9 @@ def _of_archive(directory: Path, now: float) -> dict[tuple[str, ...], Event] | N
     """The alarm events in the archive; None while it cannot be read."""
     first = (datetime.fromtimestamp(now, UTC) - timedelta(days=DAYS)).date().isoformat()
     try:
-        tables = list(archive.Table(directory, "alarms").scan(EVENT_COLUMNS, first_day=first))
-    except ArchiveError:
+        alarms = archive.Table(directory, "alarms", is_strict=True)
+        tables = list(alarms.scan(EVENT_COLUMNS, first_day=first))
+    except (ArchiveError, InputError):
         return None
     rows = [row for table in tables for row in table.to_pylist()][-MOST_EVENTS:]
     return {_key(event): event for event in map(Event.of_row, rows)}
