@@ -147,7 +147,7 @@ class Table:
         ).unify_dictionaries()
 
     def unchanged(self, read: Callable[[list[Part]], T], first_day: str = "", last_day: str = LAST_DAY) -> T:
-        """What `read` returns for the current files, once none of them was merged meanwhile.
+        """The result of `read` for the current files, once none of them was merged meanwhile.
 
         For readers that keep more of a file than its rows; they open it by `page_checked_file`.
         """

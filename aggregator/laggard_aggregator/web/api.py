@@ -23,7 +23,7 @@ from laggard_aggregator.web.pages.alarm_log import (
 )
 from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.past import Past, PastSeries
-from laggard_aggregator.web.pages.tables import Query, Table
+from laggard_aggregator.web.pages.tables import PageTable, Query
 
 MOST_ALARMS = MOST_EVENTS
 """Limit of alarms in one answer."""
@@ -59,7 +59,7 @@ _ALARM_PARAMETERS = ("group", "role", "factor", "state", "since", "sort", "limit
 
 def alarms(
     now: Now, events: Iterable[Event], given: Sequence[tuple[str, str]]
-) -> tuple[Table[AlarmEpisode], int]:
+) -> tuple[PageTable[AlarmEpisode], int]:
     """The alarms that stand and those of the log's `events`, as on their page, and the limit of the answer.
 
     `given`: the parameters of the page's table; `group` is a whole name and may be repeated, `since` a time

@@ -16,7 +16,7 @@ import pytest
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.ingest.node_view import NodeView
 from laggard_aggregator.status import urls
-from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Query
 from tests.aggregator.web.test_pages import HOSTILE, Outline, ask, hostile, many, page, text_of, with_history
 from tests.aggregator.web.test_shadows import shadowed
 from tests.support.builders import live_status
@@ -204,7 +204,7 @@ def test_unknown_values_come_last_in_either_order() -> None:
     )
 
     def names(sort: str) -> str:
-        return "".join(row[0] for row in Table("t", columns, rows, Query({"sort": sort})).rows)
+        return "".join(row[0] for row in PageTable("t", columns, rows, Query({"sort": sort})).rows)
 
     assert names("") == names("none") == names("-") == "bAcd"
     assert (names("name"), names("-name")) == ("Abcd", "dcbA")
@@ -220,7 +220,7 @@ def test_what_a_filter_cannot_use_is_ignored() -> None:
     )
 
     def count(**given: str) -> int:
-        table = Table[tuple[str, float]]("t", (), rows, Query(given), filters=filters)
+        table = PageTable[tuple[str, float]]("t", (), rows, Query(given), filters=filters)
         assert table.is_filtered == (len(table.rows) < 3)
         return len(table.rows)
 
@@ -268,7 +268,7 @@ def test_no_text_of_a_file_is_a_formula_and_numbers_stay(name: str) -> None:
         PageColumn[tuple[str, float]]("offset", "Offset", lambda row: row[1]),
         PageColumn[tuple[str, float]]("at", "At", lambda row: live_status.NOW, is_time=True),
     )
-    table = Table("t", columns, [(name, -0.25), ("a\x1b[2J\nb", NAN)], Query())
+    table = PageTable("t", columns, [(name, -0.25), ("a\x1b[2J\nb", NAN)], Query())
     first, second = csv.DictReader(io.StringIO("".join(table.csv())))
     assert first["name"][0] == "'"
     assert first | {"name": ""} == {"name": "", "offset": "-0.25", "at": "2025-10-09T09:01:40Z"}

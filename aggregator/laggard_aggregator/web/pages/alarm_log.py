@@ -14,7 +14,7 @@ from laggard_aggregator.alarms.overrides import commenting
 from laggard_aggregator.archive import table as archive
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_aggregator.web.pages.page_state import Now
-from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Query
 from laggard_common.errors import ArchiveError, InputError
 
 DAYS = 30
@@ -146,7 +146,7 @@ def _latest(episode: AlarmEpisode) -> tuple[float, str, str, str]:
 
 def alarm_table(
     now: Now, rows: Sequence[AlarmEpisode], query: Query, *, of_one: bool = False
-) -> Table[AlarmEpisode]:
+) -> PageTable[AlarmEpisode]:
     """The table of alarms, one row an episode. `of_one`: on the page of the component that they are of."""
 
     def name(each: AlarmEpisode) -> str:
@@ -187,7 +187,7 @@ def alarm_table(
         ),
         Filter[AlarmEpisode]("state", "State", lambda each: (state(each),), ("raised", "cleared")),
     )
-    return Table(
+    return PageTable(
         "alarms",
         columns,
         rows,

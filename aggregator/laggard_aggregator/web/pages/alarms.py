@@ -6,7 +6,7 @@ from typing import Any
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.web.pages.alarm_log import AlarmEpisode, alarm_table
 from laggard_aggregator.web.pages.page_state import Now
-from laggard_aggregator.web.pages.tables import PageColumn, Query, Table
+from laggard_aggregator.web.pages.tables import PageColumn, PageTable, Query
 
 DECISIONS_A_PAGE = 200
 
@@ -17,7 +17,7 @@ def alarms(now: Now, rows: Sequence[AlarmEpisode], query: Query) -> dict[str, An
     return {"table": alarm_table(now, rows, query), "tables": [decisions], "decisions": decisions}
 
 
-def _decisions(now: Now, query: Query) -> Table[Decision]:
+def _decisions(now: Now, query: Query) -> PageTable[Decision]:
     """The decisions in force, newest first."""
     of = PageColumn[Decision]
     columns = (
@@ -30,6 +30,6 @@ def _decisions(now: Now, query: Query) -> Table[Decision]:
         of("ticket", "", lambda each: each.ticket),
     )
     keep = ("sort", "role", "group", "factor", "state", "from", "to")
-    return Table(
+    return PageTable(
         "decisions", columns, now.decisions[::-1], query, keep=keep, size=DECISIONS_A_PAGE, is_first=False
     )

@@ -25,7 +25,7 @@ from laggard_aggregator.web.pages.alarm_log import Event, alarm_table, episodes
 from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, chart_data
 from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, slow_by, verdict
-from laggard_aggregator.web.pages.tables import PageColumn, Query, Table
+from laggard_aggregator.web.pages.tables import PageColumn, PageTable, Query
 
 WINDOWS_A_PAGE = 24
 _KEEP = ("metric", "sort", "sort_functions", "sort_alarms", "from", "to")
@@ -76,7 +76,7 @@ def component(now: Now, group_name: str, name: str, query: Query, alarms: Sequen
     }
 
 
-def _functions(causes: Sequence[tuple[str, float]], known: str, query: Query) -> Table[tuple[str, float]]:
+def _functions(causes: Sequence[tuple[str, float]], known: str, query: Query) -> PageTable[tuple[str, float]]:
     """The functions in which it differs, on the page with the percentage of the largest difference."""
     most = max((abs(amount) for _, amount in causes), default=0.0) or 1.0
     of = PageColumn[tuple[str, float]]
@@ -89,7 +89,7 @@ def _functions(causes: Sequence[tuple[str, float]], known: str, query: Query) ->
     def row(each: tuple[str, float]) -> tuple[str, float, float]:
         return *each, 100 * abs(each[1]) / most
 
-    return Table("functions", columns, causes, query, keep=_KEEP, make=row, is_first=False)
+    return PageTable("functions", columns, causes, query, keep=_KEEP, make=row, is_first=False)
 
 
 def _part(
@@ -127,7 +127,7 @@ def _part(
     }
 
 
-def _windows(course: ComponentHistory, metric: str, known: str, query: Query) -> Table[int]:
+def _windows(course: ComponentHistory, metric: str, known: str, query: Query) -> PageTable[int]:
     """The windows of one metric by their place in `course`, newest first."""
     median = BAND.index(0.5)
     columns = (
@@ -143,7 +143,7 @@ def _windows(course: ComponentHistory, metric: str, known: str, query: Query) ->
             "state", "Verdict", lambda at: verdict(int(course.state[at]), float(course.severity[at]))
         ),
     )
-    return Table(
+    return PageTable(
         "windows",
         columns,
         range(len(course.end))[::-1],

@@ -11,7 +11,7 @@ from laggard_aggregator.web.pages.charts import GONE, OPEN, SLOW, SLOWER, SLOWES
 from laggard_aggregator.web.pages.overview import group_map, map_row, maps, note, slow_by_group
 from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.straggler_rows import slow
-from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Query
 
 GROUPS_A_PAGE = 40
 ROWS_A_PAGE = 50
@@ -49,7 +49,7 @@ def groups(now: Now, query: Query) -> dict[str, Any]:
         Filter[GroupView]("state", "State", states, ("stragglers", "no stragglers", "not judged")),
     )
     return {
-        "table": Table(
+        "table": PageTable(
             "groups",
             columns,
             maps(now, found),
@@ -103,7 +103,7 @@ def _components(
     *,
     slow_here: Set[str],
     levels: Mapping[str, str],
-) -> Table[int]:
+) -> PageTable[int]:
     """The components of a group by their row in its heat map, the worst first."""
     latest = whole.levels[:, -1] if whole.levels.shape[1] else np.zeros(len(whole.components), dtype=np.uint8)
 
@@ -128,7 +128,7 @@ def _components(
     if query.text("order") == "name":  # links of before the headings were links
         query = Query({"sort": "name", **query.given})
     rows = whole.by_severity().tolist()
-    return Table(
+    return PageTable(
         "components",
         columns,
         rows,

@@ -36,7 +36,7 @@ from laggard_aggregator.web.pages.charts import (
 from laggard_aggregator.web.pages.jobs import LIST_PATH, Show
 from laggard_aggregator.web.pages.site import Asked
 from laggard_aggregator.web.pages.table_files import table_file
-from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Query
 from laggard_common.visible import visible
 
 FORWARDERS, METADATA, AMPLIFICATION = "/forwarders", "/metadata", "/amplification"
@@ -119,7 +119,9 @@ class LoadPages:
         page = {"limit": AMPLIFIED, "is_cut": len(found) == MAX_AMPLIFIED}
         return await self._answer(request, "amplification", amplification_table(found, Query(given)), page)
 
-    async def _answer(self, request: Request, name: str, table: Table[Any], page: dict[str, Any]) -> Response:
+    async def _answer(
+        self, request: Request, name: str, table: PageTable[Any], page: dict[str, Any]
+    ) -> Response:
         if table.problems:
             raise HTTPException(400, "; ".join(table.problems))
         if form := request.query_params.get("format", ""):
@@ -136,7 +138,7 @@ class LoadPages:
         return asked, asked.range if asked.range is not None else TimeRange(now - DAY, now)
 
 
-def forwarder_table(found: ForwarderLoad, query: Query) -> tuple[Table[int], dict[str, Any]]:
+def forwarder_table(found: ForwarderLoad, query: Query) -> tuple[PageTable[int], dict[str, Any]]:
     """The forwarders that are loaded most first, each with its heat map, and the axis of the maps."""
     steps = found.classes.shape[1]
     merged = -(-steps // MAX_WINDOWS)
@@ -184,7 +186,7 @@ def forwarder_table(found: ForwarderLoad, query: Query) -> tuple[Table[int], dic
         ),
     )
     order = np.lexsort((-np.nan_to_num(mean), -np.nan_to_num(shares[:, 0]), np.isnan(shares[:, 0])))
-    table = Table(
+    table = PageTable(
         "forwarders",
         columns,
         order.tolist(),
@@ -203,7 +205,7 @@ def forwarder_table(found: ForwarderLoad, query: Query) -> tuple[Table[int], dic
     }
 
 
-def metadata_table(found: list[MetadataLoad], group: GroupBy, query: Query) -> Table[MetadataLoad]:
+def metadata_table(found: list[MetadataLoad], group: GroupBy, query: Query) -> PageTable[MetadataLoad]:
     """The classes with most operations first; shares are those of the operations in the table."""
     total = sum(each.operations for each in found) or 1.0  # of jobs that took no time
 
@@ -225,10 +227,10 @@ def metadata_table(found: list[MetadataLoad], group: GroupBy, query: Query) -> T
         of("operations_per_second", "Per second", lambda each: each.operations_per_second, right=True),
         of("share", "Share", lambda each: each.operations / total, right=True),
     )
-    return Table("metadata", columns, found, query, keep=("by", *_RANGE), make=row)
+    return PageTable("metadata", columns, found, query, keep=("by", *_RANGE), make=row)
 
 
-def amplification_table(found: list[Row], query: Query) -> Table[Row]:
+def amplification_table(found: list[Row], query: Query) -> PageTable[Row]:
     """The jobs that were amplified most first."""
 
     def row(job: Row) -> dict[str, Any]:
@@ -261,7 +263,7 @@ def amplification_table(found: list[Row], query: Query) -> Table[Row]:
         Filter[Row]("project", "Project", lambda job: job["account"]),
         Filter[Row]("app", "Application", lambda job: job["application"]),
     )
-    return Table("amplification", columns, found, query, filters=filters, make=row)
+    return PageTable("amplification", columns, found, query, filters=filters, make=row)
 
 
 def _total(job: Row, layer: str) -> float | None:

@@ -11,7 +11,7 @@ from laggard_aggregator.status.window_history import ANOMALOUS, NORMAL, UNJUDGED
 from laggard_aggregator.web.pages.overview import troubles
 from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.straggler_rows import slow, verdict
-from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Query
 
 NODES_A_PAGE = 100
 COMPONENTS_A_PAGE = 200
@@ -47,7 +47,7 @@ def nodes(now: Now, query: Query) -> dict[str, Any]:
     )
     rows = sorted(now.nodes or (), key=lambda node: (node.healthy, _WORST_FIRST[node.state], node.node))
     return {
-        "table": Table(
+        "table": PageTable(
             "nodes",
             columns,
             rows,
@@ -102,7 +102,7 @@ def problems(node: NodeView) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _components(rows: list[dict[str, Any]], query: Query) -> Table[dict[str, Any]]:
+def _components(rows: list[dict[str, Any]], query: Query) -> PageTable[dict[str, Any]]:
     """The compared components of a node."""
     columns = (
         PageColumn[dict[str, Any]]("name", "Component", lambda each: each["name"]),
@@ -122,7 +122,7 @@ def _components(rows: list[dict[str, Any]], query: Query) -> Table[dict[str, Any
             ("anomalous", "slow with its node", "slower, not anomalous", "like its peers", "not judged"),
         ),
     )
-    return Table(
+    return PageTable(
         "components",
         columns,
         rows,
@@ -133,7 +133,7 @@ def _components(rows: list[dict[str, Any]], query: Query) -> Table[dict[str, Any
     )
 
 
-def _collectors(node: NodeView, query: Query) -> Table[tuple[str, CollectorView]]:
+def _collectors(node: NodeView, query: Query) -> PageTable[tuple[str, CollectorView]]:
     """The collectors of a node's agent, at their latest read."""
     of = PageColumn[tuple[str, CollectorView]]
     columns = (
@@ -143,7 +143,7 @@ def _collectors(node: NodeView, query: Query) -> Table[tuple[str, CollectorView]
         of("seconds", "Took", lambda each: each[1].seconds, right=True),
     )
     keep = ("sort", "group", "factor", "state", "from", "to")
-    return Table("collectors", columns, sorted(node.collectors.items()), query, keep=keep, is_first=False)
+    return PageTable("collectors", columns, sorted(node.collectors.items()), query, keep=keep, is_first=False)
 
 
 def _on_node(now: Now, name: str, blamed_in: Collection[str]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from laggard_aggregator.status.view import GroupView, failing
 from laggard_aggregator.web.pages.charts import SLOW, Heat, drawing, heat, sparkline
 from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, Slow, slow, watched
-from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Query
 
 SLOW_A_PAGE = 20
 SLIGHT_SHOWN = 50
@@ -49,7 +49,7 @@ def overview(now: Now, query: Query) -> dict[str, Any]:
     }
 
 
-def stragglers(now: Now, found: Sequence[Slow], query: Query) -> Table[Slow]:
+def stragglers(now: Now, found: Sequence[Slow], query: Query) -> PageTable[Slow]:
     """The slow components as a table; slight ones are in it where a filter is given."""
     steps = NextSteps(now)
     columns = (
@@ -91,7 +91,7 @@ def stragglers(now: Now, found: Sequence[Slow], query: Query) -> Table[Slow]:
         return each, sparkline(each.first.course), steps.on(each)[0]
 
     rows = found if any(each.test(query.text(each.key)) for each in filters) else by_grade(found)[0]
-    return Table("stragglers", columns, rows, query, filters=filters, size=SLOW_A_PAGE, make=row)
+    return PageTable("stragglers", columns, rows, query, filters=filters, size=SLOW_A_PAGE, make=row)
 
 
 def _evidence(each: Slow) -> str:

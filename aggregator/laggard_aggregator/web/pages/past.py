@@ -32,7 +32,7 @@ from laggard_aggregator.status.window_history import (
 from laggard_aggregator.web.pages.alarm_log import EVENT_COLUMNS, Event
 from laggard_aggregator.web.pages.charts import band_chart, chart_data
 from laggard_aggregator.web.pages.page_state import Now
-from laggard_aggregator.web.pages.tables import PageColumn, Query, Table
+from laggard_aggregator.web.pages.tables import PageColumn, PageTable, Query
 
 MAX_READING = 2
 MAX_WAITING = 8
@@ -106,7 +106,7 @@ class Past:
         """Whether the archive knows the subject at that time."""
         return bool(self.series or self.verdicts or self.events)
 
-    def table(self, now: Now, query: Query) -> Table[Row] | None:
+    def table(self, now: Now, query: Query) -> PageTable[Row] | None:
         """The table of `verdicts`."""
         of = PageColumn[Row]
         columns = {
@@ -134,7 +134,9 @@ class Past:
         if columns is None:
             return None
         keep = ("metric", "sort", "from", "to")
-        return Table(self.listed, columns, self.verdicts, query, keep=keep, size=ROWS_A_PAGE, is_first=False)
+        return PageTable(
+            self.listed, columns, self.verdicts, query, keep=keep, size=ROWS_A_PAGE, is_first=False
+        )
 
 
 class PastReader:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from laggard_aggregator.status import urls
 from laggard_aggregator.web.pages.page_state import Now
-from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Query
 
 MOST = 50
 MAX_WORDS = 8
@@ -71,7 +71,7 @@ def search(now: Now, query: Query) -> dict[str, Any]:
     )
     return {
         "asked": " ".join(words),
-        "table": Table("matches", columns, hits, query, filters=filters, keep=("q",), size=MOST),
+        "table": PageTable("matches", columns, hits, query, filters=filters, keep=("q",), size=MOST),
     }
 
 

@@ -13,7 +13,7 @@ from laggard_aggregator.status.view import GroupView
 from laggard_aggregator.status.window_history import MemberColumn
 from laggard_aggregator.web.pages.charts import OPEN, SLOWER, WELL, drawing
 from laggard_aggregator.web.pages.page_state import Now
-from laggard_aggregator.web.pages.tables import PageColumn, Query, Table
+from laggard_aggregator.web.pages.tables import PageColumn, PageTable, Query
 
 ROWS_A_PAGE = 50
 _OWN_LEVELS = np.array([OPEN, WELL, SLOWER, WELL, SLOWER], dtype=np.uint8)
@@ -41,7 +41,7 @@ def shadows(now: Now, query: Query) -> dict[str, Any]:
     }
 
 
-def _groups(listed: Sequence[dict[str, Any]], query: Query) -> Table[dict[str, Any]]:
+def _groups(listed: Sequence[dict[str, Any]], query: Query) -> PageTable[dict[str, Any]]:
     """The groups and metrics that a shadow judges."""
     of = PageColumn[dict[str, Any]]
     columns = (
@@ -59,7 +59,7 @@ def _groups(listed: Sequence[dict[str, Any]], query: Query) -> Table[dict[str, A
         of("shadow_only", "Only shadow", lambda row: row["shadow_only"], right=True),
         of("agreement_ratio", "Agree", lambda row: row["agreement"], right=True),
     )
-    return Table("groups", columns, listed, query, keep=("group", "metric", "sort"), is_first=False)
+    return PageTable("groups", columns, listed, query, keep=("group", "metric", "sort"), is_first=False)
 
 
 def _summary(now: Now, view: GroupView, metric: str) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _notes(now: Now, group: str, metric: str) -> str:
     return "; ".join(shadow.verdicts.note for shadow in found if shadow is not None and shadow.verdicts.note)
 
 
-def _differing(now: Now, shown: dict[str, Any], query: Query) -> Table[int]:
+def _differing(now: Now, shown: dict[str, Any], query: Query) -> PageTable[int]:
     """The components on which detector and shadow differ in a window, those that differ most first."""
     group, metric = shown["group"], shown["metric"]
     names, states = _states(now.history.shadow_columns(group, metric))
@@ -139,7 +139,7 @@ def _differing(now: Now, shown: dict[str, Any], query: Query) -> Table[int]:
         ),
         PageColumn[int]("both", "Both", lambda at: int(both[at]), right=True),
     )
-    return Table(
+    return PageTable(
         "components",
         columns,
         [at for at in order.tolist() if differing[at]],

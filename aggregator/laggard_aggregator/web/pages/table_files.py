@@ -6,10 +6,10 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
-from laggard_aggregator.web.pages.tables import Table
+from laggard_aggregator.web.pages.tables import PageTable
 
 
-def table_file(found: Sequence[Table[Any] | None], name: str, form: str, now: float) -> Response:
+def table_file(found: Sequence[PageTable[Any] | None], name: str, form: str, now: float) -> Response:
     """The first of the tables of a page, or the one of this name, in the format csv or json.
 
     Raises HTTPException for a table or a format that there is not.

@@ -92,7 +92,7 @@ class Filter(Generic[Row]):
         return (lambda row: part in value(row).casefold()) if part else None
 
 
-class Table(Generic[Row]):
+class PageTable(Generic[Row]):
     """Rows filtered and sorted as a query asks: one page of them in HTML, all of them as CSV and JSON.
 
     `rows` are in the default order; unknown values come last. `make` converts the rows of the page.
