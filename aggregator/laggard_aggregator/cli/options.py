@@ -12,6 +12,7 @@ from laggard_aggregator.detect.settings import (
     training_options,
 )
 from laggard_aggregator.offline.csv_columns import CsvColumns
+from laggard_aggregator.offline.zone import find_zone
 from laggard_common.errors import ConfigError
 
 _COLUMNS = CsvColumns()
@@ -125,6 +126,7 @@ def _add_input_options(parser: argparse.ArgumentParser) -> None:
         metavar="file|NAME",
         help="peers are the components of one file, or with one value of a column",
     )
+    add("--timezone", metavar="ZONE", help="zone of times that name none, such as Europe/Berlin")
 
 
 def add_local(parser: argparse.ArgumentParser) -> None:
@@ -160,13 +162,14 @@ def _is_within(output: Path, path: Path) -> bool:
 
 
 def csv_columns(args: argparse.Namespace) -> CsvColumns:
-    """CSV columns named by the options."""
+    """CSV columns named by the options. Raises ConfigError for an unknown zone."""
     return CsvColumns(
         time=args.time_column,
         component=args.component_column,
         metrics=tuple(dict.fromkeys(args.metric or _COLUMNS.metrics)),
         load=args.load,
         group_by=args.group_by,
+        zone=find_zone(args.timezone),
     )
 
 

@@ -1,19 +1,25 @@
 """The columns of a CSV file that a run reads."""
 
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo
 
 from laggard_aggregator.detect.settings import LOADS
 
 
 @dataclass(frozen=True, slots=True)
 class CsvColumns:
-    """Which columns to read. `group_by`: a column's name, `file` for one group a file, None for one group."""
+    """Which columns to read.
+
+    `group_by`: a column's name, `file` for one group a file, None for one group. `zone`: of times that name
+    none; None for UTC where a format's times are in UTC, and for no zone elsewhere.
+    """
 
     time: str = "ts"
     component: str = "disk_id"
     metrics: tuple[str, ...] = ("latency",)
     load: str | None = None
     group_by: str | None = None
+    zone: ZoneInfo | None = None
 
     @property
     def load_name(self) -> str | None:

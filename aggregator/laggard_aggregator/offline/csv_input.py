@@ -12,19 +12,17 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.offline.checked_values import CheckedValues
 from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.csv_columns import CsvColumns
-from laggard_aggregator.offline.csv_times import MISSING, LeftOut, TimeColumn
+from laggard_aggregator.offline.csv_times import MISSING, TimeColumn
+from laggard_aggregator.offline.cut_rows import CutRow
 from laggard_aggregator.offline.regrid import Rows
-from laggard_aggregator.status.formatting import counted
 from laggard_common.errors import InputError
 
 ONE_GROUP = "all"
 _BLOCK_BYTES = 1 << 20
 _SUFFIXES = (".gz", ".xz", ".zst")
-_MOST = 1e18
-"""Larger values are none of a storage system, in any unit."""
 _SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 
 
@@ -102,28 +100,6 @@ class _Growing:
         return self._values
 
 
-class _Values:
-    """A column of numbers in the file at `path`: negative and absurd ones are missing."""
-
-    def __init__(self, path: Path, name: str) -> None:
-        self._where = f"{path}: {name}"
-        self._left_out = {"below 0": LeftOut(), f"above {_MOST:.0e}": LeftOut()}
-
-    def checked(self, values: FloatArray, row: int) -> FloatArray:
-        """The values of the rows after `row`, NaN for those that are left out."""
-        wrong = (values < 0, values > _MOST)
-        for left_out, mask in zip(self._left_out.values(), wrong, strict=True):
-            left_out.add(mask, row)
-        return np.where(wrong[0] | wrong[1], np.nan, values)
-
-    def remarks(self) -> Iterator[str]:
-        """Lines about the values left out."""
-        for kind, left_out in self._left_out.items():
-            if left_out.count:
-                some = counted(left_out.count, "value")
-                yield f"{self._where}: {some} {kind} not judged, the first in data row {left_out.first}"
-
-
 class _CsvReader:
     def __init__(self, columns: CsvColumns, remarks: list[str], advance: Callable[[int], None]) -> None:
         self._columns = columns
@@ -169,23 +145,24 @@ class _CsvReader:
         """The wanted columns of a file: time as int64 ns, names as arrow strings, numbers as float64."""
         with open_input(path, self._advance) as file:
             try:
-                yield from self._parsed(path, pa.PythonFile(file, "r"))
+                yield from self._parsed(path, CutRow(path, file))
             except pa.ArrowInvalid as exc:
                 raise InputError(str(path), reason(exc)) from exc
 
-    def _parsed(self, path: Path, file: pa.NativeFile) -> Iterator[Mapping[str, Any]]:
+    def _parsed(self, path: Path, cut: CutRow) -> Iterator[Mapping[str, Any]]:
         columns = self._columns
         numbers = columns.numbers
         types = {name: pa.string() for name in columns.wanted} | {name: pa.float64() for name in numbers}
         reader = pyarrow.csv.open_csv(
-            file,
+            pa.PythonFile(cut.file, "r"),
             read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
+            parse_options=pyarrow.csv.ParseOptions(invalid_row_handler=cut.skip),
             convert_options=pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True),
         )
         present = reader.schema.names
         _check_columns(path, present, columns.wanted)
-        clock = TimeColumn(path)
-        checks = {name: _Values(path, name) for name in numbers}
+        clock = TimeColumn(path, columns.zone)
+        checks = {name: CheckedValues(path, name) for name in numbers}
         row = 0
         for batch in reader:
             arrays = {name: batch.column(name) for name in columns.wanted}
@@ -203,9 +180,11 @@ class _CsvReader:
                     found[name] = array
             row += batch.num_rows
             yield _within(found, columns.time)
+        cut.check(row)
         if not row:
             raise InputError(str(path), "no rows below the header")
-        self._remarks += [*clock.remarks(), *(r for check in checks.values() for r in check.remarks())]
+        checked = (remark for check in checks.values() for remark in check.remarks())
+        self._remarks += [*clock.remarks(), *cut.remarks(), *checked]
 
 
 def _within(batch: dict[str, Any], time: str) -> dict[str, Any]:

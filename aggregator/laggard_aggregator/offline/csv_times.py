@@ -1,11 +1,12 @@
 """The time column of a CSV file: epoch seconds, ms, us or ns, or ISO 8601 with or without a zone.
 
-One file has one form; a row in another is an error. Times without a zone are UTC.
+One file has one form; a row in another is an error. Times without a zone are UTC unless another one is given.
 """
 
 import re
 from contextlib import suppress
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -43,8 +44,9 @@ class LeftOut:
 class TimeColumn:
     """Converts the times of the file at `path`, a batch at a time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, zone: ZoneInfo | None = None) -> None:
         self._path = path
+        self._zone = zone.key if zone is not None else "UTC"
         self._form = ""
         self._unit = _UNITS[0]
         self._first_ns = MISSING
@@ -89,6 +91,8 @@ class TimeColumn:
         if self._form == "a number":
             return self._numbers(pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False), row)
         times = pc.cast(texts, pa.timestamp("ns", tz="UTC" if self._form == "a time with a zone" else None))
+        if self._form == "a time without a zone" and self._zone != "UTC":
+            times = pc.assume_timezone(times, self._zone, ambiguous="earliest", nonexistent="latest")
         return np.asarray(pc.cast(times, pa.int64()).to_numpy(zero_copy_only=False), np.int64)
 
     def _numbers(self, values: NDArray[np.float64], row: int) -> NDArray[np.int64]:

@@ -1,15 +1,14 @@
 """CSV of Performance Co-Pilot (`pmrep -o csv`, `pcp2csv`) as peer groups: a column per metric and disk.
 
-The header is `Time,"disk.dev.read-sda",...`, with `Host,Interval,` before it in extended CSV, and lines with
-`#` may come first. Counters as the kernel has them (`pmrep -r`) become the metrics of /proc/diskstats;
-otherwise pmrep prints rates, and its own `disk.dev.await` is needed.
+The header (`pcp_header`) has `Host,Interval,` before it in extended CSV, and lines with `#` may come first.
+Counters as the kernel has them (`pmrep -r`) become the metrics of /proc/diskstats; otherwise pmrep prints
+rates, and its own `disk.dev.await` is needed.
 """
 
-import csv
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +18,19 @@ import pyarrow.csv
 from laggard_aggregator.detect.interface import FloatArray, IntArray
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences
+from laggard_aggregator.offline.checked_values import CheckedValues
 from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_input import ONE_GROUP, Labels, reason, stem
 from laggard_aggregator.offline.csv_times import MISSING, TimeColumn
+from laggard_aggregator.offline.cut_rows import CutRow
+from laggard_aggregator.offline.pcp_header import PcpColumn, PcpHeader, read_header
 from laggard_aggregator.offline.regrid import Rows
 from laggard_aggregator.offline.sample_grid import NS
 from laggard_common.errors import InputError
 
-_HEADER = re.compile(rb'(?:#[^\n]*\n)*(?:Host,Interval,)?Time,"[^"\n]*-')
-_MAX_HEADER_BYTES = 16 << 20
+_BLOCK_BYTES = 16 << 20
+_NULLS = ["", "?", "N/A", "n/a", "NA", "NaN", "nan", "NULL", "null", "None"]
 _DISKS = ("disk.dev.", "disk.dm.")
 _DEFAULTS = ("await", "svctm")
 _COUNTERS = {
@@ -49,19 +51,19 @@ _Series = tuple[str, IntArray, dict[str, FloatArray]]
 """A component, the times of its samples in ns, and its metrics and loads by name."""
 
 
-def is_pcp(head: bytes) -> bool:
-    """True for the begin of a CSV that pmrep wrote."""
-    return _HEADER.match(head) is not None
-
-
 def read_pcp(
-    paths: Sequence[Path], columns: CsvColumns, interval_seconds: float, advance: Callable[[int], None]
+    paths: Sequence[Path],
+    columns: CsvColumns,
+    interval_seconds: float,
+    remarks: list[str] | None = None,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Rows]:
     """The disks in `paths`: one group, or one for each file's stem with `group_by` `file`.
 
     The metrics of `columns` are columns such as `disk.dev.util`; by default `await`, or `svctm` where a file
     lacks the times of reads and writes. `interval_seconds`: detection interval to which operations are
-    scaled. Components are `host/disk` in extended CSV, else `stem/disk` of several files. Raises InputError.
+    scaled. Components are `host/disk` in extended CSV, else `stem/disk` of several files. `remarks` gets
+    lines about values that are left out. Raises InputError.
     """
     metrics = columns.metrics if columns.metrics != CsvColumns().metrics else ()
     load = {columns.load_name: columns.load} if metrics and columns.load_name and columns.load else {}
@@ -69,7 +71,7 @@ def read_pcp(
     groups: dict[str, list[_Series]] = defaultdict(list)
     for path in paths:
         group = stem(path) if columns.group_by == "file" else ONE_GROUP
-        node, time_ns, disks = _read(path, list(asked.values()), advance)
+        node, time_ns, disks = _read(path, list(asked.values()), columns.zone, remarks, advance)
         node = node or (stem(path) if group == ONE_GROUP and len(paths) > 1 else "")
         seconds = np.diff(time_ns) / NS
         good = (time_ns[:-1] != MISSING) & (seconds > 0)
@@ -135,45 +137,76 @@ def _values(
 
 
 def _read(
-    path: Path, asked: Sequence[str], advance: Callable[[int], None]
+    path: Path,
+    asked: Sequence[str],
+    zone: ZoneInfo | None,
+    remarks: list[str] | None,
+    advance: Callable[[int], None],
 ) -> tuple[str, IntArray, dict[str, dict[str, FloatArray]]]:
     """The host, if the file names it, the times (T,) in ns, and by disk its columns (T,): those `asked`."""
-    skipped, header = _header(path)
-    disks: dict[str, dict[str, str]] = defaultdict(dict)
-    kind = next((kind for kind in _DISKS if any(name.startswith(kind) for name in header)), "")
+    header = read_header(path)
+    disks: dict[str, dict[str, PcpColumn]] = defaultdict(dict)
+    kind = next((kind for kind in _DISKS if any(each.metric.startswith(kind) for each in header.columns)), "")
     known = {"await", *(pcp for pcp, _ in _COUNTERS.values())}
-    for column in header:
-        metric, _, disk = column.partition("-")
-        name = metric if asked else metric.removeprefix(kind)
-        if disk and name in (asked or known):
-            disks[disk][name] = column
+    for column in header.columns:
+        name = column.metric if asked else column.metric.removeprefix(kind)
+        is_raw = name == "await" or not column.is_rate
+        if column.instance and name in (asked or known) and (asked or is_raw):
+            disks[column.instance][name] = column
     whole = {disk: own for disk, own in disks.items() if all(name in own for name in asked)}
     if not whole:
-        has = ", ".join(sorted({name.partition("-")[0] for name in header if "-" in name})[:12])
+        has = ", ".join(sorted({column.metric for column in header.columns})[:12])
         raise InputError(str(path), f"no column {' or '.join(asked) or 'disk.dev.*'} of a disk, it has {has}")
-    numbers = [column for own in whole.values() for column in own.values()]
-    texts = [name for name in ("Host", "Time") if name in header]
+    numbers = [column.name for own in whole.values() for column in own.values()]
+    texts = [name for name in ("Host", "Time") if name in header.names]
+    table, cut = _table(path, header, texts, numbers, advance)
+    if not table.num_rows:
+        raise InputError(str(path), "no rows below the header")
+    clock = TimeColumn(path, zone)
+    time_ns = clock.parse(_with_zone(table["Time"].combine_chunks()), 0)
+    checks = {name: CheckedValues(path, name) for name in numbers}
+    raw = {name: np.asarray(table[name].to_numpy(), np.float64) for name in numbers}
+    values = {name: checks[name].checked(column, 0) for name, column in raw.items()}
+    if remarks is not None:
+        remarks += [*clock.remarks(), *cut.remarks()]
+        remarks += [remark for check in checks.values() for remark in check.remarks()]
+    host = table["Host"][0].as_py() if "Host" in texts else ""
+    scaled = {
+        disk: {name: values[column.name] * (1.0 if asked else column.scale) for name, column in own.items()}
+        for disk, own in whole.items()
+    }
+    return host or "", time_ns, scaled
+
+
+def _table(
+    path: Path,
+    header: PcpHeader,
+    texts: Sequence[str],
+    numbers: Sequence[str],
+    advance: Callable[[int], None],
+) -> tuple[pa.Table, CutRow]:
     with open_input(path, advance) as file:
+        cut = CutRow(path, file)
         try:
             table = pyarrow.csv.read_csv(
-                pa.PythonFile(file, "r"),
+                pa.PythonFile(cut.file, "r"),
                 read_options=pyarrow.csv.ReadOptions(
-                    skip_rows=skipped, block_size=_MAX_HEADER_BYTES, use_threads=False
+                    skip_rows=header.skipped, block_size=_BLOCK_BYTES, use_threads=False
+                ),
+                parse_options=pyarrow.csv.ParseOptions(
+                    delimiter=header.separator, invalid_row_handler=cut.skip
                 ),
                 convert_options=pyarrow.csv.ConvertOptions(
                     include_columns=[*texts, *numbers],
                     column_types=dict.fromkeys(texts, pa.string()) | dict.fromkeys(numbers, pa.float64()),
                     strings_can_be_null=True,
+                    null_values=_NULLS,
                 ),
             )
         except pa.ArrowInvalid as exc:
             raise InputError(str(path), reason(exc)) from exc
-    if not table.num_rows:
-        raise InputError(str(path), "no rows below the header")
-    time_ns = TimeColumn(path).parse(_with_zone(table["Time"].combine_chunks()), 0)
-    columns = {name: np.asarray(table[name].to_numpy(), np.float64) for name in numbers}
-    host = table["Host"][0].as_py() if "Host" in texts else ""
-    return host or "", time_ns, {d: {name: columns[c] for name, c in own.items()} for d, own in whole.items()}
+    cut.check(table.num_rows)
+    return table, cut
 
 
 def _with_zone(times: pa.Array) -> pa.Array:
@@ -182,11 +215,3 @@ def _with_zone(times: pa.Array) -> pa.Array:
     for pattern, zone in ((r" UTC([+-])(\d)(:|$)", r" UTC\10\2\3"), (r" UTC([+-]\d\d)$", r"\1:00")):
         times = pc.replace_substring_regex(times, pattern, zone)
     return pc.replace_substring_regex(times, " UTC", "")
-
-
-def _header(path: Path) -> tuple[int, list[str]]:
-    """The number of lines before the header, and its names."""
-    with open_input(path) as file:
-        lines = file.read(_MAX_HEADER_BYTES).decode(errors="replace").splitlines()
-    skipped = next(number for number, line in enumerate(lines) if not line.startswith("#"))
-    return skipped, next(csv.reader([lines[skipped]]))

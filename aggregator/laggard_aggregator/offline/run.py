@@ -17,10 +17,11 @@ from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_input import read_csv
-from laggard_aggregator.offline.pcp_input import is_pcp, read_pcp
+from laggard_aggregator.offline.pcp_header import is_pcp
+from laggard_aggregator.offline.pcp_input import read_pcp
 from laggard_aggregator.offline.regrid import Rows, binned
 from laggard_aggregator.offline.sample_grid import NS, Grid, windows_in_order
-from laggard_aggregator.offline.sysstat_input import MAGIC, is_json, read_sysstat
+from laggard_aggregator.offline.sysstat.reader import is_sysstat, read_sysstat
 from laggard_common.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -199,9 +200,10 @@ def read_grids(
     rows: Iterator[Rows]
     kind, advance = kind_of(paths), _share_read(paths, progress)
     if kind == "sysstat":
-        rows = read_sysstat(paths, settings.interval_seconds, columns.group_by == "file")
+        by_file = columns.group_by == "file"
+        rows = read_sysstat(paths, settings.interval_seconds, by_file, zone=columns.zone, remarks=remarks)
     elif kind == "pcp":
-        rows = read_pcp(paths, columns, settings.interval_seconds, advance)
+        rows = read_pcp(paths, columns, settings.interval_seconds, remarks, advance)
     else:
         rows = read_csv(paths, columns, remarks, advance)
     interval_ns = round(settings.interval_seconds * NS)
@@ -245,7 +247,7 @@ def _kind(path: Path) -> Kind:
         head = file.read(4096)
     if is_pcp(head):
         return "pcp"
-    if head[:2] in MAGIC or is_json(head):
+    if is_sysstat(head):
         return "sysstat"
     if b"\0" in head:
         raise InputError(str(path), "a binary file, expected CSV or a sysstat activity file")

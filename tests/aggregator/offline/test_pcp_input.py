@@ -1,7 +1,9 @@
 """CSV of Performance Co-Pilot, as pmrep prints it (`tests/fixtures/pcp/README.md`)."""
 
 import lzma
+import re
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -33,7 +35,7 @@ def read(tmp_path: Path, text: str, columns: CsvColumns = DEFAULT) -> Rows:
     path = tmp_path / "oss-1.csv"
     path.write_text(text)
     assert kind_of([path]) == "pcp"
-    (rows,) = read_pcp([path], columns, 5.0, lambda _: None)
+    (rows,) = read_pcp([path], columns, 5.0)
     return rows
 
 
@@ -144,7 +146,7 @@ def test_disks_of_several_files_are_peers(tmp_path: Path) -> None:
     ],
 )
 def test_exports_of_pcps_own_archives(name: str, metric: str, disks: int, samples: int) -> None:
-    (rows,) = read_pcp([shared(f"pcp_disk/{name}.csv.xz")], CsvColumns(), 60.0, lambda _: None)
+    (rows,) = read_pcp([shared(f"pcp_disk/{name}.csv.xz")], CsvColumns(), 60.0)
     assert list(rows.metrics) == [metric]
     assert len(rows.components) == disks
     assert rows.time_ns.size == disks * samples
@@ -158,7 +160,95 @@ def test_an_export_without_times_beside_operations() -> None:
     """Its archive has `avactive` only while it has no `read` and `write`."""
     path = shared("pcp_disk/20130706-a.csv.xz")
     with pytest.raises(InputError, match=r"neither disk\.dev\.await nor counters"):
-        list(read_pcp([path], CsvColumns(), 60.0, lambda _: None))
+        list(read_pcp([path], CsvColumns(), 60.0))
     columns = CsvColumns(metrics=("disk.dev.avactive",))
-    (rows,) = read_pcp([path], columns, 60.0, lambda _: None)
+    (rows,) = read_pcp([path], columns, 60.0)
     assert len(rows.components) == 6
+
+
+def spelled(text: str, form: str) -> str:
+    """The header in another of PCP's spellings, and the file with another separator."""
+    units = {"read": "count", "write": "count", "read_rawactive": "millisec", "write_rawactive": "millisec"}
+    header, _, rest = text.partition("\n")
+    if form in ("brackets", "units", "quoted"):
+        pattern = r'"disk\.dev\.(\w+)-(\w+)"'
+        instance = {"quoted": '[""{}""]'}.get(form, "[{}]")
+        header = re.sub(
+            pattern,
+            lambda match: (
+                f'"disk.dev.{match[1]}{instance.format(match[2])}'
+                + (f'({units[match[1]]})"' if form == "units" else '"')
+            ),
+            header,
+        )
+    elif form == "bare":
+        header = header.replace('"', "")
+    separator = {"semicolons": ";", "tabs": "\t", "bars": "|"}.get(form, ",")
+    return f"{header}\n{rest}".replace(",", separator)
+
+
+@pytest.mark.parametrize("form", ["brackets", "units", "quoted", "bare", "semicolons", "tabs", "bars"])
+def test_each_spelling_says_the_same(tmp_path: Path, form: str) -> None:
+    plain, other = read(tmp_path, HEADER + ROWS), read(tmp_path, spelled(HEADER + ROWS, form))
+    assert other.components == plain.components
+    for name, values in (*plain.metrics.items(), *plain.load.items()):
+        assert np.array_equal({**other.metrics, **other.load}[name], values, equal_nan=True)
+    lines = [f"oss-1,10,{line}" for line in ROWS.splitlines()]
+    extended = "\n".join(["# x", f"Host,Interval,{spelled(HEADER, 'brackets').strip()}", *lines]) + "\n"
+    assert read(tmp_path, extended).components == ("oss-1/sda", "oss-1/sdb")
+
+
+def test_units_are_those_of_the_header(tmp_path: Path) -> None:
+    names = 'Time,"disk.dev.read[a](count)","disk.dev.read_rawactive[a](sec)","disk.dev.write[a](count)"'
+    names += ',"disk.dev.write_rawactive[a](microsec)","disk.dev.read_bytes[a](Mbyte)"'
+    names += ',"disk.dev.write_bytes[a](byte)"\n'
+    times = ("2027-01-15 08:00:00", "2027-01-15 08:00:10")
+    rows = read(tmp_path, f"{names}{times[0]},0,0,0,0,0,0\n{times[1]},10,1,10,500000,3,1048576\n")
+    assert rows.metrics["await"].tolist() == [(1000 + 500) / 20]
+    assert rows.load["throughput"].tolist() == [4 * 2**20 / 10]
+
+
+def test_rates_by_their_units_are_no_counters(tmp_path: Path) -> None:
+    names = 'Time,"disk.dev.read[a](count / sec)","disk.dev.read_rawactive[a](none)"'
+    times = ("2027-01-15 08:00:00", "2027-01-15 08:00:10")
+    with pytest.raises(InputError, match=r"neither disk\.dev\.await nor counters"):
+        read(tmp_path, "\n".join([names, *(f"{time},1,1" for time in times)]))
+
+
+def test_blanks_between_columns_are_named(tmp_path: Path) -> None:
+    text = (HEADER + ROWS).replace(",", " ")
+    with pytest.raises(InputError, match=r"the header: separated by blanks, .* add -l , to the command"):
+        read(tmp_path, text)
+
+
+def test_impossible_values_are_left_out_and_told(tmp_path: Path) -> None:
+    header = 'Time,"disk.dev.await[sda]","disk.dev.read[sda]"\n'
+    values = ("7.5", "-3", "9223372036854775808", "8.5")
+    lines = [f"2027-01-15 08:00:{at}0,{value},1.5" for at, value in enumerate(("1", *values))]
+    path = tmp_path / "x.csv"
+    path.write_text(header + "\n".join(lines) + "\n")
+    remarks: list[str] = []
+    (rows,) = read_pcp([path], DEFAULT, 10.0, remarks)
+    assert np.isfinite(rows.metrics["await"]).tolist() == [True, False, False, True]
+    assert [remark.partition(": ")[2] for remark in remarks] == [
+        "disk.dev.await[sda]: 1 value below 0 not judged, the first in data row 3",
+        "disk.dev.await[sda]: 1 value above 1e+18 not judged, the first in data row 4",
+    ]
+
+
+def test_a_file_that_ends_in_the_middle_of_a_row(tmp_path: Path) -> None:
+    whole = read(tmp_path, HEADER + ROWS)
+    path = tmp_path / "oss-1.csv"
+    path.write_text(HEADER + ROWS + "2027-01-15 08:00:40,15,2")
+    remarks: list[str] = []
+    (rows,) = read_pcp([path], DEFAULT, 5.0, remarks)
+    assert np.array_equal(rows.metrics["await"], whole.metrics["await"], equal_nan=True)
+    assert remarks == [f"{path}: ends in the middle of a row, which is left out: '2027-01-15 08:00:40,15,2'"]
+    with pytest.raises(InputError, match=r"data row 2: Expected 9 columns, got 2"):
+        read(tmp_path, HEADER + ROWS.replace("10,110,100,1020,1000,10,0,40,0\n", "10,110\n"))
+
+
+def test_local_times_with_their_zone(tmp_path: Path) -> None:
+    there = read(tmp_path, HEADER + ROWS, CsvColumns(zone=ZoneInfo("America/New_York")))
+    plain = read(tmp_path, HEADER + ROWS)
+    assert np.unique(there.time_ns - plain.time_ns).tolist() == [5 * 3600 * 10**9]
