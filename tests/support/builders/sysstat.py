@@ -82,7 +82,8 @@ def sadf_json(lines: Sequence[Line], interval: int = 60, **stamp: Any) -> str:
             disks.append({"disk-device": line.device, **own})
         time: dict[str, Any] = {"date": f"{_time(end):%Y-%m-%d}", "time": f"{_time(end):%H:%M:%S}"}
         time |= stamp or {"utc": 1}
-        statistics.append({"timestamp": {**time, "interval": interval}, "disk": disks})
+        time["interval"] = interval
+        statistics.append({"timestamp": time, "disk": disks})
     return json.dumps({"sysstat": {"hosts": [{"nodename": "oss1", "statistics": statistics}]}}, indent=1)
 
 

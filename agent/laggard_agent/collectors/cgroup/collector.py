@@ -9,7 +9,7 @@ from laggard_agent.collectors.cgroup.counters import (
     CounterFile,
     Devices,
     NotUnderstoodError,
-    Parsed,
+    GoodLines,
     Values,
     parse_blkio,
     parse_cpu_stat,
@@ -58,7 +58,9 @@ class _Counter:
     one after another, then no more: the controller is not enabled.
     """
 
-    def __init__(self, path: str, parse: Callable[[bytes], Parsed], width: int, *, stay_open: bool) -> None:
+    def __init__(
+        self, path: str, parse: Callable[[bytes], GoodLines], width: int, *, stay_open: bool
+    ) -> None:
         self._file = CounterFile(path, stay_open=stay_open)
         self._parse = parse
         self._unknown = (None,) * width
@@ -198,7 +200,7 @@ class Cgroup:
     def _counters(self, folder: JobFolder, *, stay_open: bool) -> list[_Counter]:
         """The files of a job: I/O (in v1 bytes and requests), CPU time, memory."""
         chosen = self._devices.chosen
-        files: tuple[tuple[str, Callable[[bytes], Parsed], int], ...]
+        files: tuple[tuple[str, Callable[[bytes], GoodLines], int], ...]
         if folder.uid is None:
             files = (
                 (f"{folder.path}/io.stat", lambda data: parse_io_stat(data, chosen), 4),
@@ -209,7 +211,7 @@ class Cgroup:
             tree = f"{self._root}/{{}}/{folder.below}"
             blkio = f"{tree.format('blkio')}/blkio.throttle.{{}}_recursive"
 
-            def read_or_write(data: bytes) -> Parsed:
+            def read_or_write(data: bytes) -> GoodLines:
                 return parse_blkio(data, chosen, counts=self._devices.blkio_counts)
 
             files = (

@@ -50,14 +50,14 @@ class NotUnderstoodError(ValueError):
     """A file, or a line of one, is not in its format."""
 
 
-class Parsed(NamedTuple):
+class GoodLines(NamedTuple):
     """`odd`: the lines that were not understood; the others count."""
 
     values: Values
     odd: Sequence[bytes] = ()
 
 
-def parse_io_stat(data: bytes, chosen: Chosen) -> Parsed:
+def parse_io_stat(data: bytes, chosen: Chosen) -> GoodLines:
     """Bytes read and written, reads and writes: sums over the chosen devices.
 
     A line is of the last of its numbers, as detached loop devices print theirs before it. A device that the
@@ -81,7 +81,7 @@ def parse_io_stat(data: bytes, chosen: Chosen) -> Parsed:
                 odd.append(b" ".join((device, *words)))
             else:
                 sums = [a + (b or 0) for a, b in zip(sums, values, strict=True)]
-    return Parsed(tuple(map(_bounded, sums)), odd)
+    return GoodLines(tuple(map(_bounded, sums)), odd)
 
 
 def _io_line(line: bytes) -> list[tuple[bytes, ...]]:
@@ -98,7 +98,7 @@ def _io_line(line: bytes) -> list[tuple[bytes, ...]]:
     return [(names[-1], *values)] if values and names[-1] != _UNKNOWN_DEVICE else []
 
 
-def parse_blkio(data: bytes, chosen: Chosen, *, counts: bool = True) -> Parsed:
+def parse_blkio(data: bytes, chosen: Chosen, *, counts: bool = True) -> GoodLines:
     """Reads and writes (bytes or requests): sums over the chosen devices.
 
     `counts`: whether the kernel counts at all; if not, a file without devices means nothing.
@@ -106,7 +106,7 @@ def parse_blkio(data: bytes, chosen: Chosen, *, counts: bool = True) -> Parsed:
     odd = [] if _BLKIO.fullmatch(data) else _odd_blkio_lines(data)
     lines = _READ_OR_WRITE.findall(data if not odd or data.endswith(b"\n") else data[: data.rfind(b"\n") + 1])
     if not lines and not counts:
-        return Parsed((None, None), odd)
+        return GoodLines((None, None), odd)
     read = write = 0
     for device, operation, word in lines:
         if not chosen(device):
@@ -118,7 +118,7 @@ def parse_blkio(data: bytes, chosen: Chosen, *, counts: bool = True) -> Parsed:
             read += value
         else:
             write += value
-    return Parsed((_bounded(read), _bounded(write)), odd)
+    return GoodLines((_bounded(read), _bounded(write)), odd)
 
 
 def _odd_blkio_lines(data: bytes) -> list[bytes]:
@@ -127,23 +127,23 @@ def _odd_blkio_lines(data: bytes) -> list[bytes]:
     return [*odd, last] if last and not last.startswith(b"Total ") else odd
 
 
-def parse_cpu_stat(data: bytes) -> Parsed:
+def parse_cpu_stat(data: bytes) -> GoodLines:
     """Microseconds of CPU time. Raises NotUnderstoodError."""
     for line in data.splitlines():
         key, _, value = line.partition(b" ")
         if key == b"usage_usec":
-            return Parsed((_number(value),))
+            return GoodLines((_number(value),))
     raise NotUnderstoodError
 
 
-def parse_cpuacct(data: bytes) -> Parsed:
+def parse_cpuacct(data: bytes) -> GoodLines:
     """Microseconds of CPU time, from nanoseconds. Raises NotUnderstoodError."""
-    return Parsed((_number(data.removesuffix(b"\n")) // 1000,))
+    return GoodLines((_number(data.removesuffix(b"\n")) // 1000,))
 
 
-def parse_number(data: bytes) -> Parsed:
+def parse_number(data: bytes) -> GoodLines:
     """The number that is all of a file. Raises NotUnderstoodError."""
-    return Parsed((_number(data.removesuffix(b"\n")),))
+    return GoodLines((_number(data.removesuffix(b"\n")),))
 
 
 def _number(word: bytes) -> int:

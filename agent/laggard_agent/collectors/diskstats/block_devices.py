@@ -45,7 +45,7 @@ class BlockDevices:
 
     `include` and `exclude`: patterns of whole names; without any `include` every real disk is selected. A
     known device that has left /sys/block since its name was read keeps its identity. `remarks`: by kernel
-    name, the devices that do not count as they should, and what was done.
+    name, the devices that do not count as they should, and the remedy.
     """
 
     def __init__(self, sysfs: Path | None, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> None:

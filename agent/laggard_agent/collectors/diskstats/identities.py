@@ -46,7 +46,7 @@ class Identities:
     def assign(self, devices: Mapping[str, Facts | None]) -> dict[str, str]:
         """The ID of each device by kernel name, no two alike.
 
-        Facts None: the device went since its name was read, and is what it was.
+        Facts None: the device went since its name was read, and keeps its ID.
         """
         given: dict[str, str] = {}
         for name, facts in devices.items():

@@ -21,7 +21,7 @@ _MAX_CHARS = 200
 def printed(report: Report) -> bytes:
     """Output of `sadf -j`; the file is converted first where sadf requires it.
 
-    What sadf complains of while it prints is a remark. Raises InputError when it prints nothing.
+    Complaints of sadf while it prints are a remark. Raises InputError when it prints nothing.
     """
     path = report.path
     sadf = shutil.which("sadf")
@@ -50,7 +50,7 @@ def printed(report: Report) -> bytes:
 
 
 def _complaint(run: subprocess.CompletedProcess[bytes], plain: Path, path: Path) -> str:
-    """The first line of what sadf wrote on standard error, with the name of the user's file."""
+    """The first line of sadf's standard error, with the name of the user's file."""
     text = run.stderr or (b"" if run.stdout.lstrip().startswith(b"{") else run.stdout)
     first = text.decode(errors="replace").strip().partition("\n")[0]
     return first.replace(str(plain), path.name)[:_MAX_CHARS]

@@ -1,4 +1,4 @@
-"""One line of sysstat about a disk, and what it says about latency and load.
+"""One line of sysstat about a disk, and the latency and load in it.
 
 Versions and programs name their columns differently: sadf's JSON `rkB`, sar and `sadf -d` `rkB/s`, before
 version 12 `rd_sec/s` (sectors of 512 bytes), iostat `rMB/s` and an await for reads and one for writes.
@@ -123,7 +123,7 @@ def _first(columns: Mapping[str, float], scales: Mapping[str, float]) -> float:
 
 
 def _check(sample: DiskSample, requests: float, await_ms: float, moved: float) -> None:
-    """Raises NotMeasuredError for what no disk does: a counter of the device fell in the interval."""
+    """Raises NotMeasuredError for rates that no disk has: a counter of the device fell in the interval."""
     columns = sample.columns
     queue = columns.get("aqu-sz", columns.get("avgqu-sz", 0.0))
     values = {

@@ -85,7 +85,7 @@ def read_sysstat(
 
 
 def _values(report: Report, interval_seconds: float) -> Iterator[_Value]:
-    """What the samples of a file say, without partitions."""
+    """Latency and load of a file's samples, without partitions."""
     samples = list(_samples(report))
     devices: dict[str, set[str]] = defaultdict(set)
     for sample in samples:

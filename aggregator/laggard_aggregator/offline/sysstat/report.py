@@ -1,4 +1,4 @@
-"""Reading of one file: times in its zone, and lines about what was left out."""
+"""Reading of one file: times in its zone, and lines about samples that were left out."""
 
 import re
 from collections import defaultdict
@@ -28,7 +28,7 @@ class Report:
         self._last: float | None = None
 
     def epoch(self, time: datetime, zone: str) -> float:
-        """Epoch seconds of a time without an offset; `zone`: its name, or what else the file says of it.
+        """Epoch seconds of a time without an offset; `zone`: its name, or its description.
 
         Raises InputError for a local time while the zone is not known.
         """
