@@ -8,8 +8,8 @@ from typing import ClassVar
 from laggard_agent.collectors.cgroup.counters import (
     CounterFile,
     Devices,
-    NotUnderstoodError,
     GoodLines,
+    NotUnderstoodError,
     Values,
     parse_blkio,
     parse_cpu_stat,
