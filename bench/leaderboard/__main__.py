@@ -23,7 +23,7 @@ from bench.accuracy.perseus import (
     truth_of,
 )
 from bench.leaderboard.entries import Entry, own, published, usable
-from bench.leaderboard.labels import read_labels, read_series
+from bench.leaderboard.labels import UNITS, read_labels, read_series
 from bench.leaderboard.ranking import ClusterOf, Row, rank
 from bench.leaderboard.scoring import Fault
 from bench.leaderboard.series import Series
@@ -85,7 +85,7 @@ def other_series(args: argparse.Namespace) -> Data:
         interval_seconds=args.interval, window_samples=args.window, shift_samples=args.window
     )
     columns = CsvColumns(args.time_column, args.component_column, (args.metric,), args.load, args.group_by)
-    grids = read_series(args.csv, columns, settings)
+    grids = read_series(args.csv, columns, settings, args.unit)
     settings = replace(settings, tests_at_once=sum(len(grid.components) for grid in grids))
     entries = usable([*own(settings), *published()], with_load=args.load is not None)
     return Data(grids, read_labels(args.labels, grids), entries, lambda _group: "all")
@@ -156,6 +156,7 @@ def options() -> argparse.ArgumentParser:
     add("--time-column", default="ts", metavar="NAME")
     add("--component-column", default="disk_id", metavar="NAME")
     add("--metric", default="latency", metavar="NAME", help="larger is worse")
+    add("--unit", choices=tuple(UNITS), default="us", help="of the metric (default %(default)s)")
     add("--load", metavar="NAME", help="bytes a second; without it PERSEUS and CSR cannot judge")
     add("--group-by", metavar="file|NAME", help="peers are of one file, or have one value of a column")
     add("--interval", type=float, default=15.0, metavar="S", help="seconds between samples (default 15)")

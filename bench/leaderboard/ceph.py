@@ -19,7 +19,7 @@ PERSISTENCE = 3
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """In the unit of the series, us: below `latency` no OSD is slow, a MAD counts for `mad` at least."""
+    """Microseconds: below `latency` no OSD is slow, a MAD counts for `mad` at least."""
 
     latency: float = 100_000.0
     mad: float = 1_000.0

@@ -17,13 +17,18 @@ from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import NS, Grid
 from laggard_common.errors import InputError
 
+UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6}
 LABEL_COLUMNS = ("component", "start", "end")
 
 
-def read_series(paths: Sequence[Path], columns: CsvColumns, settings: DetectSettings) -> list[Grid]:
-    """The groups of the files, their first metric called METRIC. Raises InputError."""
+def read_series(
+    paths: Sequence[Path], columns: CsvColumns, settings: DetectSettings, unit: str
+) -> list[Grid]:
+    """The groups of the files, their first metric in microseconds and called METRIC. Raises InputError."""
     grids = read_grids(paths, columns, settings)
-    return [replace(grid, metrics={METRIC: next(iter(grid.metrics.values()))}) for grid in grids]
+    return [
+        replace(grid, metrics={METRIC: UNITS[unit] * next(iter(grid.metrics.values()))}) for grid in grids
+    ]
 
 
 def read_labels(path: Path, grids: Sequence[Grid]) -> list[Fault]:

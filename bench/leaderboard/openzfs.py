@@ -3,8 +3,7 @@
 Source: openzfs/zfs#16900 and its successor #17227, as merged for 2.4 (`vdev_child_slow_outlier`); zfs(4),
 `vdev_raidz_outlier_insensitivity`, `vdev_read_sit_out_secs`. The check runs once a second there, here once an
 interval of the series. OpenZFS compares mean read latencies from histograms with buckets of powers of two,
-here the means themselves. Two drives may sit out at once, as in raidz2. A drive that sits out still has
-samples here, as only its user would avoid it.
+here the means themselves. Two drives may sit out at once, as in raidz2; one that sits out is not read.
 """
 
 import numpy as np
@@ -36,25 +35,28 @@ def sit_outs(latency: FloatArray, insensitivity: float, intervals: int) -> tuple
     """Who was the outlier of each interval, and who sits out after it, both (C, T).
 
     Only the slowest drive of an interval may be one, and only where all drives have a latency. It gets 1 to 5
-    points, by how far it lies beyond the fence; beyond 20 it sits out for `intervals`, and all points are
-    forgotten. For each C points given, all drives lose two.
+    points, by how far it lies beyond the fence; beyond 20 it sits out for `intervals`, with a latency of 0,
+    and all points are forgotten. For each C points given, all drives lose two.
     """
-    count, length = latency.shape
-    outliers, sitting = np.zeros((2, count, length), dtype=np.bool_)
+    count = len(latency)
+    outliers, sitting = np.zeros((2, *latency.shape), dtype=np.bool_)
     if count < MIN_CHILDREN:
         return outliers, sitting
     complete = np.isfinite(latency).all(axis=0)
     fence, span = fences(np.where(complete, latency, 1.0), insensitivity)
-    slowest = np.where(complete, latency, 0.0).argmax(axis=0)
-    most = np.where(complete, latency.max(axis=0), 0.0)
     points, given = np.zeros(count, dtype=np.int64), 0
-    for t in np.flatnonzero(most > fence).tolist():
-        drive = int(slowest[t])
-        before = sitting[:, t]
-        if before[drive] or before.sum() >= PARITY:
+    for t in np.flatnonzero(complete).tolist():
+        values, limit, unit = latency[:, t], fence[t], span[t]
+        if sitting[:, t].any():
+            if sitting[:, t].sum() >= PARITY:
+                continue
+            values = np.where(sitting[:, t], 0.0, values)
+            limit, unit = (each[0] for each in fences(values[:, None], insensitivity))
+        drive = int(values.argmax())
+        if values[drive] <= limit:
             continue
         outliers[drive, t] = True
-        more = int(np.clip((most[t] - fence[t]) // span[t], 1, OUTLIER_LIMIT // 4))
+        more = int(np.clip((values[drive] - limit) // unit, 1, OUTLIER_LIMIT // 4))
         given += more
         if given >= count:
             points = np.maximum(points - 2, 0)
@@ -67,6 +69,6 @@ def sit_outs(latency: FloatArray, insensitivity: float, intervals: int) -> tuple
 
 
 def openzfs(series: Series, insensitivity: float = INSENSITIVITY) -> Scores:
-    """The alarm stands while the drive sits out; a window is slow if it is the outlier of half of it."""
+    """The alarm stands while a drive sits out; a window is slow if half of it is that, or outliers."""
     outliers, sitting = sit_outs(series.latency, insensitivity, series.samples(SIT_OUT_SECONDS))
-    return Scores(sitting.astype(np.float64), 2 * series.by_window(outliers))
+    return Scores(sitting.astype(np.float64), 2 * series.by_window(outliers | sitting))

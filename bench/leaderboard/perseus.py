@@ -1,14 +1,15 @@
 """PERSEUS: latency regressed on throughput by node, and what lies above the bound.
 
-Source: Lu et al., "Perseus: A Fail-Slow Detection Framework for Cloud Storage Systems" (FAST '23), section 4;
-constants that the text at hand left open are those of the comparison by Kratos' authors
-(ucare-uchicago/kratos-failslow), marked * here. For each node and day: entries (throughput, latency) of all
-drives, standardised; DBSCAN (distance 0.125*, 5 members*) leaves out what is not in the largest cluster; a
-polynomial (degree 4*) is fitted to the rest; the slowdown ratio of every entry is its latency over the upper
-end of the 99.9 % prediction interval. PCA comes before DBSCAN there; without rescaling (*) it turns the axes
-and changes no distance, so it is left out. In each 5 minutes whose median ratio exceeds 1 the drive is slow.
-The day's risk follows from the mean ratio and the time of these (table `RISKS`), and is summed over days; the
-least sum that is reported is open (50 in 15 days*).
+Source: Lu et al., "Perseus: A Fail-Slow Detection Framework for Cloud Storage Systems" (FAST '23). The steps
+and the 99.9 % bound are the paper's, as far as public text tells; what it leaves open is taken from the
+comparison by Kratos' authors (ucare-uchicago/kratos-failslow), marked *.
+
+For each node and day: entries (throughput, latency) of all drives, standardised; DBSCAN (distance 0.125*, 5
+members*) leaves out what is not in the largest cluster; a polynomial (degree 4*) is fitted to the rest; the
+slowdown ratio of every entry is its latency over the upper end of the prediction interval. PCA comes before
+DBSCAN; without rescaling* it turns the axes and changes no distance, so it is left out. A drive is slow in
+each 5 minutes* whose median ratio exceeds 1. The day's risk follows from the mean ratio and the time of these
+(`RISKS`*), and is summed over 15 days*; a sum of 50* is reported.
 """
 
 from dataclasses import dataclass

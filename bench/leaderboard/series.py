@@ -23,7 +23,7 @@ class Series:
 
     @cached_property
     def latency(self) -> FloatArray:
-        """Mean latency in each interval, (C, T), in any unit; NaN where a sample or I/O is missing."""
+        """Mean latency in each interval, (C, T), us; NaN where a sample or I/O is missing."""
         values = self.grid.metrics[METRIC]
         return np.where(values > 0, values, np.nan)
 

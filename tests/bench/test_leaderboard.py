@@ -148,7 +148,18 @@ def write_series(path: Path, factor: float) -> Path:
 
 
 def run(series: Path, labels: Path, *more: str) -> int:
-    columns = ("--time-column", "t", "--component-column", "disk", "--metric", "await", "--group-by", "file")
+    columns = (
+        "--time-column",
+        "t",
+        "--component-column",
+        "disk",
+        "--metric",
+        "await",
+        "--group-by",
+        "file",
+        "--unit",
+        "ms",
+    )
     return main(["--csv", str(series), "--labels", str(labels), *columns, *more])
 
 

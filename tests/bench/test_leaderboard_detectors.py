@@ -103,17 +103,32 @@ def test_the_fence_of_openzfs() -> None:
     assert (fence[0], span[0]) == (108.0, 2.0)  # a quarter of the lower quartile at least
 
 
-def test_openzfs_sits_a_drive_out_after_more_than_twenty_points() -> None:
+@pytest.mark.parametrize(("slow", "last"), [(1000.0, 4), (117.0, 6)])
+def test_openzfs_sits_a_drive_out_after_more_than_twenty_points(slow: float, last: int) -> None:
+    # Beyond the fence of 108: five points a check at most, four for four ranges and a half. Each second check
+    # takes two from all six: 5, 8, 13, 16, 21, and 4, 6, 10, 12, 16, 18, 22.
+    latency = np.full((6, last + 7), 8.0)
+    latency[2] = slow
+    outliers, sitting = openzfs.sit_outs(latency, 50.0, 4)
+    out = list(range(last, last + 4))
+    assert np.flatnonzero(sitting[2]).tolist() == out
+    assert np.flatnonzero(outliers[2]).tolist() == [t for t in range(last + 7) if t not in out[1:]]
+    assert not sitting[[0, 1, 3, 4, 5]].any()
+
+
+def test_openzfs_needs_five_children_and_a_latency_of_each() -> None:
     latency = np.full((6, 12), 8.0)
     latency[2] = 1000.0
-    outliers, sitting = openzfs.sit_outs(latency, 50.0, 4)
-    # five points a check; each second check brings the six drives two points less: 5, 8, 13, 16, 21
-    assert np.flatnonzero(sitting[2]).tolist() == [4, 5, 6, 7]
-    assert np.flatnonzero(outliers[2]).tolist() == [0, 1, 2, 3, 4, 8, 9, 10, 11]
-    assert not sitting[[0, 1, 3, 4, 5]].any()
     assert not openzfs.sit_outs(latency[:4], 50.0, 4)[0].any()
     latency[0, :] = np.nan
     assert not openzfs.sit_outs(latency, 50.0, 4)[0].any()
+
+
+def test_openzfs_sits_no_more_children_out_than_there_is_parity() -> None:
+    latency = np.full((16, 80), 8.0)
+    latency[[1, 2, 3]] = [[1000.0], [1100.0], [1200.0]]
+    sitting = openzfs.sit_outs(latency, 10.0, 40)[1]
+    assert sitting.sum(axis=0).max() == 2
 
 
 def test_the_scores_of_ceph() -> None:
@@ -157,7 +172,8 @@ def test_the_risks_of_perseus() -> None:
 def test_the_counts_and_the_divergence_of_kratos() -> None:
     # one of six that is far off lies 2.04 standard deviations above the mean: 5 / sqrt(6)
     latency = np.repeat([[0.99], [0.99], [0.99], [1.01], [1.01], [1.0]], 6, axis=1)
-    latency[5] = [2, 2, 1, 1, 1, 2]
+    latency[5] = [2, 2, 2, 1, 1, 2]
+    latency[:5, 2] = [0.85, 0.85, 0.85, 1.15, 1.15]  # with more spread it is 1.93
     assert kratos.counts(latency)[5].tolist() == [1, 2, 1, 0, 0, 1]
     assert not kratos.counts(latency)[0].any()
     p, q = 0.9 + 1e-6, 1e-6  # nine of nine in one bin, over one more, and the smallest share
@@ -226,3 +242,9 @@ def test_the_largest_cluster_is_that_of_dbscan(seed: int) -> None:
     np.testing.assert_array_equal(
         largest_cluster(points, distance, 5), naive_largest_cluster(points, distance, 5)
     )
+
+
+def test_clusters_are_joined_across_a_square_between_them() -> None:
+    points = np.repeat([[0.70, 0.1], [1.69, 0.1], [9.0, 9.0]], [5, 5, 6], axis=0)  # squares of 0.71
+    assert np.flatnonzero(largest_cluster(points, 1.0, 5)).tolist() == list(range(10))
+    assert np.flatnonzero(largest_cluster(points, 0.98, 5)).tolist() == list(range(10, 16))
