@@ -91,17 +91,17 @@ def _alarms_outside(alarms: BoolArray, truth: BoolArray) -> int:
 
 
 def best_threshold(peaks: FloatArray, faulty: BoolArray) -> float:
-    """The threshold with the best F1 of drives; the lowest of these, so that alarms come soonest.
+    """The threshold with the best F1 of drives, and of these with the fewest false alarms.
 
-    `peaks` (N,): the highest score of each drive, NaN without one. It is chosen on the labels themselves: the
-    best case.
+    `peaks` (N,): the highest score of each drive, NaN without one. It lies just above the highest peak that
+    raises no alarm, so that alarms come soonest. Chosen on the labels themselves it is the best case.
     """
     values = np.unique(peaks[np.isfinite(peaks)])
     best, chosen = -1.0, np.inf
     for below in (-np.inf, *values.tolist()):
         above = np.nan_to_num(peaks, nan=-np.inf) > below
         f1 = 2 * (above & faulty).sum() / max(above.sum() + faulty.sum(), 1)
-        if f1 > best:
+        if f1 >= best:
             best, chosen = float(f1), below
     return float(np.nextafter(chosen, np.inf))
 

@@ -83,13 +83,15 @@ def test_an_alarm_that_outlasts_a_fault_is_none_of_its_own() -> None:
     assert (result.false_alarms, result.delays) == (0, [0.25])
 
 
-def test_the_best_threshold_is_the_lowest_of_the_best() -> None:
+def test_the_best_threshold_has_the_best_f1_and_then_the_fewest_false_alarms() -> None:
     peaks = np.array([9.0, 7.0, 5.0, 3.0, np.nan])
     threshold = best_threshold(peaks, np.array([True, True, False, False, False]))
     assert 5.0 < threshold < 5.0 + 1e-9
     threshold = best_threshold(peaks, np.array([False, True, False, False, True]))
     assert 5.0 < threshold < 5.0 + 1e-9  # one right, one wrong, one missed
     assert best_threshold(peaks, np.ones(5, dtype=np.bool_)) < 3.0
+    threshold = best_threshold(peaks[:4], np.array([True, False, False, True]))
+    assert 7.0 < threshold < 7.0 + 1e-9  # all four would be as good: 2 / 3
 
 
 @dataclass
