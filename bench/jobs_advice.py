@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from bench.machine import machine
-from laggard_aggregator.jobs.analysis.advice import Footprint, advice
-from laggard_aggregator.jobs.analysis.io_modes import FileAccess, io_modes
+from laggard_aggregator.jobs.traces.io_modes import FileAccess, io_modes
+from laggard_aggregator.jobs.verdict.analysis.advice import Footprint, advice
 
 PRECISION, RECALL = 0.95, 0.85
 HABITS = (

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import nct, t
 
 from bench.machine import machine
-from laggard_aggregator.jobs.analysis.run_history import RunPhases, RunVerdict, judge
+from laggard_aggregator.jobs.verdict.analysis.run_history import RunPhases, RunVerdict, judge
 
 NOISE = 0.12
 HISTORY = 10

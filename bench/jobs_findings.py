@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.machine import machine
-from laggard_aggregator.jobs.findings_pass import MAX_JOBS, FindingsPass
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.index_reader import Row
-from laggard_aggregator.jobs.job_verdict import RunReport
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.verdict.findings_pass import MAX_JOBS, FindingsPass
+from laggard_aggregator.jobs.verdict.judge import RunReport
 from tests.support.builders.job_tables import (
     DAY,
     EPOCH,

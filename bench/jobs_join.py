@@ -25,11 +25,11 @@ from laggard_aggregator.archive import layout, retention
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.jobs.accounts import JoinedJob
-from laggard_aggregator.jobs.jobid import JobIdFormat
-from laggard_aggregator.jobs.join import Join
-from laggard_aggregator.jobs.rollup_pass import RollupPass
-from laggard_aggregator.jobs.summary import series_rows, summary_row
+from laggard_aggregator.jobs.join.accounts import JoinedJob
+from laggard_aggregator.jobs.join.scan import Join
+from laggard_aggregator.jobs.join.server_jobs import JobIdFormat
+from laggard_aggregator.jobs.join.summary import series_rows, summary_row
+from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 from laggard_aggregator.jobs.tables import JOB_SERIES
 from laggard_aggregator.windows.counter_block import Block
 from laggard_common.wire.schema import Component, Field, Schema

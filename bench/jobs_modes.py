@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bench.machine import machine
-from laggard_aggregator.jobs.analysis.io_modes import folded_accesses, io_modes
+from laggard_aggregator.jobs.traces.io_modes import folded_accesses, io_modes
 from laggard_common.wire.trace_records import Folded
 
 GOAL = 0.99

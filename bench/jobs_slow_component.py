@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 from bench.machine import machine
-from laggard_aggregator.jobs.analysis.slow_component import slow_in_job
+from laggard_aggregator.jobs.verdict.analysis.slow_component import slow_in_job
 
 RECALL, FALSE_JOBS = 0.95, 1 / 1000
 

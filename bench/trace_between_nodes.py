@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 from bench.iotrace import KIB, MIB
 from bench.machine import machine
 from laggard_agent.tools.iotrace.fold import fold
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.merged_block import COLUMNS, MAX_RECORDS, merged, restored, table_of
-from laggard_aggregator.jobs.queries import JobQueries
-from laggard_aggregator.jobs.trace_pass import TracePass
-from laggard_aggregator.jobs.traces import JobTraces
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.traces.job_traces import JobTraces
+from laggard_aggregator.jobs.traces.merged_block import COLUMNS, MAX_RECORDS, merged, restored, table_of
+from laggard_aggregator.jobs.traces.trace_pass import TracePass
 from laggard_common.wire.limits import MAX_TICKS
 from laggard_common.wire.trace_codec import batches
 from laggard_common.wire.trace_document import TraceDocument, encode_document

@@ -1,10 +1,10 @@
-"""Slow, obvious twin of `jobs/statistics.py`: loops over rows."""
+"""Slow, obvious twin of `jobs/loads/statistics.py`: loops over rows."""
 
 from collections import defaultdict
 from itertools import pairwise
 from typing import Any
 
-from laggard_aggregator.jobs.principals import Principal
+from laggard_aggregator.jobs.access.principals import Principal
 from tests.naive_jobs_queries import visible
 
 Row = dict[str, Any]

@@ -1,9 +1,9 @@
-"""Slow, obvious twin of `jobs/queries.py`: a filter over a list of rows."""
+"""Slow, obvious twin of `jobs/access/queries.py`: a filter over a list of rows."""
 
 from typing import Any
 
-from laggard_aggregator.jobs.job_filter import JobSelection
-from laggard_aggregator.jobs.principals import Principal, Role
+from laggard_aggregator.jobs.access.filter import JobSelection
+from laggard_aggregator.jobs.access.principals import Principal, Role
 
 Row = dict[str, Any]
 

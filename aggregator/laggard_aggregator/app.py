@@ -25,8 +25,8 @@ from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.recovery import Recovery
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
-from laggard_aggregator.jobs.daemon_task import BackgroundTask
-from laggard_aggregator.jobs.poll_task import PollTask
+from laggard_aggregator.jobs.background import BackgroundTask
+from laggard_aggregator.jobs.records.poll_task import PollTask
 from laggard_aggregator.notify.channel import Channel, make_channels
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.notify.email.channel import MailChannel

@@ -21,7 +21,7 @@ from bench.jobs_ingest.generator import HEADER, SEPARATOR, Site, generate, node_
 from bench.machine import machine
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.table import last_revisions
-from laggard_aggregator.jobs.job_store import last_nodes
+from laggard_aggregator.jobs.records.store import last_nodes
 
 
 def main() -> int:

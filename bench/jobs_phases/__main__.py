@@ -14,7 +14,7 @@ from bench.jobs_phases.generator import KINDS, MIB, GeneratedJob, with_gaps
 from bench.jobs_phases.methods import Method, methods, product
 from bench.jobs_phases.score import Interval, f1, matched
 from bench.machine import machine
-from laggard_aggregator.jobs.analysis.phases import METHODS
+from laggard_aggregator.jobs.verdict.analysis.phases import METHODS
 
 DAY = 86_400
 GOALS = {"at 0.5": 0.97, "at 0.75": 0.90, "a kind at 0.5": 0.90}

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.jobs_phases.score import Interval
-from laggard_aggregator.jobs.analysis.phases import METHODS, find_phases
-from laggard_aggregator.jobs.analysis.rate_series import rate_series
+from laggard_aggregator.jobs.verdict.analysis.phases import METHODS, find_phases
+from laggard_aggregator.jobs.verdict.analysis.rate_series import rate_series
 
 Method = Callable[[NDArray[np.float64], str], list[Interval]]
 FIXED_RATE = 1e5

@@ -26,7 +26,7 @@ from bench.jobs_queries.clients import join, one
 from bench.jobs_queries.generator import SiteSize, make, write
 from bench.jobs_queries.questions import HEAT_SECONDS, QUESTIONS, Asker
 from bench.machine import machine
-from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.index.job_index import JobIndex
 
 CLIENTS = 8
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")

@@ -11,7 +11,7 @@ from bench.jobs_queries.generator import SITE, node_name
 from laggard_aggregator.archive import layout, retention
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.jobs.series60 import LEADING, PART_ROWS
+from laggard_aggregator.jobs.rollups.series60 import LEADING, PART_ROWS
 from laggard_aggregator.windows.counter_block import Block
 from laggard_common.wire.schema import Component, Field, Schema
 

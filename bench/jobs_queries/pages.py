@@ -18,10 +18,10 @@ from bench.jobs_queries.generator import node_name
 from bench.machine import machine
 from bench.page.__main__ import look
 from bench.page.browser import chromium
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.job_filter import JobSelection
-from laggard_aggregator.jobs.principals import Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.access.filter import JobSelection
+from laggard_aggregator.jobs.access.principals import Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.web.app import make_app
 from tests.support.builders import live_status
 from tests.support.pages import served

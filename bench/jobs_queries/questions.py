@@ -19,12 +19,12 @@ from bench.jobs_queries.generator import (
     node_name,
     user_name,
 )
-from laggard_aggregator.jobs.heat_map import heat_map
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.job_filter import JobSelection
-from laggard_aggregator.jobs.job_results import JobResults
-from laggard_aggregator.jobs.principals import Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.access.filter import JobSelection
+from laggard_aggregator.jobs.access.principals import Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.access.results import JobResults
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.loads.heat_map import heat_map
 
 ADMIN: Final = Principal("root", Role.ADMIN)
 HEAT_NODES, HEAT_SECONDS = 512, 7200

@@ -1,8 +1,8 @@
 """The table of promised and reached gains."""
 
 from bench.jobs_advice_gain import PROMISE, Round, table
-from laggard_aggregator.jobs.analysis.advice import Footprint, advice
-from laggard_aggregator.jobs.analysis.advised_gain import RequestWaits
+from laggard_aggregator.jobs.verdict.analysis.advice import Footprint, advice
+from laggard_aggregator.jobs.verdict.analysis.advised_gain import RequestWaits
 
 
 def test_the_median_of_a_rule_decides() -> None:

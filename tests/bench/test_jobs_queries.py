@@ -9,9 +9,9 @@ import numpy as np
 from bench.jobs_queries.__main__ import prepare
 from bench.jobs_queries.generator import SiteSize, make
 from bench.jobs_queries.questions import ADMIN, QUESTIONS
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.job_filter import JobSelection
-from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.access.filter import JobSelection
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
 
 SIZE = SiteSize(nodes=128, jobs=400, days=5, detail_days=1)
 

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from starlette.types import ASGIApp
 
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.principals import Principal, Role
+from laggard_aggregator.jobs.access.principals import Principal, Role
+from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.server import HttpServer
 from tests.aggregator.web.test_jobs_access import HOSTILE, acting

@@ -19,7 +19,7 @@ import pytest
 
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.table import last_revisions
-from laggard_aggregator.jobs.job_store import last_nodes
+from laggard_aggregator.jobs.records.store import last_nodes
 from tests.support.ports import free_port
 from tests.support.processes import running
 from tests.support.slurm_lab import SlurmLab, missing

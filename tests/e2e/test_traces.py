@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.principals import Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries
-from laggard_aggregator.jobs.traces import JobTraces
+from laggard_aggregator.jobs.access.principals import Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.traces.job_traces import JobTraces
 from laggard_common.wire.trace_records import Folded
 from tests.support import shipped_brokers as brokers
 from tests.support.builders.job_tables import job_row, node_rows, write_rows

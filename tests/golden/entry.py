@@ -20,13 +20,13 @@ from laggard_agent.spool.segments import SpooledBatch
 from laggard_aggregator.app import App as AggregatorApp
 from laggard_aggregator.cli.daemon import main as aggregator_main
 from laggard_aggregator.cli.main import main as laggard_main
-from laggard_aggregator.jobs.findings_pass import FindingsPass
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.join_pass import JoinPass, JoinSettings
-from laggard_aggregator.jobs.path_pass import PathPass
-from laggard_aggregator.jobs.principals import NOBODY, READ_PROJECT, Principal, Role
-from laggard_aggregator.jobs.rollup_pass import RollupPass
-from laggard_aggregator.jobs.trace_pass import TracePass
+from laggard_aggregator.jobs.access.principals import NOBODY, READ_PROJECT, Principal, Role
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.join.join_pass import JoinPass, JoinSettings
+from laggard_aggregator.jobs.join.path_pass import PathPass
+from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
+from laggard_aggregator.jobs.traces.trace_pass import TracePass
+from laggard_aggregator.jobs.verdict.findings_pass import FindingsPass
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.web.app import make_app
 from laggard_common import wire

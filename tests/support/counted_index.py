@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from laggard_aggregator.jobs.index import JobIndex
+from laggard_aggregator.jobs.index.job_index import JobIndex
 
 Question = Callable[..., Any]
 

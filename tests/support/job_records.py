@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from laggard_aggregator.jobs.metadata.inputs import job_tables, stream_tables
-from laggard_aggregator.jobs.metadata.local_times import LocalTimes
-from laggard_aggregator.jobs.metadata.report import ReadReport
+from laggard_aggregator.jobs.records.local_times import LocalTimes
+from laggard_aggregator.jobs.records.model import ReadReport
+from laggard_aggregator.jobs.records.sources.inputs import job_tables, stream_tables
 from laggard_aggregator.jobs.tables import JOBS
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "jobs"

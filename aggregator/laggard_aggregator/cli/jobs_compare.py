@@ -8,7 +8,13 @@ from typing import Any
 
 from laggard_aggregator.cli.jobs_csv import read_columns, required
 from laggard_aggregator.files.json_line import line, six_digits
-from laggard_aggregator.jobs.analysis.run_history import LEAST_RUNS, PhaseKey, RunPhases, RunVerdict, judged
+from laggard_aggregator.jobs.verdict.analysis.run_history import (
+    LEAST_RUNS,
+    PhaseKey,
+    RunPhases,
+    RunVerdict,
+    judged,
+)
 from laggard_aggregator.status.formatting import DASH, factor
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
 from laggard_common.errors import InputError

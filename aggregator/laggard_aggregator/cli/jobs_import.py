@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from laggard_common.errors import ConfigError
 
 if TYPE_CHECKING:
-    from laggard_aggregator.jobs.metadata.report import ReadReport
+    from laggard_aggregator.jobs.records.model import ReadReport
 
 _EXAMPLES = """\
 examples:
@@ -66,11 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Imports all files and returns 0. Raises LaggardError."""
     from laggard_aggregator.cli.jobs_source import epoch_seconds
-    from laggard_aggregator.jobs.job_store import JobStore
-    from laggard_aggregator.jobs.metadata.inputs import job_tables
-    from laggard_aggregator.jobs.metadata.local_times import LocalTimes
-    from laggard_aggregator.jobs.metadata.records import with_late_ends
-    from laggard_aggregator.jobs.metadata.report import ReadReport
+    from laggard_aggregator.jobs.records.local_times import LocalTimes
+    from laggard_aggregator.jobs.records.model import ReadReport
+    from laggard_aggregator.jobs.records.settle import with_late_ends
+    from laggard_aggregator.jobs.records.sources.inputs import job_tables
+    from laggard_aggregator.jobs.records.store import JobStore
 
     files = [(form, path) for form in _FORMATS for path in getattr(args, form)]
     if not files:

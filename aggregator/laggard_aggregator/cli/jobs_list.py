@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from laggard_aggregator.cli.jobs_source import AskArchive, Asker, AskServer, Record
-from laggard_aggregator.jobs.job_record import csv_lines, mode_text
+from laggard_aggregator.jobs.show import csv_lines, mode_text
 from laggard_aggregator.status.formatting import counted, iso, lasting, size
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
 from laggard_common.errors import InputError

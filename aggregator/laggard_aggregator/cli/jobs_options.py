@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from laggard_aggregator.cli import client
-from laggard_aggregator.jobs.methods import METHODS
+from laggard_aggregator.jobs.verdict import METHODS
 
 _VERBS = """\
 examples:

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from laggard_aggregator.cli.jobs_csv import read_columns, required
 from laggard_aggregator.files.json_line import line, six_digits
-from laggard_aggregator.jobs.analysis.phases import DIRECTIONS, Phase, find_phases
-from laggard_aggregator.jobs.analysis.rate_series import rate_series
+from laggard_aggregator.jobs.verdict.analysis.phases import DIRECTIONS, Phase, find_phases
+from laggard_aggregator.jobs.verdict.analysis.rate_series import rate_series
 from laggard_aggregator.offline.csv_times import MISSING, TimeColumn
 from laggard_aggregator.offline.sample_grid import NS
 from laggard_aggregator.status.formatting import counted, figure, lasting, size, zoned

@@ -11,12 +11,12 @@ from urllib.parse import quote, urlencode
 
 from laggard_aggregator.archive.table import check_archive
 from laggard_aggregator.cli import client
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.job_filter import MAX_PAGE, JobSelection
-from laggard_aggregator.jobs.job_record import full_record, job_record
-from laggard_aggregator.jobs.job_verdict import JobJudge
-from laggard_aggregator.jobs.principals import Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.access.filter import MAX_PAGE, JobSelection
+from laggard_aggregator.jobs.access.principals import Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.show import full_record, job_record
+from laggard_aggregator.jobs.verdict.judge import JobJudge
 from laggard_common.errors import ConfigError, ServiceError
 
 Record = dict[str, Any]

@@ -13,12 +13,12 @@ from laggard_aggregator.demo.recording import Recording
 from laggard_aggregator.demo.replay import lun_counters
 from laggard_aggregator.demo.site import SITE, Site
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.jobs.accounts import SECOND_NS, JobAccount, JoinedJob
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.job_store import JobStore
-from laggard_aggregator.jobs.join_pass import write_results
-from laggard_aggregator.jobs.metadata.records import records, settled
-from laggard_aggregator.jobs.volumes import CLIENT, SERVER
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.join.accounts import SECOND_NS, JobAccount, JoinedJob
+from laggard_aggregator.jobs.join.join_pass import write_results
+from laggard_aggregator.jobs.join.volumes import CLIENT, SERVER
+from laggard_aggregator.jobs.records.settle import records, settled
+from laggard_aggregator.jobs.records.store import JobStore
 
 CLUSTER: Final = "recording"
 MACHINE: Final = "testbed"

@@ -14,7 +14,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from laggard_aggregator.jobs.principals import NOBODY, Principal, Role
+from laggard_aggregator.jobs.access.principals import NOBODY, Principal, Role
 from laggard_aggregator.settings.identity import IdentityTable, PrincipalTable
 from laggard_common.errors import ConfigError
 

@@ -15,14 +15,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.index_reader import Row
-from laggard_aggregator.jobs.job_filter import MAX_PAGE, JobSelection
-from laggard_aggregator.jobs.job_record import csv_lines, full_record, job_record
-from laggard_aggregator.jobs.job_verdict import JobJudge
-from laggard_aggregator.jobs.methods import METHODS
-from laggard_aggregator.jobs.principals import NOBODY, Principal
-from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.access.filter import MAX_PAGE, JobSelection
+from laggard_aggregator.jobs.access.principals import NOBODY, Principal
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.show import csv_lines, full_record, job_record
+from laggard_aggregator.jobs.verdict import METHODS
+from laggard_aggregator.jobs.verdict.judge import JobJudge
 from laggard_aggregator.status import urls
 from laggard_common.errors import ArchiveError, ConfigError
 

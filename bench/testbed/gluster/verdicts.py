@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from bench.testbed.luns import run
 from bench.testbed.site import SITE, python
-from laggard_aggregator.jobs.join_pass import JoinPass, JoinSettings
+from laggard_aggregator.jobs.join.join_pass import JoinPass, JoinSettings
 
 
 class Job(Protocol):

@@ -7,11 +7,11 @@ import pytest
 from laggard_aggregator.demo.recorded_job import write_recorded_job
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.site import make_site
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.job_results import JobResults
-from laggard_aggregator.jobs.job_verdict import JobJudge
-from laggard_aggregator.jobs.principals import NOBODY, Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.access.principals import NOBODY, Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.access.results import JobResults
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.verdict.judge import JobJudge
 
 ANYONE = Principal("", Role.SUPPORT)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from laggard_aggregator.archive.schemas import TIME
-from laggard_aggregator.jobs.cgroup_allocations import COLUMNS, NODE_COLUMNS, SeenJob, matched, seen_jobs
-from laggard_aggregator.jobs.model import JobKey, JobRevision
+from laggard_aggregator.jobs.join.cgroup_allocations import COLUMNS, NODE_COLUMNS, SeenJob, matched, seen_jobs
+from laggard_aggregator.jobs.records.model import JobKey, JobRevision
 
 T = 1_790_000_000
 Row = tuple[str, str, float, int, float | None, int | None]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.archive import layout
-from laggard_aggregator.jobs.daemon_task import ROLLUPS, BackgroundTask
-from laggard_aggregator.jobs.rollup_pass import RollupPass
+from laggard_aggregator.jobs.background import ROLLUPS, BackgroundTask
+from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_aggregator.settings.jobs import JobsTable
 from laggard_aggregator.status.background import BackgroundWork
@@ -27,7 +27,7 @@ from tests.support.wait import async_wait_until
 _PASS = """
 import sys
 from pathlib import Path
-from laggard_aggregator.jobs.rollup_pass import RollupPass
+from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 print("begins", flush=True)
 RollupPass(Path(sys.argv[1])).run(int(sys.argv[2]), 30)
 """

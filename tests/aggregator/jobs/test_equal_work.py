@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.job_filter import JobSelection
-from laggard_aggregator.jobs.principals import NOBODY, READ_PROJECT, READ_USER, Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.access.filter import JobSelection
+from laggard_aggregator.jobs.access.principals import NOBODY, READ_PROJECT, READ_USER, Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
 from tests.support.builders.job_tables import (
     EPOCH,
     component_row,

@@ -12,14 +12,14 @@ import pytest
 
 from laggard_aggregator.archive import layout
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.jobs.daemon_task import BackgroundTask
-from laggard_aggregator.jobs.findings_pass import OLDEST_NS, FindingsPass
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.index_reader import Row
-from laggard_aggregator.jobs.job_filter import FINDINGS, JobSelection
-from laggard_aggregator.jobs.job_verdict import JobJudge, RunReport
-from laggard_aggregator.jobs.principals import Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.access.filter import FINDINGS, JobSelection
+from laggard_aggregator.jobs.access.principals import Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.background import BackgroundTask
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.verdict.findings_pass import OLDEST_NS, FindingsPass
+from laggard_aggregator.jobs.verdict.judge import JobJudge, RunReport
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_aggregator.settings.jobs import JobsTable
 from laggard_aggregator.status.background import BackgroundWork

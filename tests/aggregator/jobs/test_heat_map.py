@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laggard_aggregator.jobs.heat_map import heat_map
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.job_results import JobResults
-from laggard_aggregator.jobs.principals import NOBODY, Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries
-from laggard_aggregator.jobs.rollup_pass import RollupPass
+from laggard_aggregator.jobs.access.principals import NOBODY, Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.access.results import JobResults
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.loads.heat_map import heat_map
+from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 from laggard_common.errors import ConfigError
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.naive_jobs import NaiveReading, naive_rises

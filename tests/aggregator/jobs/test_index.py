@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.index_schema import PAGE_BYTES
-from laggard_aggregator.jobs.job_filter import JobSelection
-from laggard_aggregator.jobs.principals import Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.access.filter import JobSelection
+from laggard_aggregator.jobs.access.principals import Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.index.schema import PAGE_BYTES
 from laggard_common.errors import ArchiveError, InputError
 from tests.support.builders.job_tables import DAY, EPOCH, job_row, node_rows, write_rows
 

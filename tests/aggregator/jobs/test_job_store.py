@@ -11,9 +11,9 @@ import pytest
 from laggard_aggregator.archive import layout, retention
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.table import last_revisions
-from laggard_aggregator.jobs.job_store import JobStore, last_nodes
-from laggard_aggregator.jobs.metadata.records import records, settled
-from laggard_aggregator.jobs.metadata.report import ReadReport
+from laggard_aggregator.jobs.records.model import ReadReport
+from laggard_aggregator.jobs.records.settle import records, settled
+from laggard_aggregator.jobs.records.store import JobStore, last_nodes
 from laggard_common.errors import ConfigError
 from tests import naive_revisions
 from tests.support.job_records import FOLDER, read_table

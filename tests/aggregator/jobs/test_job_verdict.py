@@ -10,10 +10,10 @@ import pytest
 
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.schemas import ALARMS
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.job_verdict import JobJudge, RunReport
-from laggard_aggregator.jobs.principals import NOBODY, Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.access.principals import NOBODY, Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.verdict.judge import JobJudge, RunReport
 from tests.support.builders.job_tables import (
     DAY,
     EPOCH,

@@ -9,13 +9,13 @@ import pytest
 
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.jobs import accounts
-from laggard_aggregator.jobs.accounts import JoinedJob
-from laggard_aggregator.jobs.jobid import JobIdFormat
-from laggard_aggregator.jobs.join import Join
-from laggard_aggregator.jobs.join_pass import JoinPass, JoinSettings
-from laggard_aggregator.jobs.membership import FREE, Membership, Occupation
-from laggard_aggregator.jobs.summary import series_rows, summary_row
+from laggard_aggregator.jobs.join import accounts
+from laggard_aggregator.jobs.join.accounts import JoinedJob
+from laggard_aggregator.jobs.join.join_pass import JoinPass, JoinSettings
+from laggard_aggregator.jobs.join.membership import FREE, Membership, Occupation
+from laggard_aggregator.jobs.join.scan import Join
+from laggard_aggregator.jobs.join.server_jobs import JobIdFormat
+from laggard_aggregator.jobs.join.summary import series_rows, summary_row
 from laggard_aggregator.jobs.tables import JOB_NODES, JOBS
 from laggard_aggregator.settings.jobs import JobsTable
 from laggard_common.errors import ArchiveError

@@ -15,8 +15,8 @@ import pytest
 from laggard_aggregator.archive import retention
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.jobs.accounts import JoinedJob
-from laggard_aggregator.jobs.join_pass import JoinPass, JoinSettings
+from laggard_aggregator.jobs.join.accounts import JoinedJob
+from laggard_aggregator.jobs.join.join_pass import JoinPass, JoinSettings
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.aggregator.jobs.test_join import SECOND, START, a_job, moving, store_jobs
 from tests.naive_jobs import NaiveReading
@@ -28,7 +28,7 @@ FORMAT = "%j:%u:%H"
 _PASS = f"""
 import sys
 from pathlib import Path
-from laggard_aggregator.jobs.join_pass import JoinPass, JoinSettings
+from laggard_aggregator.jobs.join.join_pass import JoinPass, JoinSettings
 print("begins", flush=True)
 JoinPass(Path(sys.argv[1]), "site", JoinSettings(jobid_format="{FORMAT}")).run(int(sys.argv[2]), 30)
 """

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.jobs.membership import Membership, NodeNames, Occupation
+from laggard_aggregator.jobs.join.membership import Membership, NodeNames, Occupation
 from tests.naive_jobs import naive_division
 
 SECOND = 10**9

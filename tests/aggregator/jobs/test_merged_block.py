@@ -9,7 +9,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.jobs.merged_block import MAX_RECORDS, merged, records_of, restored, table_of
+from laggard_aggregator.jobs.traces.merged_block import MAX_RECORDS, merged, records_of, restored, table_of
 from laggard_common.errors import WireError
 from laggard_common.wire.trace_codec import batches
 from laggard_common.wire.trace_document import TraceDocument, encode_document
@@ -116,7 +116,7 @@ def test_parts_that_expand_without_bound_are_refused() -> None:
 
 
 def test_texts_that_a_reader_refuses_are_stored_as_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laggard_aggregator.jobs.merged_block._MAX_TEXT_BYTES", 2**14)
+    monkeypatch.setattr("laggard_aggregator.jobs.traces.merged_block._MAX_TEXT_BYTES", 2**14)
     records = [
         Folded("n", "write", f"1:{at}", 0, 1, 1, at, at, "/" + "x" * 90 + str(at)) for at in range(999)
     ]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.principals import NOBODY, READ_PROJECT, Principal, Role
+from laggard_aggregator.jobs.access.principals import NOBODY, READ_PROJECT, Principal, Role
+from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.web.app import make_app
 from tests.aggregator.jobs.test_job_verdict import GIB, archive_of, usual, verdict_on
 from tests.aggregator.web.test_jobs_access import acting, serving

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.jobs.daemon_task import BackgroundTask
-from laggard_aggregator.jobs.path_pass import PathEdge, PathPass, targets_of
-from laggard_aggregator.jobs.rollup_pass import RollupPass
+from laggard_aggregator.jobs.background import BackgroundTask
+from laggard_aggregator.jobs.join.path_pass import PathEdge, PathPass, targets_of
+from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_aggregator.settings.jobs import JobsTable
 from laggard_aggregator.status.background import BackgroundWork

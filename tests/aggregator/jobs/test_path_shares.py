@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from laggard_aggregator.jobs.path_shares import carried_shares
+from laggard_aggregator.jobs.verdict.evidence.path_shares import carried_shares
 
 
 def moved(node: str, volume: float, *, shared: bool = False, layer: str = "server") -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.table import last_revisions
-from laggard_aggregator.jobs.metadata.sacct_poll import COLUMNS, PollError, SlurmCommands
-from laggard_aggregator.jobs.poll_task import PollTask
+from laggard_aggregator.jobs.records.poll_task import PollTask
+from laggard_aggregator.jobs.records.sacct_poll import COLUMNS, PollError, SlurmCommands
 from laggard_aggregator.settings.aggregator import AggregatorSettings, ArchiveTable, StateTable
 from laggard_aggregator.settings.jobs import JobsTable
 from laggard_aggregator.status.background import JobPolls
@@ -208,7 +208,7 @@ def test_output_and_time_are_bounded(slurm: Slurm) -> None:
 def test_a_hook_is_followed_by_a_poll_of_the_last_minutes(
     tmp_path: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_aggregator.jobs.poll_task.TOLD_SECONDS", 0.05)
+    monkeypatch.setattr("laggard_aggregator.jobs.records.poll_task.TOLD_SECONDS", 0.05)
     clock = FakeClock(NOW * 10**9)
     one = task(tmp_path, polls := JobPolls(), clock)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from laggard_aggregator.jobs.principals import NOBODY, Principal, Role
+from laggard_aggregator.jobs.access.principals import NOBODY, Principal, Role
 
 PROJECTS = frozenset({"climate", ""})
 JOBS = {

@@ -10,11 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.index_schema import LARGE_NODES
-from laggard_aggregator.jobs.job_filter import CursorError, JobSelection
-from laggard_aggregator.jobs.principals import NOBODY, READ_ALL, READ_PROJECT, READ_USER, Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.access.filter import CursorError, JobSelection
+from laggard_aggregator.jobs.access.principals import (
+    NOBODY,
+    READ_ALL,
+    READ_PROJECT,
+    READ_USER,
+    Principal,
+    Role,
+)
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.index.schema import LARGE_NODES
 from laggard_common.errors import ConfigError
 from tests import naive_jobs_queries as naive
 from tests.support.builders.job_tables import (
@@ -273,7 +280,7 @@ def test_sql_in_a_filter_is_text(tmp_path: Path, field: str) -> None:
 def test_jobs_below_a_share_of_their_history_come_in_order_of_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr("laggard_aggregator.jobs.job_candidates._FEW", few)
+    monkeypatch.setattr("laggard_aggregator.jobs.access.candidates._FEW", few)
     rows = [job_row(at, submit=int(EPOCH) + 86_400 * at) for at in range(1, 61)]
     write_rows(tmp_path, "jobs", rows)
     rates = {row["job_key"]: float(10 + 7 * at % 60) for at, row in enumerate(rows)}

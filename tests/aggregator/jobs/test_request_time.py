@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from laggard_aggregator.jobs.analysis.advised_gain import UNKNOWN_WAITS, RequestWaits
-from laggard_aggregator.jobs.request_time import waiting
+from laggard_aggregator.jobs.verdict.analysis.advised_gain import UNKNOWN_WAITS, RequestWaits
+from laggard_aggregator.jobs.verdict.evidence.requests import waiting
 
 JOB = {"start": 1000.0, "end": 1100.0, "s_active_seconds": 80.0}
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.archive import layout, part_reader, retention
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.jobs import counter_slices, rollup_pass, series60
-from laggard_aggregator.jobs.rollup_pass import RollupPass
+from laggard_aggregator.jobs.rollups import counter_slices, rollup_pass, series60
+from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.errors import ArchiveError
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts

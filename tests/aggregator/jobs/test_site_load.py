@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from laggard_aggregator.jobs.forwarder_load import CLASSES, GAP, forwarder_load, load_classes, time_share
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.metadata_load import metadata_load
-from laggard_aggregator.jobs.principals import NOBODY, Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries
-from laggard_aggregator.jobs.rollup_pass import RollupPass
-from laggard_aggregator.jobs.statistics import GroupBy
+from laggard_aggregator.jobs.access.filter import GroupBy
+from laggard_aggregator.jobs.access.principals import NOBODY, Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.loads.forwarders import CLASSES, GAP, forwarder_load, load_classes, time_share
+from laggard_aggregator.jobs.loads.metadata import metadata_load
+from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.naive_jobs import NaiveReading
 from tests.naive_jobs_queries import visible

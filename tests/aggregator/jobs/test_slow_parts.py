@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.jobs.component_series import (
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
+from laggard_aggregator.jobs.verdict import BELOW_PEAK, BELOW_PEERS
+from laggard_aggregator.jobs.verdict.evidence.component_series import (
     READ_BYTES,
     WRITE_TIME,
     WRITES,
@@ -21,10 +24,7 @@ from laggard_aggregator.jobs.component_series import (
     JobPlaces,
     component_series,
 )
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.methods import BELOW_PEAK, BELOW_PEERS
-from laggard_aggregator.jobs.rollup_pass import RollupPass
-from laggard_aggregator.jobs.slow_parts import slow_parts
+from laggard_aggregator.jobs.verdict.evidence.slow_parts import slow_parts
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.aggregator.jobs.test_job_verdict import GIB, archive_of, usual, verdict_on
 from tests.aggregator.jobs.test_neighbour_cause import PRINCIPALS, asked

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from laggard_aggregator.jobs.principals import NOBODY, READ_PROJECT, READ_USER, Principal, Role
-from laggard_aggregator.jobs.statistics import CLASSES, GroupBy, JobStatistics, OrderBy, StatisticsEngine
-from laggard_aggregator.jobs.statistics_engines import open_statistics
+from laggard_aggregator.jobs.access.filter import GroupBy
+from laggard_aggregator.jobs.access.principals import NOBODY, READ_PROJECT, READ_USER, Principal, Role
+from laggard_aggregator.jobs.loads.statistics import CLASSES, JobStatistics, OrderBy, StatisticsEngine
+from laggard_aggregator.jobs.loads.statistics_engines import open_statistics
 from laggard_common.errors import ConfigError
 from tests import naive_job_statistics as naive
 from tests.support.builders.job_tables import DAY, EPOCH, job_row, summary_row, write_rows

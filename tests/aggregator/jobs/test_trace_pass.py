@@ -7,9 +7,9 @@ import pytest
 
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.trace_pass import TracePass
-from laggard_aggregator.jobs.traces import JobTraces
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.traces.job_traces import JobTraces
+from laggard_aggregator.jobs.traces.trace_pass import TracePass
 from laggard_common.errors import ArchiveError
 from laggard_common.wire.trace_records import Folded
 from tests.support.builders.job_tables import DAY, EPOCH
@@ -114,7 +114,7 @@ def test_a_job_that_is_known_late_is_merged_the_next_day(tmp_path: Path) -> None
 
 
 def test_a_stop_between_blocks_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laggard_aggregator.jobs.trace_pass.MAX_RECORDS", 10)
+    monkeypatch.setattr("laggard_aggregator.jobs.traces.trace_pass.MAX_RECORDS", 10)
     site = TracedSite(tmp_path)
     key = site.job()
     site.sent(part(1, 96))

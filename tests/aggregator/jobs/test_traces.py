@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.jobs.job_verdict import JobJudge
-from laggard_aggregator.jobs.principals import Principal, Role
+from laggard_aggregator.jobs.access.principals import Principal, Role
+from laggard_aggregator.jobs.verdict.judge import JobJudge
 from laggard_common.wire.trace_document import TraceDocument
 from tests.support.builders.job_tables import DAY, EPOCH
 from tests.support.builders.traced_site import ADMIN, GIB, TracedSite, part, record

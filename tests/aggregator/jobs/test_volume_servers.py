@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.jobs import accounts
-from laggard_aggregator.jobs.accounts import JobAccount
-from laggard_aggregator.jobs.join import Join
-from laggard_aggregator.jobs.membership import Occupation
-from laggard_aggregator.jobs.summary import component_rows, series_rows, summary_row
+from laggard_aggregator.jobs.join import accounts
+from laggard_aggregator.jobs.join.accounts import JobAccount
+from laggard_aggregator.jobs.join.membership import Occupation
+from laggard_aggregator.jobs.join.scan import Join
+from laggard_aggregator.jobs.join.summary import component_rows, series_rows, summary_row
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.aggregator.jobs.test_join import SECOND, a_job
 from tests.naive_jobs import NaiveReading

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.jobs.principals import NOBODY, READ_ALL, Principal, Role
+from laggard_aggregator.jobs.access.principals import NOBODY, READ_ALL, Principal, Role
 from laggard_aggregator.settings.identity import IdentityTable, PrincipalTable
 from laggard_aggregator.web.identity import Identity, TokenVerifier, read_keys
 from laggard_common.errors import ConfigError

@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from laggard_aggregator.ingest.node_view import NodeView
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.metadata_load import MetadataLoad
-from laggard_aggregator.jobs.principals import Principal
-from laggard_aggregator.jobs.rollup_pass import RollupPass
-from laggard_aggregator.jobs.statistics import GroupBy
+from laggard_aggregator.jobs.access.filter import GroupBy
+from laggard_aggregator.jobs.access.principals import Principal
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.loads.metadata import MetadataLoad
+from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.pages.job_loads import metadata_table
 from laggard_aggregator.web.pages.tables import Query

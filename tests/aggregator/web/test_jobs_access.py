@@ -16,8 +16,8 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.principals import NOBODY, READ_PROJECT, Principal, Role
+from laggard_aggregator.jobs.access.principals import NOBODY, READ_PROJECT, Principal, Role
+from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.settings.identity import IdentityTable
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.auth import authenticated

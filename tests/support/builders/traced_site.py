@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.principals import Principal, Role
-from laggard_aggregator.jobs.queries import JobQueries
-from laggard_aggregator.jobs.traces import JobTraces
+from laggard_aggregator.jobs.access.principals import Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.traces.job_traces import JobTraces
 from laggard_common.wire.trace_document import TraceDocument, encode_document
 from laggard_common.wire.trace_records import Folded
 from tests.support.builders.documents import document

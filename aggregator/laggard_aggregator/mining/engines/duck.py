@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from laggard_aggregator.jobs.spark_session import first_lines
+from laggard_aggregator.jobs.loads.spark_session import first_lines
 from laggard_aggregator.mining.engines.interface import (
     JOB_VIEW,
     KERNEL_SCHEMA,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from laggard_aggregator.jobs.spark_session import close_session, first_lines, open_session
+from laggard_aggregator.jobs.loads.spark_session import close_session, first_lines, open_session
 from laggard_aggregator.mining.engines.interface import (
     JOB_VIEW,
     KERNEL_SCHEMA,

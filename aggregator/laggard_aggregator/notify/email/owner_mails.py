@@ -12,8 +12,8 @@ from email.utils import formatdate
 from typing import Final
 from urllib.parse import quote
 
-from laggard_aggregator.jobs.index_reader import Row
-from laggard_aggregator.jobs.job_verdict import RunReport
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.verdict.judge import RunReport
 from laggard_aggregator.notify.email.channel import (
     MAX_SUBJECT_CHARS,
     POLICY,

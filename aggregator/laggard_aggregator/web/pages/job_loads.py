@@ -15,11 +15,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.jobs.forwarder_load import GAP, ForwarderLoad, shown_forwarder_load
-from laggard_aggregator.jobs.index_reader import Row
-from laggard_aggregator.jobs.metadata_load import MetadataLoad, metadata_load
-from laggard_aggregator.jobs.queries import AMPLIFIED
-from laggard_aggregator.jobs.statistics import GroupBy
+from laggard_aggregator.jobs.access.filter import GroupBy
+from laggard_aggregator.jobs.access.queries import AMPLIFIED
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.loads.forwarders import GAP, ForwarderLoad, shown_forwarder_load
+from laggard_aggregator.jobs.loads.metadata import MetadataLoad, metadata_load
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.urls import TimeRange
 from laggard_aggregator.status.view import Status

@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from laggard_aggregator.jobs.index_reader import Row
-from laggard_aggregator.jobs.job_record import job_record, mode_text
-from laggard_aggregator.jobs.job_results import JobResults
-from laggard_aggregator.jobs.principals import Principal
-from laggard_aggregator.jobs.queries import JobQueries
+from laggard_aggregator.jobs.access.principals import Principal
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.access.results import JobResults
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.show import job_record, mode_text
 from laggard_aggregator.web.jobs_api import (
     FILTERS,
     PAGE_JOBS,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from laggard_aggregator.jobs.analysis.advice import RULES, Footprint, advice
+from laggard_aggregator.jobs.verdict.analysis.advice import RULES, Footprint, advice
 
 GOOD = Footprint(
     nodes=64,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from laggard_aggregator.jobs.analysis.advice import Footprint, advice
-from laggard_aggregator.jobs.analysis.advised_gain import (
+from laggard_aggregator.jobs.verdict.analysis.advice import Footprint, advice
+from laggard_aggregator.jobs.verdict.analysis.advised_gain import (
     UNKNOWN_WAITS,
     RequestWaits,
     of_larger_requests,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from laggard_aggregator.jobs.analysis.causes import (
+from laggard_aggregator.jobs.verdict.analysis.causes import (
     LEAST_RATIO,
     Neighbour,
     OwnNumber,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.jobs.analysis.io_modes import MODES, FileAccess, folded_accesses, io_modes
+from laggard_aggregator.jobs.traces.io_modes import MODES, FileAccess, folded_accesses, io_modes
 from laggard_common.wire.trace_records import Folded
 
 GIB = 2**30

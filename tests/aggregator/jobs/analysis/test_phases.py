@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.jobs.analysis.phases import METHODS, Phase, find_phases
-from laggard_aggregator.jobs.analysis.rate_series import LONGEST_GAP, rate_series
-from laggard_aggregator.jobs.analysis.spans import closed, refined, runs, united
-from laggard_aggregator.jobs.analysis.wavelet import denoised, low_pass
+from laggard_aggregator.jobs.verdict.analysis.phases import METHODS, Phase, find_phases
+from laggard_aggregator.jobs.verdict.analysis.rate_series import LONGEST_GAP, rate_series
+from laggard_aggregator.jobs.verdict.analysis.spans import closed, refined, runs, united
+from laggard_aggregator.jobs.verdict.analysis.wavelet import denoised, low_pass
 from tests import naive_phases
 
 MIB = 2.0**20

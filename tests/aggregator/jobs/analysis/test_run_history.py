@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.jobs.analysis.dbscan import dbscan
-from laggard_aggregator.jobs.analysis.phase_model import PhaseModel
-from laggard_aggregator.jobs.analysis.run_history import RunPhases, judge, judged
+from laggard_aggregator.jobs.verdict.analysis.dbscan import dbscan
+from laggard_aggregator.jobs.verdict.analysis.phase_model import PhaseModel
+from laggard_aggregator.jobs.verdict.analysis.run_history import RunPhases, judge, judged
 from tests import naive_phases
 
 GB = 1e9

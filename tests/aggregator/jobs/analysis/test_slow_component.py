@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from laggard_aggregator.jobs.analysis.slow_component import (
+from laggard_aggregator.jobs.verdict.analysis.slow_component import (
     LEAST_PEERS,
     PEERS_HOURS,
     below_peak,

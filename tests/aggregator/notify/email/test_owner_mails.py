@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from laggard_aggregator.cli.daemon import main
-from laggard_aggregator.jobs.findings_pass import FindingsPass
-from laggard_aggregator.jobs.index import JobIndex
-from laggard_aggregator.jobs.job_verdict import RunReport
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.verdict.findings_pass import FindingsPass
+from laggard_aggregator.jobs.verdict.judge import RunReport
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.notify.email.channel import MailChannel
 from laggard_aggregator.notify.email.owner_mails import LATEST_SECONDS, MOST_WAITING, OwnerMails

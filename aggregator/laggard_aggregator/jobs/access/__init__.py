@@ -1,0 +1,1 @@
+"""Access: the jobs that a principal may see, and questions about them."""

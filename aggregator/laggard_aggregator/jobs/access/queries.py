@@ -1,0 +1,355 @@
+"""The one layer that answers questions about jobs; every question names the principal who asks.
+
+The condition of access is part of each statement, so jobs of others are absent from lists, counts and
+searches as if they did not exist, and take no time of their own. The default is to see nothing.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from laggard_aggregator.jobs.access.filter import MAX_PAGE, GroupBy, JobSelection, cursor, position
+from laggard_aggregator.jobs.access.lists import JobLists
+from laggard_aggregator.jobs.access.principals import Principal
+from laggard_aggregator.jobs.access.statements import (
+    COLUMNS,
+    FROM_JOBS,
+    NEIGHBOURS,
+    SHARING,
+    SLOW_BESIDE,
+    access_of,
+    excludes,
+    grants,
+    in_order,
+)
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.index.reader import IndexReader, Row
+from laggard_aggregator.jobs.index.schema import (
+    FINDING_COLUMNS,
+    OPEN_SPAN,
+    key_digest,
+    tick,
+)
+from laggard_common.errors import ConfigError
+
+AMPLIFIED: Final = 1.5
+"""Bytes moved for each byte that was asked for, above which a job is listed."""
+MAX_NEIGHBOURS: Final = 20
+_MAX_MATCHES: Final = 50
+_BESIDE_SECONDS: Final = 14 * 86_400.0
+_COUNT_LIMIT: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Jobs of one page of a list, newest first; `next_cursor` is empty on the last page."""
+
+    jobs: list[Row]
+    next_cursor: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobHistory:
+    """Rates (MiB/s, reads and writes) of runs of the same user, project, application and nodes."""
+
+    runs: int
+    p10: float
+    median: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobNeighbour:
+    """A job that ran at the same time on the same components. `job`: None where it may not be seen."""
+
+    text: str
+    job: Row | None
+
+
+class JobQueries:
+    """Questions about the jobs of an index. Methods may be called from any thread.
+
+    Rows have the columns of the archive's kind `jobs`, and those of its summary with the prefix `s_`.
+    """
+
+    def __init__(self, index: JobIndex) -> None:
+        self._reader = IndexReader(index)
+        self._lists = JobLists(self._reader)
+
+    def close(self) -> None:
+        """Closes this thread's connection."""
+        self._reader.close()
+
+    def list_jobs(
+        self, principal: Principal, selection: JobSelection, limit: int = 50, after: str = ""
+    ) -> JobPage:
+        """A page of at most `limit` jobs, newest first. Raises CursorError and ConfigError."""
+        if not 1 <= limit <= MAX_PAGE:
+            raise ConfigError("", [f"limit: expected 1-{MAX_PAGE}, got {limit}"])
+        more: dict[str, Any] = {}
+        if after:
+            at, key = position(principal, selection, after)
+            last = self.job(principal, key)
+            more = {"at": at, "id": -1 if last is None else last["id"]}  # none: gone, or another's now
+        rows = self._lists.newest(principal, selection, more, limit + 1)
+        kept = rows[:limit]
+        self._add_findings(kept)
+        if len(rows) <= limit:
+            return JobPage(kept, "")
+        return JobPage(kept, cursor(principal, selection, float(kept[-1]["at"]), kept[-1]["job_key"]))
+
+    def unjudged(self, since_ns: int, limit: int) -> list[Row]:
+        """Jobs that were joined since then and have no verdict on that join, the earliest join first.
+
+        For the daemon's verdicts: nobody's access is checked.
+        """
+        return self._reader.rows(
+            f"select {COLUMNS}, s.revision_at as joined_at from {FROM_JOBS} where s.revision_at >= :since"  # noqa: S608
+            " and (v.joined_at is null or v.joined_at < s.revision_at)"
+            " order by s.revision_at, j.id limit :most",
+            {"since": since_ns, "most": limit},
+        )
+
+    def slow_beside(self, since_ns: int, limit: int) -> list[Row]:
+        """Jobs judged slow before a job was joined, since then, that had run on a component of theirs.
+
+        For the daemon's verdicts, as a job's load is known from its join on: nobody's access is checked.
+        """
+        values = {"since": since_ns, "at": since_ns / 1e9 - _BESIDE_SECONDS, "most": limit}
+        return self._reader.rows(SLOW_BESIDE, values)
+
+    def last_join(self) -> int:
+        """When a job was joined last, in ns; 0 without one."""
+        return int(self._reader.rows("select max(revision_at) as last from summaries", {})[0]["last"] or 0)
+
+    def last_verdict(self) -> int:
+        """When a job was judged last, in ns; 0 without one."""
+        return int(self._reader.rows("select max(revision_at) as last from verdicts", {})[0]["last"] or 0)
+
+    def _add_findings(self, rows: list[Row]) -> None:
+        """Adds `findings` of the daemon's verdict to rows that a principal may see."""
+        by_id = {row["id"]: row for row in rows}
+        for row in rows:
+            row["findings"] = []
+        names = ", ".join(FINDING_COLUMNS)
+        found = self._reader.rows(
+            f"select job, {names} from findings"  # noqa: S608 - names of this module
+            " where job in (select value from json_each(:ids)) order by job, rank",
+            {"ids": json.dumps(list(by_id))},
+        )
+        for each in found:
+            by_id[each.pop("job")]["findings"].append(each)
+
+    def every(self, principal: Principal, selection: JobSelection) -> Iterator[Row]:
+        """Yields all jobs of a list, newest first, a page at a time: the same rows as its pages."""
+        more: dict[str, Any] = {}
+        while rows := self._lists.newest(principal, selection, more, MAX_PAGE):
+            self._add_findings(rows)
+            yield from rows
+            more = {"at": rows[-1]["at"], "id": rows[-1]["id"]}
+
+    def count(self, principal: Principal, selection: JobSelection) -> int:
+        """Number of jobs of a list, counted up to a million."""
+        found = self._lists.count(principal, selection)
+        if found is not None:
+            return min(found, _COUNT_LIMIT)
+        conditions, values = selection.sql()
+        searches = []
+        for access, granted in grants(principal):
+            if not excludes(granted, values):
+                own = in_order(conditions, {each.rstrip("0123456789") for each in granted})
+                searches.append(f"select j.id from {FROM_JOBS} where {' and '.join([*own, access])}")  # noqa: S608
+                values |= granted
+        if not searches:
+            return 0
+        sql = f"select count(*) from ({' union '.join(searches)} limit {_COUNT_LIMIT})"  # noqa: S608
+        return int(self._reader.rows(sql, values)[0]["count(*)"])
+
+    def job(self, principal: Principal, job_key: str) -> Row | None:
+        """The job of a key; None where there is none that the principal may see."""
+        condition = "j.key_digest = :digest and +j.job_key = :key"
+        found = self._granted(principal, condition, {"key": job_key, "digest": key_digest(job_key)})
+        return found[0] if found else None
+
+    def find(self, principal: Principal, text: str) -> list[Row]:
+        """Jobs by key, or by the id that the scheduler shows (`42`, `17_3`, `20+1`), newest first."""
+        if "/" in text:
+            found = self.job(principal, text)
+            return [found] if found else []
+        shown = self._granted(principal, "j.job = :key", {"key": text})
+        if shown or not (text.isascii() and text.isdecimal() and len(text) < 19):
+            return shown
+        return self.of_number(principal, int(text))
+
+    def of_number(self, principal: Principal, number: int) -> list[Row]:
+        """Jobs with a number of the scheduler, below 2^63, newest first: runs again, of other clusters."""
+        return self._granted(principal, "j.raw_id = :key", {"key": number})
+
+    def nodes(self, principal: Principal, job_key: str) -> list[Row]:
+        """Nodes of a job with the times for which it had them: name, start, end, observed."""
+        job = self.job(principal, job_key)
+        if job is None:
+            return []
+        return self._reader.rows(
+            "select n.name, m.start, m.end, m.observed from members m"
+            " join nodes n on n.number between m.low and m.high"
+            " where m.job = :id and (m.observed or m.revision_at = :revision_at) order by n.number, m.start",
+            {"id": job["id"], "revision_at": job["revision_at"]},
+        )
+
+    def on_node(self, principal: Principal, node: str, at: float) -> list[Row]:
+        """Jobs that had a node at a moment, in seconds."""
+        return self._visible(
+            principal,
+            "j.id in (select m.job from nodes n join boxes b on b.low <= n.number and b.high >= n.number"
+            " join members m on m.id = b.id join jobs o on o.id = m.job"
+            " where n.name = :node and b.start <= :tick and b.end >= :tick and m.start <= :at"
+            " and (m.end is null or m.end > :at) and (m.observed or m.revision_at = o.revision_at))"
+            " order by j.at desc limit :most",
+            {"node": node, "at": at, "tick": tick(at)},
+        )
+
+    def components(self, principal: Principal, job_key: str) -> list[Row]:
+        """Components that carried I/O of a job: layer and name."""
+        job = self.job(principal, job_key)
+        if job is None:
+            return []
+        return self._reader.rows(
+            "select c.layer, c.name from uses u join components c on c.id = u.component"
+            " where u.job = :id order by c.layer, c.name",
+            {"id": job["id"]},
+        )
+
+    def history(self, principal: Principal, job_key: str) -> JobHistory | None:
+        """History beside a job; None with too few runs, or where the job may not be seen."""
+        job = self.job(principal, job_key)
+        if job is None or job["node_count"] is None:
+            return None
+        names = ("user", "account", "application", "node_count")
+        found = self._reader.rows(
+            "select runs, p10, median, p90 from history where user = :user and account = :account"
+            " and application = :application and node_count = :node_count",
+            {name: job[name] for name in names},
+        )
+        return JobHistory(**found[0]) if found else None
+
+    def earlier(self, principal: Principal, job_key: str, limit: int) -> list[Row]:
+        """Finished runs before a job of the same user, project, application and nodes; oldest first."""
+        job = self.job(principal, job_key)
+        if job is None or job["node_count"] is None or job["start"] is None:
+            return []
+        names = ("user", "account", "application", "node_count")
+        same = " and ".join(f"j.{name} = :own_{name}" for name in names)
+        values = {f"own_{name}": job[name] for name in names} | {"start": job["start"], "most": limit}
+        order = "j.at < :start and j.end <= :start order by j.at desc, j.id desc limit :most"
+        return self._visible(principal, f"{same} and {order}", values)[::-1]
+
+    def neighbours(self, principal: Principal, job_key: str) -> list[JobNeighbour]:
+        """Jobs that shared components or nodes with a job, those with most metadata operations first.
+
+        Jobs that the principal may not see have no name, id or times, and rounded figures.
+        """
+        job = self.job(principal, job_key)
+        if job is None or job["start"] is None:
+            return []
+        end = 9e15 if job["end"] is None else job["end"]
+        values = {"id": job["id"], "start": job["start"], "end": end, "revision_at": job["revision_at"]}
+        values |= {"from": tick(job["start"]), "to": tick(end), "most": MAX_NEIGHBOURS}
+        values["last_span"] = OPEN_SPAN
+        found = self._reader.rows(NEIGHBOURS, values)
+        return [
+            JobNeighbour(_anonymous(row), row if principal.may_see(row["user"], row["account"]) else None)
+            for row in found
+        ]
+
+    def sharing(self, principal: Principal, job_key: str, start: float, end: float) -> list[Row]:
+        """Jobs that used components of a job between `start` and `end`, seconds; those that load most.
+
+        For sums over all jobs: rows of jobs that `principal` may not see are among them and not to be shown.
+        """
+        job = self.job(principal, job_key)
+        if job is None:
+            return []
+        values = {"id": job["id"], "start": start, "end": end, "last_span": OPEN_SPAN - 1}
+        found: dict[int, Row] = {}
+        for order in ("mdops", "rate"):
+            sql, most = SHARING.format(load=order), {"most": MAX_NEIGHBOURS}
+            found |= {row["id"]: row for row in self._reader.rows(sql, values | most)}
+        return list(found.values())
+
+    def sees_site(self, principal: Principal) -> bool:
+        """Whether the load of all jobs together may be seen."""
+        return principal.sees_site
+
+    def amplified(self, principal: Principal, limit: int = 50) -> list[Row]:
+        """Jobs for which more than 1.5 times the bytes they asked for were moved, worst first."""
+        plus = "" if principal.sees_all else "+"  # keeps the index of all jobs from the choice
+        condition = f"{plus}s.amplification > {AMPLIFIED}"
+        most = min(limit, MAX_PAGE)
+        found = self._of_grants(principal, condition, f"{plus}s.amplification desc, j.id", {"most": most})
+        return sorted(found, key=lambda row: (-row["s_amplification"], row["id"]))[:most]
+
+    def metadata_operations(
+        self, principal: Principal, group: GroupBy, after: float, before: float, since: float
+    ) -> list[Row]:
+        """Name, jobs and operations of each group within [after, before), most operations first.
+
+        A job's operations are spread evenly over its time. `since`: jobs that began earlier do not count.
+        """
+        access, more = access_of(principal)
+        column = _GROUPS[group]
+        share = "(min(j.end, :before) - max(j.start, :after)) / max(j.end - j.start, 1e-9)"
+        return self._reader.rows(
+            f"select j.{column} as name, count(*) as jobs, sum(s.metadata_operations * {share}) as operations"  # noqa: S608
+            " from jobs j join summaries s on s.id = j.id"
+            f" where j.at >= :since and j.at < :before and j.start < :before and j.end > :after and {access}"
+            f" and s.metadata_operations > 0 group by j.{column} order by operations desc, name",
+            {"after": after, "before": before, "since": since} | more,
+        )
+
+    def _granted(self, principal: Principal, condition: str, values: dict[str, Any]) -> list[Row]:
+        """The jobs of a condition, newest first."""
+        found = self._of_grants(principal, condition, "j.at desc", {"most": _MAX_MATCHES} | values)
+        return sorted(found, key=lambda row: (row["at"], row["id"]), reverse=True)[:_MAX_MATCHES]
+
+    def _of_grants(
+        self, principal: Principal, condition: str, order: str, values: dict[str, Any]
+    ) -> list[Row]:
+        """The first jobs of a condition, from one search for each user and account that may be seen.
+
+        The indexes have both, so a search does not reach the jobs of others: they cost as much as none.
+        """
+        found: dict[int, Row] = {}
+        for access, more in grants(principal):
+            where = f"{condition} and {access} order by {order} limit :most"
+            sql = f"select {COLUMNS} from {FROM_JOBS} where {where}"  # noqa: S608 - texts of this module
+            found |= {row["id"]: row for row in self._reader.rows(sql, values | more)}
+        return list(found.values())
+
+    def _visible(self, principal: Principal, rest: str, values: dict[str, Any]) -> list[Row]:
+        access, more = access_of(principal)
+        sql = f"select {COLUMNS} from {FROM_JOBS} where {access} and {rest}"  # noqa: S608 - texts of this module
+        return self._reader.rows(sql, {"most": _MAX_MATCHES} | values | more)
+
+
+MANY_OPERATIONS: Final = 50.0
+"""Metadata operations a second from which they are a job's load, as of a neighbour that is a cause."""
+_GROUPS: Final = {
+    GroupBy.USER: "user",
+    GroupBy.PROJECT: "account",
+    GroupBy.APPLICATION: "application",
+}
+
+
+def _anonymous(row: Row) -> str:
+    """Load of a job without its identity, to two digits; few metadata operations come with any bytes."""
+    operations, rate = row["s_mdops"] or 0.0, row["rate"] or 0.0
+    if operations and (operations >= MANY_OPERATIONS or not rate):
+        return f"a job with {rounded(operations)} metadata operations a second"
+    return f"a job with {rounded(rate)} MiB a second" if rate else "a job of unknown load"
+
+
+def rounded(value: float) -> str:
+    """A figure of a job that may not be seen, to two digits."""
+    return f"{float(f'{value:.2g}'):,.10g}"

@@ -1,0 +1,114 @@
+"""Results of one job from the archive: its series and its components.
+
+The day of a job's results is that of its end, so one folder is read, and of its files the row groups that
+have the job.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from laggard_aggregator.archive.table import Among, Table, Within, day_of, last_revisions
+from laggard_aggregator.jobs.access.principals import Principal
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.tables import OF_JOBS
+
+
+class JobResults:
+    """Results of the jobs of the archive in `directory`; `queries` decides who may see a job.
+
+    Raises ArchiveError.
+    """
+
+    def __init__(self, directory: Path, queries: JobQueries) -> None:
+        self._directory = directory
+        self._queries = queries
+
+    def series(self, principal: Principal, job_key: str) -> list[Row]:
+        """Rows of `job_series`, a null element of their lists is a gap; none of a job that may not be seen.
+
+        Lists are arrays of float64 (T,), NaN in gaps.
+        """
+        return list(_records(self._rows(principal, "job_series", job_key)))
+
+    def components(self, principal: Principal, job_key: str) -> list[Row]:
+        """Rows of `job_components`, none of a job that may not be seen."""
+        rows: list[Row] = (
+            self._rows(principal, "job_components", job_key).drop_columns(["revision_at"]).to_pylist()
+        )
+        return rows
+
+    def trace_blocks(self, principal: Principal, job_key: str) -> Iterator[bytes]:
+        """Yields the blocks of `job_traces`, none of a job that may not be seen."""
+        job = self._queries.job(principal, job_key)
+        if job is None or job["end"] is None:
+            return
+        traces, day, own = (
+            Table(self._directory, "job_traces"),
+            day_of(job["end"]),
+            Among("job_key", [job_key]),
+        )
+        last = max(
+            (
+                at
+                for table in traces.scan(["revision_at"], own, first_day=day, last_day=day)
+                for at in table["revision_at"].cast(pa.int64()).to_pylist()
+            ),
+            default=None,
+        )
+        if last is not None:
+            for table in traces.scan(
+                ["revision_at", "block"],
+                own,
+                Within("revision_at", last, last + 1),
+                first_day=day,
+                last_day=day,
+            ):
+                yield from table["block"].to_pylist()
+
+    def of_jobs(self, kind: str, jobs: Sequence[Row]) -> dict[str, list[Row]]:
+        """Rows of a kind by key, of finished `jobs` that a query gave; each day's files are read once.
+
+        Nobody's access is checked: for sums over jobs.
+        """
+        days: dict[str, list[str]] = {}
+        for job in jobs:
+            if job["end"] is not None:
+                days.setdefault(day_of(job["end"]), []).append(job["job_key"])
+        found: dict[str, list[Row]] = {}
+        for day, keys in days.items():
+            for row in _records(self._of_day(kind, day, keys)):
+                found.setdefault(row["job_key"], []).append(row)
+        return found
+
+    def _rows(self, principal: Principal, kind: str, job_key: str) -> pa.Table:
+        """The rows of the last revision; none of a job that may not be seen."""
+        job = self._queries.job(principal, job_key)
+        if job is None or job["end"] is None:
+            return OF_JOBS[kind].empty_table()
+        return self._of_day(kind, day_of(job["end"]), [job_key])
+
+    def _of_day(self, kind: str, day: str, keys: Sequence[str]) -> pa.Table:
+        """The rows of the last revisions of some jobs that ended on a day."""
+        own = Among("job_key", keys)
+        return last_revisions(
+            Table(self._directory, kind).read(OF_JOBS[kind], own, first_day=day, last_day=day)
+        )
+
+
+def _records(table: pa.Table) -> Iterator[Row]:
+    """Yields rows; lists are arrays."""
+    lists = [each.name for each in table.schema if pa.types.is_list(each.type)]
+    for at, row in enumerate(table.drop_columns(lists).to_pylist()):
+        yield row | {name: _values(table[name], at) for name in lists}
+
+
+def _values(column: pa.ChunkedArray, at: int) -> Any:
+    value = column[at].values
+    if value is None:
+        return None
+    return np.asarray(value.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)

@@ -1,1 +1,0 @@
-"""Analysis of a job's I/O: pure computation on arrays, without clock, files or daemon."""

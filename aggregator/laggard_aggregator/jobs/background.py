@@ -1,0 +1,173 @@
+"""The daemon's background task: rollups of the archive, the join of its jobs with its counters, their index.
+
+It reads the archive in a thread of low priority, so that neither a sample nor a window waits for
+it. An error never ends the aggregator: it is one WARNING and a metric, and the next pass tries again.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.join.join_pass import JoinPass, JoinSettings
+from laggard_aggregator.jobs.join.path_pass import PathPass, read_forwarders
+from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
+from laggard_aggregator.jobs.rollups.series60 import PassStoppedError
+from laggard_aggregator.jobs.traces.trace_pass import TracePass
+from laggard_aggregator.jobs.verdict.findings_pass import FindingsPass
+from laggard_aggregator.jobs.verdict.judge import RunReport
+from laggard_aggregator.settings.aggregator import ArchiveTable
+from laggard_aggregator.settings.jobs import JobsTable
+from laggard_aggregator.status.background import BackgroundWork
+from laggard_common.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+PASS_SECONDS = 60.0
+NICE = 10
+JOIN_SHARE = 0.05
+"""The most of a core that joining takes, and judging, by longer pauses: one job can be a scan of days."""
+ROLLUPS, JOBS = "rollups of the archive", "join of jobs"
+PATHS, INDEX, FINDINGS = "paths of nodes", "index of jobs", "verdicts on jobs"
+MERGES = "traces of jobs"
+
+
+class BackgroundTask:
+    """Keeps the results of the archive in `settings` up to date, those of `jobs` if enabled.
+
+    `is_right`: whether the clock can be trusted. `judged` is given each verdict. Raises InputError for a
+    file of forwarders that cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: ArchiveTable,
+        jobs: JobsTable,
+        site: str,
+        work: BackgroundWork,
+        *,
+        clock: Clock,
+        is_right: Callable[[], bool] = lambda: True,
+        judged: Callable[[Row, RunReport], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._work = work
+        self._is_right = is_right
+        self._stopped = threading.Event()
+        self._rest_until_ns: dict[str, int] = {}
+        self._passes: dict[str, Callable[[], None]] = {}
+        served_by = read_forwarders(jobs.forwarders) if jobs.forwarders is not None else {}
+        if settings.rollups:
+            self._rollups = RollupPass(settings.directory)
+            self._passes[ROLLUPS] = self._roll
+        if jobs.enabled:
+            of = JoinSettings(jobs.grace_seconds, jobs.jobid_format, served_by)
+            self._join = JoinPass(settings.directory, site, of)
+            self._passes[JOBS] = self._join_jobs
+            self._paths = PathPass(settings.directory, site, served_by)
+            self._passes[PATHS] = self._write_paths
+            self._index = JobIndex(settings.directory)
+            self._passes[INDEX] = self._refresh_index
+            self._findings = FindingsPass(settings.directory, site, self._index, judged)
+            self._passes[FINDINGS] = self._judge_jobs
+            self._traces = TracePass(settings.directory, site, self._index)
+            self._passes[MERGES] = self._merge_traces
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Makes a pass every PASS_SECONDS until `stop`, which ends a pass within a slice."""
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, "background", initializer=_lower_priority) as thread:
+            while not stop.is_set():
+                ended = asyncio.ensure_future(loop.run_in_executor(thread, self.attempt))
+                stopping = asyncio.create_task(stop.wait())
+                either: set[asyncio.Future[Any]] = {ended, stopping}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if stopping.done():
+                    self._stopped.set()
+                stopping.cancel()
+                await ended
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), PASS_SECONDS)
+
+    def attempt(self) -> bool:
+        """One pass of each kind; whether all succeeded."""
+        if not self._is_right() or not self._settings.directory.is_dir():
+            return True
+        succeeded = [self._attempt(name, work) for name, work in self._passes.items()]
+        return all(succeeded)
+
+    def _attempt(self, name: str, work: Callable[[], None]) -> bool:
+        failed = self._work.failing
+        try:
+            work()
+        except PassStoppedError:
+            return True
+        except Exception as exc:  # whatever a file holds, the aggregator goes on
+            if name not in failed:
+                _log.warning("%s: %s", name, exc)
+            failed[name] = str(exc) or type(exc).__name__
+            self._work.failures += 1
+            return False
+        if failed.pop(name, None) is not None:
+            _log.info("%s: succeeds again", name)
+        return True
+
+    def _roll(self) -> None:
+        rolled = self._rollups.run(self._clock.wall_ns(), self._settings.raw_days, self._goes_on)
+        self._work.rolled_hours += rolled.hours
+        self._work.rolled_rows += rolled.rows
+        self._work.lag_seconds = rolled.lag_seconds
+
+    def _write_paths(self) -> None:
+        self._paths.run(self._clock.wall_ns())
+
+    def _join_jobs(self) -> None:
+        self._paced(JOBS, self._join_due)
+
+    def _judge_jobs(self) -> None:
+        self._paced(FINDINGS, self._judge_due)
+
+    def _merge_traces(self) -> None:
+        self._paced(MERGES, self._merge_due)
+
+    def _paced(self, name: str, work: Callable[[], None]) -> None:
+        """Does `work` unless it rests after the last time, so that it takes JOIN_SHARE of a core."""
+        if self._clock.monotonic_ns() < self._rest_until_ns.get(name, 0):
+            return
+        before = time.thread_time()
+        try:
+            work()
+        finally:
+            pause = (time.thread_time() - before) / JOIN_SHARE
+            self._rest_until_ns[name] = self._clock.monotonic_ns() + round(pause * 1e9)
+
+    def _judge_due(self) -> None:
+        self._work.judged_jobs += self._findings.run(self._clock.wall_ns(), self._goes_on)
+
+    def _merge_due(self) -> None:
+        self._traces.run(self._clock.wall_ns(), self._goes_on)
+
+    def _join_due(self) -> None:
+        joined = self._join.run(self._clock.wall_ns(), self._settings.raw_days, self._goes_on)
+        self._work.joined_jobs += joined.jobs
+        self._work.waiting_jobs = joined.waiting
+
+    def _refresh_index(self) -> None:
+        self._index.refresh(self._goes_on)
+
+    def _goes_on(self) -> bool:
+        return not self._stopped.is_set()
+
+
+def _lower_priority() -> None:
+    """Lowers the priority of this thread alone."""
+    with suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

@@ -1,0 +1,1 @@
+"""The hot index of jobs in SQLite."""

@@ -1,0 +1,1 @@
+"""Jobs joined with counters: volumes, summaries, paths."""

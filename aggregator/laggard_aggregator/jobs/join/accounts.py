@@ -1,0 +1,131 @@
+"""Sums of jobs during a scan.
+
+All are sums of whole numbers below 2^53, so that their order does not matter.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from laggard_aggregator.detect.interface import FloatArray, IntArray
+from laggard_aggregator.jobs.join.volumes import LAYERS
+
+SECOND_NS = 1_000_000_000
+FINE_SECONDS, USUAL_SECONDS = 1, 10
+FINE_LENGTH_SECONDS = 120
+"""Jobs up to this length have series of FINE_SECONDS, longer ones of USUAL_SECONDS or its doubles."""
+MOST_BINS = 43_000
+"""Values of a series: with three of them in four layers a job takes about 4 MiB of memory and less on
+disk."""
+
+
+def resolution_of(seconds: float) -> int:
+    """Seconds of one value in the series of a job of this length."""
+    if seconds <= FINE_LENGTH_SECONDS:
+        return FINE_SECONDS
+    step = USUAL_SECONDS
+    while seconds / step > MOST_BINS:
+        step *= 2
+    return step
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedJob:
+    """A job to be joined. `held`: nodes with the times for which it had them, in ns.
+
+    `next_start_ns`: start of the next run with the same id.
+    """
+
+    key: str
+    raw_id: int
+    start_ns: int
+    end_ns: int
+    held: tuple[tuple[str, int, int], ...]
+    cpus: int | None = None
+    next_start_ns: int = 2**63 - 1
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return (self.end_ns - self.start_ns) / SECOND_NS
+
+    @property
+    def step_ns(self) -> int:
+        """Time of one value of its series."""
+        return resolution_of(self.seconds) * SECOND_NS
+
+    @property
+    def bins(self) -> int:
+        """Number of values of its series."""
+        return max(-(-(self.end_ns - self.start_ns) // self.step_ns), 1)
+
+
+@dataclass(slots=True)
+class ComponentSums:
+    """Of a job and component: `sums`: bytes read, written, metadata operations, reads, writes, latencies of
+    reads, writes and metadata operations (raw), ns observed."""
+
+    sums: FloatArray = field(default_factory=lambda: np.zeros(9))
+    time_scale: float = 1.0
+
+
+ComponentOfJob = tuple[str, str, str, bool]
+"""Layer, node, component, and whether it was shared."""
+
+
+@dataclass(slots=True)
+class JobAccount:
+    """The sums of one job. `series`: by layer, (3, bins); `observed_ns` (bins,): time with known counters of
+    its own, over the components of its nodes; `last_bin`: of the layers of servers, the last one with a
+    reading."""
+
+    job: JoinedJob
+    series: dict[str, FloatArray] = field(default_factory=dict)
+    observed_ns: FloatArray = field(default_factory=lambda: np.zeros(0))
+    components: dict[ComponentOfJob, ComponentSums] = field(
+        default_factory=lambda: defaultdict(ComponentSums)
+    )
+    last_bin: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.observed_ns = np.zeros(self.job.bins)
+
+    def of_layer(self, layer: str) -> FloatArray:
+        """The series of a layer, (3, bins)."""
+        assert layer in LAYERS
+        return self.series.setdefault(layer, np.zeros((3, self.job.bins)))
+
+    def add(self, layer: str | None, start_ns: IntArray, end_ns: IntArray, moved: FloatArray) -> None:
+        """Spreads amounts (K, N) evenly over the bins of their times; `layer` None for `observed_ns`.
+
+        Each bin gets whole numbers, the parts of each add up to it.
+        """
+        into = self.observed_ns[None, :] if layer is None else self.of_layer(layer)
+        step, begin = self.job.step_ns, self.job.start_ns
+        first = np.clip((start_ns - begin) // step, 0, self.job.bins - 1)
+        last = np.clip((end_ns - 1 - begin) // step, first, self.job.bins - 1)
+        count = last - first + 1
+        row = np.repeat(np.arange(first.size), count)
+        at = first[row] + np.arange(row.size) - np.repeat(np.cumsum(count) - count, count)
+        length = np.maximum(end_ns - start_ns, 1)[row].astype(np.float64)
+        low = np.where(at == first[row], 0.0, (begin + at * step - start_ns[row]) / length)
+        high = np.where(at == last[row], 1.0, (begin + (at + 1) * step - start_ns[row]) / length)
+        for place in range(into.shape[0]):
+            amount = moved[place][row]
+            np.add.at(into[place], at, np.floor(amount * high) - np.floor(amount * low))
+
+    def read_until(self, layer: str, end_ns: int) -> None:
+        """Notes a reading of a server at `end_ns`."""
+        last = (end_ns - 1 - self.job.start_ns) // self.job.step_ns
+        self.last_bin[layer] = max(self.last_bin.get(layer, 0), min(max(last, 0), self.job.bins - 1))
+
+    def expected_ns(self, components: dict[str, int]) -> FloatArray:
+        """As `observed_ns` would be without a gap; `components` of each node, at least one."""
+        total = np.zeros(self.job.bins)
+        step, begin = self.job.step_ns, self.job.start_ns
+        edges = begin + step * np.arange(self.job.bins + 1)
+        for node, start, end in self.job.held:
+            inside = np.minimum(edges[1:], end) - np.maximum(edges[:-1], start)
+            total += np.maximum(inside, 0) * max(components.get(node, 1), 1)
+        return total

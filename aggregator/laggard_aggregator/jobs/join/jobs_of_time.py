@@ -1,0 +1,103 @@
+"""The jobs of a time from the archive: last revisions, who had which node, and who else."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from laggard_aggregator.archive.table import Table, day_of, last_revisions
+from laggard_aggregator.jobs.join.accounts import JoinedJob
+from laggard_aggregator.jobs.join.membership import Occupation
+from laggard_aggregator.jobs.records.store import last_nodes
+from laggard_aggregator.jobs.tables import JOB_NODES, JOBS, columns_of
+
+LONGEST_DAYS = 31
+"""Days back in which jobs that run on are looked for."""
+_JOBS = columns_of(JOBS, "job_key", "revision_at", "cluster", "raw_id", "start", "end", "cpus")
+_NODES = columns_of(JOB_NODES, "job_key", "revision_at", "node", "start", "end", "source")
+
+
+@dataclass(frozen=True, slots=True)
+class JobsOfTime:
+    """Jobs with an end, and all occupations of nodes, whose job numbers are those of `keys`.
+
+    `ever`: occupations of earlier revisions too.
+    """
+
+    jobs: dict[str, JoinedJob]
+    keys: list[str]
+    occupations: list[Occupation]
+    ever: list[Occupation]
+
+    def neighbours(self, keys: Collection[str]) -> set[str]:
+        """Jobs with an end that had a node at one time, or the id, in common with some of `keys`."""
+        changed = [self.jobs[key] for key in keys if key in self.jobs]
+        ids = {job.raw_id for job in changed}
+        found = {key for key, job in self.jobs.items() if job.raw_id in ids}
+        on: dict[str, list[tuple[int, int]]] = {}
+        for each in self.ever:
+            if self.keys[each.job] in keys:
+                on.setdefault(each.node, []).append((each.start_ns, each.end_ns))
+        for each in self.ever:
+            spans = on.get(each.node, ())
+            if any(start < each.end_ns and each.start_ns < end for start, end in spans):
+                found.add(self.keys[each.job])
+        return found & self.jobs.keys()
+
+
+def read_jobs(directory: Path, site: str, start_ns: int, end_ns: int) -> JobsOfTime:
+    """The jobs that had nodes at some time from `start_ns` to `end_ns`. Raises ArchiveError.
+
+    Jobs that have not ended are in the folder of an earlier day, LONGEST_DAYS at most.
+    """
+    first = day_of(max(start_ns / 1e9 - LONGEST_DAYS * 86_400.0, 0.0))
+    jobs = last_revisions(Table(directory, "jobs", site=site).read(_JOBS, first_day=first))
+    start = pc.fill_null(jobs["start"], float("inf"))
+    end = pc.fill_null(jobs["end"], float("inf"))
+    jobs = jobs.filter(pc.and_(pc.less(start, end_ns / 1e9), pc.greater(end, start_ns / 1e9)))
+    nodes = Table(directory, "job_nodes", site=site).read(_NODES, first_day=first)
+    nodes = nodes.filter(pc.is_in(nodes["job_key"], jobs["job_key"].combine_chunks()))
+    return _resolved(jobs, last_nodes(nodes, jobs), nodes, end_ns)
+
+
+def _resolved(jobs: pa.Table, nodes: pa.Table, every: pa.Table, end_ns: int) -> JobsOfTime:
+    rows = sorted(jobs.to_pylist(), key=lambda row: str(row["job_key"]))
+    keys = [row["job_key"] for row in rows]
+    number = {key: at for at, key in enumerate(keys)}
+    ends = {row["job_key"]: row["end"] for row in rows}
+
+    def occupations(of: pa.Table) -> list[Occupation]:
+        found = set()
+        for row in of.to_pylist():
+            key, until = row["job_key"], row["end"] if row["end"] is not None else ends[row["job_key"]]
+            last = end_ns if until is None else round(until * 1e9)
+            found.add(Occupation(number[key], row["node"], round(row["start"] * 1e9), last))
+        ordered = sorted(found, key=lambda each: (each.job, each.node, each.start_ns, each.end_ns))
+        return [each for each in ordered if each.end_ns > each.start_ns]
+
+    now = occupations(nodes)
+    held: dict[str, list[tuple[str, int, int]]] = {key: [] for key in keys}
+    for each in now:
+        held[keys[each.job]].append((each.node, each.start_ns, each.end_ns))
+    runs: dict[tuple[str, int], list[int]] = {}
+    for row in rows:
+        if row["start"] is not None:
+            runs.setdefault((row["cluster"], row["raw_id"]), []).append(round(row["start"] * 1e9))
+    found = {}
+    for row in rows:
+        if row["start"] is None or row["end"] is None or row["end"] < row["start"]:
+            continue
+        start_ns, key = round(row["start"] * 1e9), row["job_key"]
+        later = [each for each in runs[row["cluster"], row["raw_id"]] if each > start_ns]
+        found[key] = JoinedJob(
+            key,
+            row["raw_id"],
+            start_ns,
+            max(round(row["end"] * 1e9), start_ns + 1),
+            tuple(held[key]),
+            row["cpus"],
+            min(later, default=2**63 - 1),
+        )
+    return JobsOfTime(found, keys, now, occupations(every))

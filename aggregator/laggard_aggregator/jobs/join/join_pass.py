@@ -1,0 +1,271 @@
+"""The pass that joins jobs with the archive's counters, once they are over, and again when something comes
+later.
+
+A job is due `grace_seconds` after its end, when its metadata changed, and when counters of its time and nodes
+come late. `jobs.json` in the archive's folder names the files that were seen and the jobs that wait. It is
+written after the results: a pass that is killed is done again with the same results.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from laggard_aggregator.archive.table import (
+    Among,
+    OpenPart,
+    Range,
+    Table,
+    day_of,
+    integers,
+    tables_of,
+)
+from laggard_aggregator.detect.interface import BoolArray
+from laggard_aggregator.jobs.join.accounts import JobAccount, JoinedJob
+from laggard_aggregator.jobs.join.jobs_of_time import JobsOfTime, read_jobs
+from laggard_aggregator.jobs.join.membership import Occupation
+from laggard_aggregator.jobs.join.scan import Join
+from laggard_aggregator.jobs.join.server_jobs import JobIdFormat
+from laggard_aggregator.jobs.join.summary import component_rows, coverage_of, series_rows, summary_row
+from laggard_aggregator.jobs.join.volumes import SOURCES
+from laggard_aggregator.jobs.records.hostlist import short_name
+from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS
+from laggard_aggregator.jobs.tables import JOB_COMPONENTS, JOB_SERIES, JOB_SUMMARIES
+from laggard_common.errors import ArchiveError
+from laggard_common.segment_log import sync_path
+
+PROGRESS = "jobs.json"
+MAX_JOBS = 512
+"""Jobs of one scan."""
+_MARGIN_NS = MOST_GAP_NS + 60 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSettings:
+    """As `[jobs]`: `grace_seconds` after a job's end, `jobid_format` of Lustre, the forwarder of each
+    node."""
+
+    grace_seconds: float = 900.0
+    jobid_format: str = ""
+    served_by: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """`seen`: number of the last part by table and day. `jobs`: start and end, in s, of those to be
+    joined."""
+
+    seen: dict[str, int] = field(default_factory=dict)
+    jobs: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+
+    def add(self, key: str, start: float | None, end: float | None) -> None:
+        """Notes a job; one without a start never ran."""
+        if start is not None:
+            before, until = self.jobs.get(key, (start, end))
+            self.jobs[key] = min(before, start), end if end is not None else until
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Of one pass: jobs that were joined; `waiting`: jobs that are due and were left."""
+
+    jobs: int = 0
+    waiting: int = 0
+
+
+class JoinPass:
+    """Joins the jobs of a site in the archive in `directory`. One call of `run` at a time."""
+
+    def __init__(self, directory: Path, site: str, settings: JoinSettings) -> None:
+        self.directory, self.site = directory, site
+        self._settings = settings
+        self._format = JobIdFormat(settings.jobid_format) if settings.jobid_format else None
+        self._grace_ns = round(settings.grace_seconds * 1e9)
+
+    def run(self, now_ns: int, raw_days: int, go_on: Callable[[], bool] = lambda: True) -> Joined:
+        """Joins the jobs that are due, while `go_on()`. Raises ArchiveError."""
+        if not self._table("jobs").days():
+            return Joined()
+        waiting = self._load()
+        oldest_ns = now_ns - raw_days * 86_400 * 10**9
+        self._note_metadata(waiting, now_ns, oldest_ns)
+        self._note_late(waiting)
+        self._save(waiting)
+        done = 0
+        while due := self._due(waiting, now_ns):
+            if not go_on():
+                break
+            batch = due[:MAX_JOBS]
+            start_ns = round(min(waiting.jobs[key][0] for key in batch) * 1e9) - _MARGIN_NS
+            end_ns = round(max(waiting.jobs[key][1] or 0.0 for key in batch) * 1e9) + _MARGIN_NS
+            known = read_jobs(self.directory, self.site, start_ns, end_ns)
+            jobs = [known.jobs[key] for key in batch if key in known.jobs]
+            if jobs:
+                self._write(self.join(known, jobs, go_on), now_ns, raw_days)
+            for key in batch:
+                waiting.jobs.pop(key)
+            done += len(batch)
+            self._save(waiting)
+        return Joined(done, len(self._due(waiting, now_ns)))
+
+    def join(
+        self, known: JobsOfTime, jobs: Sequence[JoinedJob], go_on: Callable[[], bool] = lambda: True
+    ) -> list[JobAccount]:
+        """Accounts of some of the jobs known."""
+        own = {job.key for job in jobs}
+        others = [
+            Occupation(len(jobs) + each.job, each.node, each.start_ns, each.end_ns)
+            for each in known.occupations
+            if known.keys[each.job] not in own
+        ]
+        served_by = self._settings.served_by
+        join = Join(self.directory, self.site, jobs, others, format_=self._format, served_by=served_by)
+        return join.run(go_on)
+
+    def _due(self, waiting: _Waiting, now_ns: int) -> list[str]:
+        """Keys of the jobs that are due, in the order of their ends."""
+        found = [
+            (end, key)
+            for key, (_, end) in waiting.jobs.items()
+            if end is not None and end * 1e9 + self._grace_ns <= now_ns
+        ]
+        return [key for _, key in sorted(found)]
+
+    def _write(self, accounts: Iterable[JobAccount], now_ns: int, raw_days: int) -> None:
+        by_day: dict[str, list[JobAccount]] = {}
+        oldest = now_ns - (raw_days - 1) * 86_400 * 10**9
+        for account in accounts:
+            day = day_of(account.job.end_ns / 1e9)
+            if account.job.start_ns >= oldest or not self._knew_more(account, day):
+                by_day.setdefault(day, []).append(account)
+        for day, found in sorted(by_day.items()):
+            write_results(self.directory, self.site, day, found, now_ns)
+
+    def _knew_more(self, account: JobAccount, day: str) -> bool:
+        """Whether the archive has a summary from when more of the job's counters were there."""
+        own = Among("job_key", [account.job.key])
+        known = self._table("job_summaries").scan(["coverage"], own, first_day=day, last_day=day)
+        best = max((row or 0.0 for table in known for row in table["coverage"].to_pylist()), default=0.0)
+        return best > coverage_of(account)
+
+    def _note_metadata(self, waiting: _Waiting, now_ns: int, oldest_ns: int) -> None:
+        """Notes the jobs of which there are new rows, and those that had a node or an id in common with them.
+
+        Jobs that ended before `oldest_ns` have no counters any more.
+        """
+        changed: dict[str, tuple[float, float]] = {}
+        for kind in ("jobs", "job_nodes"):
+            for row in self._new_rows(kind, waiting):
+                key, start, end = row["job_key"], row["start"], row["end"]
+                if start is not None and (end is None or end * 1e9 >= oldest_ns):
+                    waiting.add(key, start, end)
+                    first, last = changed.get(key, (start, 0.0))
+                    changed[key] = min(first, start), max(last, now_ns / 1e9 if end is None else end)
+        ordered = sorted(changed, key=lambda key: (changed[key], key))
+        for at in range(0, len(ordered), MAX_JOBS):
+            batch = frozenset(ordered[at : at + MAX_JOBS])
+            start_ns = round(min(changed[key][0] for key in batch) * 1e9) - _MARGIN_NS
+            end_ns = round(max(changed[key][1] for key in batch) * 1e9) + _MARGIN_NS
+            known = read_jobs(self.directory, self.site, start_ns, end_ns)
+            for key in known.neighbours(batch):
+                job = known.jobs[key]
+                if job.end_ns >= oldest_ns:
+                    waiting.add(key, job.start_ns / 1e9, job.end_ns / 1e9)
+
+    def _note_late(self, waiting: _Waiting) -> None:
+        """Notes the jobs of which counters came after they may have been joined."""
+        late_ns = max(self._grace_ns - _MARGIN_NS, 60 * 10**9)
+        for counters in tables_of(self.directory, "counters"):
+            if counters.source not in SOURCES or counters.site != self.site:
+                continue
+            fields = SOURCES[counters.source]
+            of_servers = fields.by_job or fields.of_volume
+            for file in counters.new_since(waiting.seen, f"counters/{counters.source}/"):
+                for first, last, nodes in _late_rows(file, late_ns):
+                    of = {short_name(node) for node in nodes}
+                    known = read_jobs(self.directory, self.site, first - _MARGIN_NS, last + MOST_GAP_NS)
+                    for each in known.occupations:
+                        key = known.keys[each.job]
+                        if key in known.jobs and (of_servers or short_name(each.node) in of):
+                            job = known.jobs[key]
+                            waiting.add(key, job.start_ns / 1e9, job.end_ns / 1e9)
+
+    def _new_rows(self, kind: str, waiting: _Waiting) -> Iterator[dict[str, Any]]:
+        """Yields key, start and end of the rows of a kind that were not seen; then they are."""
+        table = self._table(kind)
+        for file in table.new_since(waiting.seen, f"{kind}/{table.source}/"):
+            for rows in file.scan(["job_key", "start", "end"]):
+                yield from rows.to_pylist()
+
+    def _table(self, kind: str) -> Table:
+        return Table(self.directory, kind, site=self.site)
+
+    def _load(self) -> _Waiting:
+        """The jobs that wait; none where that cannot be read: then all jobs are joined again."""
+        try:
+            content = json.loads((self.directory / PROGRESS).read_bytes())
+            jobs = {
+                str(key): (float(start), None if end is None else float(end))
+                for key, (start, end) in content["jobs"].items()
+            }
+            return _Waiting({str(key): int(last) for key, last in content["seen"].items()}, jobs)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return _Waiting()
+
+    def _save(self, waiting: _Waiting) -> None:
+        path, temporary = self.directory / PROGRESS, self.directory / f".{PROGRESS}.tmp"
+        try:
+            with temporary.open("w", encoding="utf-8") as file:
+                json.dump({"seen": waiting.seen, "jobs": waiting.jobs}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            sync_path(self.directory)
+        except OSError as exc:
+            raise ArchiveError(str(path), exc.strerror or str(exc)) from exc
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
+
+
+def write_results(directory: Path, site: str, day: str, accounts: Sequence[JobAccount], now_ns: int) -> None:
+    """Appends the results of jobs that ended on a day: series and components before summaries."""
+    for kind, schema, rows_of in (
+        ("job_series", JOB_SERIES, series_rows),
+        ("job_components", JOB_COMPONENTS, component_rows),
+    ):
+        rows = (row for account in accounts for row in rows_of(account, now_ns))
+        Table(directory, kind, site=site).append_rows(day, rows, now_ns, schema)
+    summaries = (summary_row(account, now_ns) for account in accounts)
+    Table(directory, "job_summaries", site=site).append_rows(day, summaries, now_ns, JOB_SUMMARIES)
+
+
+class _Late:
+    """The condition that rows came `late_ns` after their time, or later."""
+
+    columns = ("tick", "received")
+
+    def __init__(self, late_ns: int) -> None:
+        self._late_ns = late_ns
+
+    def may_match(self, *ranges: Range) -> bool:
+        """Whether the last row came that long after the first tick."""
+        tick, received = ranges
+        return tick is None or received is None or received[1] - tick[0] >= self._late_ns
+
+    def rows(self, table: pa.Table) -> BoolArray:
+        """The late rows."""
+        late: BoolArray = integers(table, "received") - integers(table, "tick") >= self._late_ns
+        return late
+
+
+def _late_rows(file: OpenPart, late_ns: int) -> Iterator[tuple[int, int, frozenset[str]]]:
+    """Yields first tick, last tick and nodes of rows that came `late_ns` after their time, or later."""
+    for table in file.scan(["node", "tick"], _Late(late_ns)):
+        ticks = integers(table, "tick")
+        yield int(ticks.min()), int(ticks.max()), frozenset(table["node"].unique().to_pylist())

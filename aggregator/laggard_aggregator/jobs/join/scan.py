@@ -1,0 +1,195 @@
+"""Joins counters with jobs: one scan of the archive serves all jobs that are due.
+
+The result of a job is a pure function of its last revision, of who else had its nodes, and of the rows that
+the archive has of its time: neither their order nor the jobs it is joined with matter.
+"""
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laggard_aggregator.archive.table import tables_of
+from laggard_aggregator.detect.interface import FloatArray, IntArray
+from laggard_aggregator.jobs.join.accounts import SECOND_NS, JobAccount, JoinedJob
+from laggard_aggregator.jobs.join.membership import FREE, Membership, NodeNames, Occupation, behind
+from laggard_aggregator.jobs.join.server_jobs import JobIdFormat, ServerJobs
+from laggard_aggregator.jobs.join.volume_servers import VolumeServers
+from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, SERVER, SOURCES, VolumeFields, amounts
+from laggard_aggregator.jobs.records.hostlist import short_name
+from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS, CounterSlices
+from laggard_aggregator.jobs.rollups.increments import Increments, IncrementStream
+from laggard_aggregator.jobs.rollups.series60 import PassStoppedError
+
+STEP_NS = 10 * SECOND_NS
+"""Slices are multiples of this; memory decides of how many."""
+
+
+@dataclass(slots=True)
+class Conserved:
+    """Bytes of a scan by READ and WRITTEN: each is in exactly one of these, or unknown."""
+
+    job: FloatArray = field(default_factory=lambda: np.zeros(2))
+    shared: FloatArray = field(default_factory=lambda: np.zeros(2))
+    free: FloatArray = field(default_factory=lambda: np.zeros(2))
+
+
+class _Wanted(Container[str]):
+    """Nodes of the archive that may be one of some nodes of the scheduler."""
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        self._short = frozenset(map(short_name, nodes))
+
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, str) and short_name(node) in self._short
+
+
+class Join:
+    """Accounts of `jobs`. `others`: occupations of the same nodes by other jobs, numbered from `len(jobs)`
+    on.
+
+    `served_by`: the forwarder of each node that has one. `format_`: of the site's Lustre job ids, None
+    without them. `conserved`: of the clients.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        site: str,
+        jobs: Sequence[JoinedJob],
+        others: Sequence[Occupation] = (),
+        *,
+        format_: JobIdFormat | None = None,
+        served_by: Mapping[str, str] | None = None,
+    ) -> None:
+        self._directory, self._site, self._jobs = directory, site, jobs
+        own = [Occupation(at, *held) for at, job in enumerate(jobs) for held in job.held]
+        every = [*own, *others]
+        self._served_by = served_by or {}
+        self._forwarders = frozenset(self._served_by.values())
+        self._start_ns = min(job.start_ns for job in jobs)
+        self._end_ns = max(job.end_ns for job in jobs)
+        on_forwarders = behind(every, self._served_by)
+        self._volumes = VolumeServers(directory, site, self._start_ns, self._end_ns)
+        on_volumes = self._volumes.behind(every)
+        self._membership = Membership([*every, *on_forwarders, *on_volumes], self._start_ns - 2 * MOST_GAP_NS)
+        self._nodes = sorted({each.node for each in every} | {each.node for each in on_forwarders})
+        self._names = NodeNames(self._nodes)
+        self._format = format_
+        self.accounts = [JobAccount(job) for job in jobs]
+        self.conserved = Conserved()
+
+    def run(self, go_on: Callable[[], bool] = lambda: True) -> list[JobAccount]:
+        """Scans the archive. Raises ArchiveError, and PassStoppedError once `go_on()` is false."""
+        for counters in tables_of(self._directory, "counters"):
+            fields = SOURCES.get(counters.source)
+            if fields is None or counters.site != self._site:
+                continue
+            slices = CounterSlices(self._directory, counters.source, counters.site)
+            if not fields.by_job:
+                self._scan(slices, fields, go_on)
+            elif self._format is not None:
+                ServerJobs(slices, fields, self._format, self.accounts).run(go_on)
+        return self.accounts
+
+    def _scan(self, slices: CounterSlices, fields: VolumeFields, go_on: Callable[[], bool]) -> None:
+        wanted = None if fields.of_volume else _Wanted(self._nodes)
+        increments = IncrementStream()
+        after = self._start_ns - MOST_GAP_NS
+        for until in slices.ends(after, self._end_ns + MOST_GAP_NS, STEP_NS):
+            if not go_on():
+                raise PassStoppedError
+            found = increments.add(slices.read(after, until, wanted), until)
+            if found.component.size:
+                self._add(slices, fields, found)
+            after = until
+
+    def _add(self, slices: CounterSlices, fields: VolumeFields, found: Increments) -> None:
+        keys = slices.components.keys
+        named = [
+            self._volumes.place_of(node, name) if fields.of_volume else self._names.of(node)
+            for node, name in keys
+        ]
+        number = np.array([self._membership.number(node) for node in named], dtype=np.int64)
+        layers = np.array([self._layer_of(node, fields) for node, _ in keys])
+        moved = amounts(fields, found)
+        rows = np.flatnonzero(moved.known)
+        component = found.component[rows]
+        before, read = found.before_ns[rows], found.read_ns[rows]
+        pieces = self._membership.divide(number[component], before - fields.age_ns, read)
+        fresh = ((read - before) / (read - before + fields.age_ns))[pieces.row]
+        every = np.concatenate([moved.moved, moved.operations, moved.latency])[:, rows[pieces.row]]
+        parts = np.floor(every * pieces.share[:, 1]) - np.floor(every * pieces.share[:, 0])
+        parts = np.vstack([parts, np.floor((pieces.end_ns - pieces.start_ns) * fresh)])
+        component = component[pieces.row]
+        order = np.argsort(pieces.state, kind="stable")
+        bounds = np.flatnonzero(np.diff(pieces.state[order], prepend=-1))
+        for first, last in zip(bounds.tolist(), [*bounds[1:].tolist(), order.size], strict=True):
+            at = order[first:last]
+            state = int(pieces.state[at[0]])
+            jobs = self._membership.jobs_of[state]
+            total = parts[:2, at[layers[component[at]] == CLIENT]].sum(axis=1)
+            if state == FREE:
+                self.conserved.free += total
+            elif len(jobs) > 1:
+                self.conserved.shared += total
+            else:
+                self.conserved.job += total
+            for job in jobs:
+                if job < len(self._jobs):
+                    times = pieces.start_ns[at], pieces.end_ns[at]
+                    self._to_job(
+                        slices,
+                        fields,
+                        job,
+                        component=component[at],
+                        layers=layers[component[at]],
+                        times=times,
+                        parts=parts[:, at],
+                        shared=len(jobs) > 1,
+                    )
+
+    def _layer_of(self, node: str, fields: VolumeFields) -> str:
+        on_forwarder = fields.layer == CLIENT and self._names.of(node) in self._forwarders
+        return FORWARDER if on_forwarder else fields.layer
+
+    def _to_job(
+        self,
+        slices: CounterSlices,
+        fields: VolumeFields,
+        job: int,
+        *,
+        component: IntArray,
+        layers: NDArray[np.str_],
+        times: tuple[IntArray, IntArray],
+        parts: FloatArray,
+        shared: bool,
+    ) -> None:
+        account = self.accounts[job]
+        for layer in (CLIENT, FORWARDER, SERVER):
+            chosen = layers == layer
+            if not chosen.any():
+                continue
+            begin, end = times[0][chosen], times[1][chosen]
+            if not shared:
+                account.add(layer, begin, end, parts[:3, chosen])
+                if layer == CLIENT:
+                    account.add(None, begin, end, parts[-1:, chosen])
+                elif layer == SERVER:
+                    account.read_until(layer, int(end.max()))
+            unique, inverse = np.unique(component[chosen], return_inverse=True)
+            for place, sums in enumerate(_sums(parts[:, chosen], inverse, unique.size)):
+                node, name = slices.components.keys[int(unique[place])]
+                mine = account.components[layer, self._names.of(node), name, shared]
+                mine.sums += sums
+                mine.time_scale = fields.time_scale
+
+
+def _sums(parts: FloatArray, group: IntArray, count: int) -> FloatArray:
+    """Sums (count, rows) of the columns of each group."""
+    found = np.zeros((count, parts.shape[0]))
+    for at in range(parts.shape[0]):
+        found[:, at] = np.bincount(group, parts[at], count)
+    return found

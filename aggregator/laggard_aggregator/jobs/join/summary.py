@@ -1,0 +1,171 @@
+"""Rows of `job_series`, `job_components` and `job_summaries` from a job's account.
+
+Definitions are those of docs/jobs.md, "Counters of a job". A null is unknown, never zero.
+"""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from laggard_aggregator.detect.interface import BoolArray, FloatArray
+from laggard_aggregator.jobs.join.accounts import SECOND_NS, JobAccount
+from laggard_aggregator.jobs.join.volumes import (
+    CLIENT,
+    FORWARDER,
+    LAYERS,
+    METADATA,
+    OPERATIONS,
+    READ,
+    SERVER,
+    WRITTEN,
+)
+
+MIB = 1024.0 * 1024.0
+LEAST_KNOWN = 0.5
+"""Share of the job's node-time that must be known for a value of its series; below it the value is a gap."""
+_KEPT_BITS = 12
+
+ResultRow = dict[str, Any]
+
+
+def series_rows(account: JobAccount, revision_at: int) -> list[ResultRow]:
+    """A row for each layer with data."""
+    known = _known_bins(account)
+    return [
+        {
+            "job_key": account.job.key,
+            "revision_at": revision_at,
+            "layer": layer,
+            "node": None,
+            "resolution_seconds": account.job.step_ns / SECOND_NS,
+            "start": account.job.start_ns / SECOND_NS,
+            "read_bytes": _list(account.series[layer][READ], known[layer]),
+            "written_bytes": _list(account.series[layer][WRITTEN], known[layer]),
+            "metadata_operations": _list(account.series[layer][OPERATIONS], known[layer]),
+        }
+        for layer in LAYERS
+        if layer in account.series
+    ]
+
+
+def component_rows(account: JobAccount, revision_at: int) -> list[ResultRow]:
+    """A row for each component and direction with something in it."""
+    held: Counter[str] = Counter()
+    for node, start, end in account.job.held:
+        held[node] += end - start
+    found = []
+    for (layer, node, component, shared), mine in sorted(account.components.items()):
+        read, written, metadata, reads, writes, *times, observed = mine.sums.tolist()
+        coverage = min(observed / held[node], 1.0) if layer == CLIENT and held[node] else None
+        for direction, volume, operations, latency in (
+            ("read", read, reads, times[0]),
+            ("write", written, writes, times[1]),
+            ("metadata", None, metadata, times[2]),
+        ):
+            if volume or operations:
+                found.append(
+                    {
+                        "job_key": account.job.key,
+                        "revision_at": revision_at,
+                        "layer": layer,
+                        "node": node,
+                        "component": component,
+                        "direction": direction,
+                        "bytes": volume,
+                        "operations": operations,
+                        "latency_seconds": latency * mine.time_scale if latency else None,
+                        "coverage": coverage,
+                        "shared": shared,
+                    }
+                )
+    return found
+
+
+def summary_row(account: JobAccount, revision_at: int) -> ResultRow:
+    """The summary of a job."""
+    job = account.job
+    of = {layer: _volumes(account, layer) for layer in LAYERS}
+    first = CLIENT if CLIENT in account.series else SERVER
+    moved = account.series.get(first)
+    metadata = account.series.get(CLIENT if CLIENT in account.series else METADATA)
+    step = job.step_ns / SECOND_NS
+    row: ResultRow = {"job_key": job.key, "revision_at": revision_at}
+    for name, place in (("read", READ), ("written", WRITTEN)):
+        amount = None if moved is None else moved[place]
+        row[f"{name}_bytes"] = None if amount is None else float(amount.sum())
+        mean = None if amount is None else _mean(amount, step, job.seconds) / MIB
+        row[f"mean_{name}_mib_per_second"] = mean
+        row[f"peak_{name}_mib_per_second"] = None if amount is None else float(amount.max()) / step / MIB
+    operations = None if metadata is None else metadata[OPERATIONS]
+    row["metadata_operations"] = None if operations is None else float(operations.sum())
+    row["mdops"] = None if operations is None else _mean(operations, step, job.seconds)
+    moving = np.zeros(job.bins, dtype=np.bool_) if moved is None else (moved[READ] > 0) | (moved[WRITTEN] > 0)
+    active = moving if operations is None else moving | (operations > 0)
+    known = moved is not None or operations is not None
+    row["active_seconds"] = min(float(active.sum()) * step, job.seconds) if known else None
+    seconds = min(float(moving.sum()) * step, job.seconds)
+    own = [mine for key, mine in account.components.items() if key[0] == first and not key[3]]
+    count = sum(float(mine.sums[3:5].sum()) for mine in own)
+    row["iops"] = None if moved is None else count / seconds if seconds else 0.0
+    row["core_hours"] = None if job.cpus is None else job.cpus * job.seconds / 3600
+    for layer in (CLIENT, FORWARDER, SERVER):
+        row[f"{layer}_read_bytes"], row[f"{layer}_written_bytes"] = of[layer]
+    some_shared = any(key[0] == SERVER and key[3] for key in account.components)
+    above, below = _total(of[CLIENT]), None if some_shared else _total(of[SERVER])
+    row["amplification"] = below / above if above and below is not None else None
+    row["unaccounted_ratio"] = max(1.0 - below / above, 0.0) if above and below is not None else None
+    row["coverage"] = coverage_of(account)
+    row["nodes_with_io"] = None if moved is None else _busy_nodes(account, first)
+    row["shared"] = any(key[3] for key in account.components)
+    row |= {"mode_n_n": None, "mode_n_m": None, "mode_n_1": None, "mode_1_1": None, "mode_unknown": 1.0}
+    return row
+
+
+def coverage_of(account: JobAccount) -> float:
+    """Share of the job's node-time with known counters of clients, shared ones included."""
+    expected = account.expected_ns(_components_of_nodes(account)).sum()
+    observed = sum(float(mine.sums[-1]) for key, mine in account.components.items() if key[0] == CLIENT)
+    return min(observed / expected, 1.0) if expected else 0.0
+
+
+def _busy_nodes(account: JobAccount, layer: str) -> int:
+    busy = [key for key, mine in account.components.items() if mine.sums[:2].any()]
+    return len({node for of_layer, node, _, _ in busy if of_layer == layer})
+
+
+def _components_of_nodes(account: JobAccount) -> dict[str, int]:
+    names = {(node, component) for layer, node, component, _ in account.components if layer == CLIENT}
+    return Counter(node for node, _ in names)
+
+
+def _known_bins(account: JobAccount) -> dict[str, BoolArray]:
+    """Of each layer, the values that are known."""
+    every = np.arange(account.job.bins)
+    known = {layer: every <= account.last_bin.get(layer, account.job.bins) for layer in LAYERS}
+    expected = account.expected_ns(_components_of_nodes(account))
+    known[CLIENT] = account.observed_ns >= LEAST_KNOWN * expected
+    return known
+
+
+def _list(values: FloatArray, known: BoolArray) -> list[float | None]:
+    """Values to 12 bits, 1 in 4,000: more of them would be most of the file."""
+    mantissa, exponent = np.frexp(values)
+    kept = np.ldexp(np.rint(np.ldexp(mantissa, _KEPT_BITS)), exponent - _KEPT_BITS)
+    return [value if there else None for value, there in zip(kept.tolist(), known.tolist(), strict=True)]
+
+
+def _mean(amount: FloatArray, step: float, longest: float) -> float:
+    """Amount a second over the time in which there was any."""
+    seconds = min(float((amount > 0).sum()) * step, longest)
+    return float(amount.sum()) / seconds if seconds else 0.0
+
+
+def _volumes(account: JobAccount, layer: str) -> tuple[float | None, float | None]:
+    found = account.series.get(layer)
+    return (None, None) if found is None else (float(found[READ].sum()), float(found[WRITTEN].sum()))
+
+
+def _total(volumes: tuple[float | None, float | None]) -> float | None:
+    read, written = volumes
+    return None if read is None or written is None else read + written

@@ -1,0 +1,1 @@
+"""Loads of components and statistics over jobs."""

@@ -1,0 +1,138 @@
+"""Engines of the statistics over jobs: DuckDB in this process, or Spark over the same Parquet files.
+
+Both are extras and are imported on use.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import pyarrow as pa
+
+from laggard_aggregator.archive.table import Table, check_archive
+from laggard_aggregator.jobs.loads.spark_session import close_session, first_lines, open_session
+from laggard_aggregator.jobs.loads.statistics import REVISIONS, SUMMARIES, StatisticsEngine
+from laggard_aggregator.jobs.tables import OF_JOBS
+from laggard_common.errors import ConfigError, InputError
+
+ENGINES: Final = ("duckdb", "spark")
+_TABLES: Final = {"revisions": ("jobs", REVISIONS), "summaries": ("job_summaries", SUMMARIES)}
+_MEMORY: Final = "1GB"
+_DDL: Final = {pa.string(): "string", pa.float64(): "double", pa.int64(): "bigint"}
+
+
+def open_statistics(directory: Path, name: str = "duckdb", master: str | None = None) -> StatisticsEngine:
+    """An engine over the archive in `directory`. `master`: of a Spark cluster. Raises LaggardError."""
+    if name == "spark":
+        return SparkStatistics(directory, master)
+    if name != "duckdb":
+        raise ConfigError("", [f"engine: expected {' or '.join(ENGINES)}, got {name}"])
+    if master is not None:
+        raise ConfigError("", ["--master goes with --engine spark"])
+    return DuckStatistics(directory)
+
+
+class DuckStatistics:
+    """DuckDB over the files of an archive, as pyarrow reads them: with checks of pages."""
+
+    def __init__(self, directory: Path) -> None:
+        import duckdb
+
+        self._error = duckdb.Error
+        self._directory = directory
+        self._spill = TemporaryDirectory(prefix="laggard-jobs-")  # the default is the working directory
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": _MEMORY,
+            "temp_directory": self._spill.name,
+            "python_enable_replacements": False,
+        }
+        self._opened: Any = duckdb.connect(":memory:", config=settings)
+        check_archive(directory)
+        for table, (kind, columns) in _TABLES.items():
+            self._opened.register(f"{kind}_files", Table(directory, kind).dataset(_plain(kind, columns)))
+            listed = ", ".join(f'{_duck(name, of)} as "{of}"' for of, name in columns.items())
+            self._opened.execute(f"create view {table} as select {listed} from {kind}_files")  # noqa: S608
+
+    def query(self, sql: str, grants: dict[str, pa.Table]) -> pa.Table:
+        """The rows of a query. Raises InputError for damaged files."""
+        try:
+            for name, table in grants.items():
+                self._opened.register(name, table)
+            return _numbers(self._opened.sql(sql).to_arrow_table())
+        except (self._error, OSError, pa.ArrowException, RuntimeError) as exc:
+            raise InputError(str(self._directory), f"cannot be read: {first_lines(exc)}") from exc
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._opened.close()
+        self._spill.cleanup()
+
+
+class SparkStatistics:
+    """Spark over the files of an archive; a cluster needs the archive at the same path on each worker."""
+
+    def __init__(self, directory: Path, master: str | None = None) -> None:
+        from pyspark.errors import PySparkException
+
+        self._error = PySparkException
+        self._directory = directory
+        check_archive(directory)
+        files = {kind: Table(directory, kind).files() for kind, _ in _TABLES.values()}
+        self._folder = TemporaryDirectory(prefix="laggard-jobs-")
+        try:
+            self._session: Any = open_session("laggard jobs", master, self._folder.name)
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        self._session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+        for table, (kind, columns) in _TABLES.items():
+            schema = _plain(kind, columns)
+            ddl = ", ".join(f"`{each.name}` {_DDL.get(each.type, 'bigint')}" for each in schema)
+            paths = [_escaped(part.path) for part in files[kind]]
+            read = self._session.read.schema(ddl)
+            frame = read.parquet(*paths) if paths else self._session.createDataFrame([], ddl)
+            frame = frame.selectExpr(*(f"`{name}` as `{of}`" for of, name in columns.items()))
+            frame.createOrReplaceTempView(table)
+
+    def query(self, sql: str, grants: dict[str, pa.Table]) -> pa.Table:
+        """The rows of a query. Raises InputError for damaged files."""
+        try:
+            for name, table in grants.items():
+                rows = [(each,) for each in table["name"].to_pylist()]
+                frame = self._session.createDataFrame(rows, "name string")
+                frame.createOrReplaceTempView(name)
+            return _numbers(self._session.sql(sql).toArrow())
+        except self._error as exc:
+            raise InputError(str(self._directory), f"cannot be read: {first_lines(exc)}") from exc
+
+    def close(self) -> None:
+        """Ends the session and its Java process."""
+        close_session(self._session)
+        self._folder.cleanup()
+
+
+def _plain(kind: str, columns: Mapping[str, str]) -> pa.Schema:
+    """Columns of a kind, with texts that are no dictionaries."""
+    found = []
+    for name in columns.values():
+        type_ = OF_JOBS[kind].field(name).type
+        found.append(pa.field(name, pa.string() if pa.types.is_dictionary(type_) else type_))
+    return pa.schema(found)
+
+
+def _duck(name: str, of: str) -> str:
+    return f'epoch_ns("{name}")' if of == "revision_at" else f'"{name}"'
+
+
+def _escaped(path: Path) -> str:
+    """A path of which no character is a pattern of Hadoop's."""
+    return "".join(f"\\{each}" if each in "{}[]*?\\" else each for each in str(path.absolute()))
+
+
+def _numbers(table: pa.Table) -> pa.Table:
+    """Counts as int64: DuckDB's sums have 128 bits."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_decimal(field.type) or pa.types.is_integer(field.type):
+            table = table.set_column(at, field.name, table.column(at).cast(pa.int64()))
+    return table

@@ -1,0 +1,1 @@
+"""Records of schedulers, settled and stored: jobs, their nodes and times."""

@@ -1,0 +1,70 @@
+"""Files with job metadata, plain or gzip-compressed, as tables of kind `jobs`."""
+
+import gzip
+import io
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+
+from laggard_aggregator.jobs.records.local_times import LocalTimes
+from laggard_aggregator.jobs.records.model import ReadReport
+from laggard_aggregator.jobs.records.settle import records, settled
+from laggard_aggregator.jobs.records.sources.flux import flux_records
+from laggard_aggregator.jobs.records.sources.jsonl import jsonl_records
+from laggard_aggregator.jobs.records.sources.pbs import pbs_records
+from laggard_aggregator.jobs.records.sources.sacct_json import json_records
+from laggard_aggregator.jobs.records.sources.sacct_text import sacct_tables
+from laggard_common.errors import InputError
+
+_GZIP: Final = b"\x1f\x8b"
+_ROWS_AT_ONCE: Final = 50_000
+FORMATS: Final = ("sacct", "jsonl", "pbs", "flux")
+
+RecordReader = Callable[[BinaryIO, str, LocalTimes, ReadReport], Iterator[Mapping[str, Any]]]
+
+_READERS: Final[Mapping[str, RecordReader]] = {
+    "sacct_json": json_records,
+    "jsonl": jsonl_records,
+    "pbs": pbs_records,
+    "flux": flux_records,
+}
+
+
+def job_tables(
+    path: Path, form: str, cluster: str, times: LocalTimes, report: ReadReport
+) -> Iterator[pa.Table]:
+    """Yields the records of a file in portions. `form`: one of FORMATS. Raises InputError, with the path."""
+    try:
+        with path.open("rb") as raw:
+            packed: Any = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP else None
+            with closing(io.BufferedReader(packed) if packed is not None else raw) as file:
+                yield from stream_tables(file, form, cluster, times, report)
+    except InputError as exc:
+        raise InputError(str(path), exc.reason) if not exc.path else exc from exc
+    except (EOFError, OSError) as exc:
+        reason = getattr(exc, "strerror", None) or f"damaged: {exc}"
+        raise InputError(str(path), reason) from exc
+
+
+def stream_tables(
+    file: io.BufferedReader, form: str, cluster: str, times: LocalTimes, report: ReadReport
+) -> Iterator[pa.Table]:
+    """Yields the records of an open file in portions, with the columns of kind `jobs`."""
+    if form == "sacct":
+        if file.peek(1)[:1] != b"{":
+            for table in sacct_tables(file, cluster, times, report):
+                yield settled(table)
+            return
+        form = "sacct_json"
+    waiting: list[Mapping[str, Any]] = []
+    for each in _READERS[form](file, cluster, times, report):
+        waiting.append(each)
+        report.records += 1
+        if len(waiting) >= _ROWS_AT_ONCE:
+            yield settled(records(waiting))
+            waiting = []
+    if waiting:
+        yield settled(records(waiting))

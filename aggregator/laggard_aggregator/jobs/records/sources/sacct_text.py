@@ -1,0 +1,238 @@
+"""Text of `sacct -P`: its own header names in any order, separated by `|` or 0x1f.
+
+sacct quotes nothing: a separator or a line feed within a name breaks its row. Such rows are counted and
+named; none is guessed. Where a free text is the last column, and the only one, surplus separators can only be
+part of it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from laggard_aggregator.jobs.records.local_times import LocalTimes
+from laggard_aggregator.jobs.records.model import ReadReport
+from laggard_aggregator.jobs.records.settle import RECORDS, STATES
+from laggard_common.errors import InputError
+
+BLOCK_BYTES: Final = 16 << 20
+MAX_LINE_CHARS: Final = 1 << 20
+_FREE_TEXT: Final = frozenset(
+    ("jobname", "comment", "admincomment", "systemcomment", "submitline", "workdir", "extra")
+)
+_NUMBER: Final = r"^[0-9]{1,18}$"
+_JOB: Final = r"^[0-9]{1,12}(_([0-9]{1,9}|\[[^\[\]]{1,1000}\]))?(\+[0-9]{1,9})?$"
+_ARRAY: Final = r"^(?P<job>[0-9]+)_(?P<task>[0-9]*)"
+_HET: Final = r"^(?P<job>[0-9]+)\+(?P<offset>[0-9]+)$"
+_NAME: Final = r"^[0-9A-Za-z_.\-]{1,64}$"
+_REQUIRED: Final = ("State", "Submit", "Start", "End", "NodeList")
+_TEXTS: Final = {"user": "User", "account": "Account", "name": "JobName", "partition": "Partition"}
+_COUNTS: Final = {
+    "uid": ("UID",),
+    "node_count": ("NNodes", "AllocNodes"),
+    "tasks": ("NTasks",),
+    "cpus": ("AllocCPUS", "NCPUS"),
+}
+
+
+class SacctText:
+    """Parser of one text. `cluster`: for rows without one.
+
+    Raises InputError for a header that lacks columns.
+    """
+
+    def __init__(self, header: str, cluster: str, times: LocalTimes, report: ReadReport) -> None:
+        self._separator = "\x1f" if "\x1f" in header else "|"
+        self._header = header
+        names = [name.strip().lower() for name in header.split(self._separator)]
+        if names and not names[-1]:
+            names.pop()  # of -p
+        self._names = names
+        missing = [name for name in _REQUIRED if name.lower() not in names]
+        if "jobidraw" not in names and "jobid" not in names:
+            missing.insert(0, "JobIDRaw")
+        if missing:
+            raise InputError("", f"its first line is no header of sacct -P with {', '.join(missing)}")
+        self._joins = [name for name in names if name in _FREE_TEXT] == names[-1:]
+        self._cluster = cluster
+        self._times = times
+        self._report = report
+        self._line = 2
+
+    def table(self, lines: Sequence[str]) -> pa.Table:
+        """Records of some lines, with the columns of RECORDS."""
+        rows, numbers = self._rows(lines)
+        cells = _Cells(self._names, rows, numbers, self._report)
+        raw, job = cells.column("JobIDRaw", "JobID"), cells.column("JobID", "JobIDRaw")
+        step = pc.match_substring(raw, ".")
+        self._report.steps += pc.sum(step).as_py() or 0
+        cells.keep = np.asarray(pc.invert(step))
+        cells.require(pc.match_substring_regex(raw, r"^[0-9]{1,12}$"), "no number of a job (JobIDRaw)")
+        cells.require(pc.match_substring_regex(job, _JOB), "no id of a job")
+        state = pc.replace_substring_regex(pc.utf8_upper(cells.column("State")), r"[ +].*$", "")
+        cells.require(pc.is_in(state, pa.array(sorted(STATES))), "no state of a job")
+        for name, several in _COUNTS.items():
+            texts = cells.column(*several)
+            good = pc.or_(pc.equal(texts, ""), pc.match_substring_regex(texts, _NUMBER))
+            cells.require(good, f"no number ({name})")
+        cluster = cells.column("Cluster")
+        cluster = pc.if_else(pc.equal(cluster, ""), self._cluster, cluster)
+        cells.require(pc.match_substring_regex(cluster, _NAME), "no name of a cluster")
+        texts = {name.lower(): cells.column(name) for name in ("Submit", "Eligible", "Start", "End")}
+        elapsed = pc.cast(_digits(cells.column("ElapsedRaw")), pa.float64())
+        stamps, doubtful, readable = self._times.columns(texts, elapsed)
+        cells.require(pc.and_(readable, pc.is_valid(stamps["submit"])), "no time of submission, or no time")
+        columns = {
+            **_identity(cells, cells.kept(raw), cells.kept(job)),
+            "cluster": cluster,
+            "submit": pc.cast(stamps["submit"], pa.int64(), safe=False),
+            "state": state,
+            **{name: stamps[name] for name in ("eligible", "start", "end")},
+            "doubtful": doubtful,
+        }
+        keep = pa.array(cells.keep)
+        found = _table(cells, columns).filter(keep)
+        self._report.records += len(found)
+        self._report.ambiguous += pc.sum(pc.and_(doubtful, keep)).as_py() or 0
+        return found
+
+    def _rows(self, lines: Sequence[str]) -> tuple[list[Sequence[str]], list[int]]:
+        """Rows with as many cells as the header, and the numbers of their lines."""
+        rows: list[Sequence[str]] = []
+        numbers: list[int] = []
+        separator, width, joins = self._separator, len(self._names), self._joins
+        for number, line in enumerate(lines, self._line):
+            cells = line.split(separator)
+            count = len(cells)
+            if count == width + 1 and not cells[-1] and not joins:
+                cells.pop()  # of -p
+            elif count > width and joins:
+                cells[width - 1 :] = [separator.join(cells[width - 1 :])]
+            elif count != width or len(line) > MAX_LINE_CHARS:
+                if line:
+                    amount = "more" if count > width else "fewer"
+                    self._report.leave_out(number, f"{amount} columns than the header", line)
+                continue
+            if line != self._header:  # of files put together
+                rows.append(cells)
+                numbers.append(number)
+        self._line += len(lines)
+        return rows, numbers
+
+
+class _Cells:
+    """Cells of some rows by column, and which rows are kept."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        numbers: Sequence[int],
+        report: ReadReport,
+    ) -> None:
+        columns = list(zip(*rows, strict=True)) or [()] * len(names)
+        self._columns = {
+            name: pa.array(column, pa.string()) for name, column in zip(names, columns, strict=True)
+        }
+        self._rows = rows
+        self._numbers = numbers
+        self._report = report
+        self.keep: NDArray[np.bool_] = np.ones(len(rows), bool)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def column(self, *names: str) -> pa.Array:
+        """Cells of the first of `names` that the header has; empty without any."""
+        for name in names:
+            if name.lower() in self._columns:
+                return self._columns[name.lower()]
+        return pa.array([""] * len(self), pa.string())
+
+    def kept(self, texts: pa.Array) -> pa.Array:
+        """`texts` with null for rows that are left out, so that a cast does not fail."""
+        return pc.if_else(pa.array(self.keep), texts, None)
+
+    def require(self, good: pa.Array, reason: str) -> None:
+        """Leaves out the rows that are not `good`; counts and names them."""
+        good = np.asarray(pc.fill_null(good, False))
+        for at in np.flatnonzero(self.keep & ~good).tolist():
+            self._report.leave_out(self._numbers[at], reason, " ".join(self._rows[at]))
+        self.keep = self.keep & good
+
+
+def _identity(cells: _Cells, raw: pa.Array, job: pa.Array) -> dict[str, pa.Array]:
+    """Number, displayed id and its parts, and Slurm's unique id where it has one."""
+    array, het = pc.extract_regex(job, _ARRAY), pc.extract_regex(job, _HET)
+    return {
+        "raw_id": raw.cast(pa.int64()),
+        "job": job,
+        "sluid": pc.replace_substring_regex(cells.column("SLUID"), r"^.*[^0-9A-Za-z_.\-].*$", ""),
+        "array_job": _digits(pc.struct_field(array, "job")),
+        "array_task": _digits(pc.struct_field(array, "task")),
+        "het_job": _digits(pc.struct_field(het, "job")),
+        "het_offset": _digits(pc.struct_field(het, "offset")),
+    }
+
+
+def _table(cells: _Cells, columns: dict[str, pa.Array]) -> pa.Table:
+    """`columns` and those that are plain cells, as a table with the columns of RECORDS."""
+    user, uid = cells.column("User"), cells.column("UID")
+    columns |= {
+        **{name: cells.column(own) for name, own in _TEXTS.items()},
+        **{name: _digits(cells.column(*own)) for name, own in _COUNTS.items()},
+        "user": pc.if_else(pc.equal(user, ""), uid, user),
+        "exit_code": _exit_codes(cells.column("ExitCode")),
+        "node_list": cells.column("NodeList"),
+        "source": pa.array(["sacct"] * len(cells), pa.string()),
+    }
+    return pa.table(
+        [columns.get(each.name, pa.nulls(len(cells), each.type)) for each in RECORDS], schema=RECORDS
+    )
+
+
+def _exit_codes(texts: pa.Array) -> pa.Array:
+    """Exit statuses; 128 and the signal where one ended the job."""
+    parts = pc.extract_regex(texts, r"^(?P<status>[0-9]{1,5}):(?P<signal>[0-9]{1,5})$")
+    status, signal = (_digits(pc.struct_field(parts, name)) for name in ("status", "signal"))
+    return pc.if_else(pc.greater(signal, 0), pc.add(signal, 128), status)
+
+
+def sacct_tables(file: BinaryIO, cluster: str, times: LocalTimes, report: ReadReport) -> Iterator[pa.Table]:
+    """Yields the records of a text in portions, so that memory stays bounded. Raises InputError."""
+    parser: SacctText | None = None
+    for lines in _portions(file):
+        if parser is None:
+            parser = SacctText(lines.pop(0), cluster, times, report)
+        yield parser.table(lines)
+    if parser is None:
+        raise InputError("", "is empty, expected the header line of sacct -P")
+
+
+def _portions(file: BinaryIO) -> Iterator[list[str]]:
+    """Yields the lines of blocks, without their ends; the rest of an overlong line is a line of its own."""
+    rest = b""
+    while block := file.read(BLOCK_BYTES):
+        block = rest + block
+        end = block.rfind(b"\n") + 1
+        if not end and len(block) > MAX_LINE_CHARS:
+            end = len(block)
+        rest = block[end:]
+        if end:
+            yield _lines(block[:end])
+    if rest:
+        yield _lines(rest)
+
+
+def _lines(block: bytes) -> list[str]:
+    text = block.decode("utf-8", "replace").replace("\r\n", "\n")
+    return text.removesuffix("\n").split("\n")
+
+
+def _digits(cells: pa.Array) -> pa.Array:
+    """Numbers of cells, null for those that are empty or none."""
+    good = pc.match_substring_regex(cells, _NUMBER)
+    return pc.if_else(good, cells, None).cast(pa.int64())

@@ -1,0 +1,1 @@
+"""Counters by time and by minute."""

@@ -1,0 +1,116 @@
+"""Records of jobs as commands, API and pages show them, and the same as CSV."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from laggard_aggregator.jobs.access.principals import Principal
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.verdict.judge import JobJudge
+from laggard_common.visible import visible
+
+_OWN: Final = (
+    *("cluster", "job", "raw_id", "restarts", "user", "account", "name", "application", "partition", "state"),
+    *("submit", "start", "end", "node_count"),
+)
+_SUMMARY: Final = (
+    *("read_bytes", "written_bytes", "mean_read_mib_per_second", "peak_read_mib_per_second"),
+    *("mean_written_mib_per_second", "peak_written_mib_per_second", "iops", "mdops", "amplification"),
+)
+_VOLUMES: Final = (
+    *("client_read_bytes", "client_written_bytes", "forwarder_read_bytes", "forwarder_written_bytes"),
+    *("server_read_bytes", "server_written_bytes", "unaccounted_ratio"),
+)
+_MODES: Final = {
+    "N-N": "mode_n_n",
+    "N-M": "mode_n_m",
+    "N-1": "mode_n_1",
+    "1-1": "mode_1_1",
+    "unknown": "mode_unknown",
+}
+CSV_COLUMNS: Final = (
+    *("cluster", "job", "raw_id", "user", "account", "name", "application", "state"),
+    *("submit", "start", "end", "node_count"),
+    *_SUMMARY,
+    "verdict",
+)
+_LEAST_SHARE: Final = 0.01
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+def job_record(job: Row) -> dict[str, Any]:
+    """A job of a list, without its nodes."""
+    modes = {name: job[f"s_{column}"] for name, column in _MODES.items()}
+    return {
+        "key": job["job_key"],
+        **{name: job[name] for name in _OWN},
+        "shared": None if job["s_shared"] is None else bool(job["s_shared"]),
+        "summary": {**{name: job[f"s_{name}"] for name in _SUMMARY}, "mode": modes},
+        "coverage": job["s_coverage"],
+        "verdict": job["verdict"] or "not judged",
+        "findings": job.get("findings", []),
+    }
+
+
+def full_record(
+    queries: JobQueries, judge: JobJudge, principal: Principal, job: Row, method: str = ""
+) -> dict[str, Any]:
+    """A job with verdict, nodes, volumes by layer, history and neighbours as `principal` may see them.
+
+    `method`: as in `JobJudge.verdict`.
+    """
+    key = job["job_key"]
+    history = queries.history(principal, key)
+    report, own = judge.verdict(principal, job, method), job_record(job)
+    if report.modes is not None:
+        own["summary"]["mode"] = dict(report.modes)
+    return {
+        **own,
+        **report.record(),
+        "nodes": list(dict.fromkeys(each["name"] for each in queries.nodes(principal, key))),
+        "volumes": {name: job[f"s_{name}"] for name in _VOLUMES},
+        "mib_per_second": job["rate"],
+        "history": None
+        if history is None
+        else {name: getattr(history, name) for name in ("runs", "p10", "median", "p90")},
+        "neighbours": [
+            {
+                "load": each.text,
+                "key": None if each.job is None else each.job["job_key"],
+                "job": None if each.job is None else each.job["job"],
+                "user": None if each.job is None else each.job["user"],
+            }
+            for each in queries.neighbours(principal, key)
+        ],
+    }
+
+
+def mode_text(modes: Mapping[str, float | None]) -> str:
+    """The I/O modes in words: those with a hundredth of the volume, the largest first; or unknown."""
+    found = sorted((-(share or 0.0), name) for name, share in modes.items() if (share or 0.0) >= _LEAST_SHARE)
+    if [name for _, name in found] in ([], ["unknown"]):
+        return "unknown"
+    return ", ".join(f"{name} {-share:.0%}" for share, name in found)
+
+
+def csv_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Lines of CSV in which no text is a formula of a spreadsheet."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for each in records:
+        values = {**each, **each["summary"]}
+        writer.writerow([_cell(values[name]) for name in CSV_COLUMNS])
+        yield buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+    if buffer.tell():
+        yield buffer.getvalue()
+
+
+def _cell(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return visible(f"'{value}" if value.startswith(_FORMULA) else value)

@@ -1,0 +1,1 @@
+"""Traces of jobs: folded records, merged blocks, I/O modes."""

@@ -1,0 +1,1 @@
+"""Evidence from the archive for causes of slowness."""

@@ -1,0 +1,210 @@
+"""Loads that jobs put on components that they share, during a job's phases and those of its earlier runs.
+
+A component is shared where several jobs use it: an OST or MDT, a forwarder, a volume, or a mount of one node.
+A job's load on it is the job's rate at that time, times the share of its volume that the component carried.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+
+from laggard_aggregator.jobs.access.principals import Principal
+from laggard_aggregator.jobs.access.queries import JobQueries, rounded
+from laggard_aggregator.jobs.access.results import JobResults
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, METADATA, SERVER, targets
+from laggard_aggregator.jobs.verdict.analysis.causes import Neighbour
+
+MOST_RUNS: Final = 10
+"""Earlier runs whose loads are the history: more hardly sharpen it."""
+ROUNDED_SECONDS: Final = 600
+"""Times of a neighbour that may not be seen are multiples of this."""
+_BYTES, _OPERATIONS = "bytes", "operations"
+_LAYERS: Final = (METADATA, SERVER, FORWARDER, CLIENT)
+_LEAST_PART: Final = 0.5
+"""Of the rise of a load, which the heaviest job must have to be named for it."""
+_MIB: Final = 2.0**20
+_LEAST_LOADS: Final = {_BYTES: _MIB, _OPERATIONS: 50.0}
+"""Smaller loads, a second, slow nobody down on a shared component."""
+
+Times = tuple[float, float]
+Place = tuple[str, str]
+"""A shared component, and the unit of its load: bytes or operations a second."""
+Loads = Mapping[Place, float]
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourEvidence:
+    """`evidence`: the load of all other jobs on a component; `row`: the job that has most of it, `load`.
+
+    `times`: in which it ran beside the phases. The row is not to be shown: `described` hides it.
+    """
+
+    evidence: Neighbour
+    row: Row
+    load: float
+    unit: str
+    times: Times
+
+
+class NeighbourLoads:
+    """Compares loads of neighbours; `queries` decides who may ask for a job."""
+
+    def __init__(self, queries: JobQueries, results: JobResults) -> None:
+        self._queries = queries
+        self._results = results
+
+    def evidence(
+        self,
+        principal: Principal,
+        job: Row,
+        spans: Sequence[Times],
+        factor: float,
+        earlier: Sequence[tuple[Row, Sequence[Times]]],
+    ) -> list[NeighbourEvidence]:
+        """Evidence for `ranked_causes`, of each component of `job`; `earlier`: runs and their spans.
+
+        Raises ArchiveError.
+        """
+        mine = self._loads([job], spans).get(job["job_key"], {})
+        beside = self._beside(principal, job, spans)
+        others = self._loads(beside, spans)
+        shared = [
+            place for place, load in mine.items() if load > 0 and any(place in o for o in others.values())
+        ]
+        if not shared:
+            return []
+        before = [self._sums(principal, job, run["job_key"], at) for run, at in earlier[-MOST_RUNS:]]
+        rows = {row["job_key"]: row for row in beside}
+        start, end = _hull(spans)
+        found = []
+        for place in shared:
+            total = sum(of.get(place, 0.0) for of in others.values())
+            key = max(others, key=lambda each: (others[each].get(place, 0.0), each))
+            load, row = others[key].get(place, 0.0), rows[key]
+            history = np.array([sums.get(place, 0.0) for sums in before])
+            usual = float(np.median(history)) if history.size else 0.0
+            if load < max(_LEAST_LOADS[place[1]], _LEAST_PART * (total - usual)):
+                continue
+            evidence = Neighbour(
+                key,
+                place[0],
+                place[1],
+                total,
+                mine[place],
+                history,
+                _capacity(total, mine[place], usual, factor),
+            )
+            times = max(row["start"], start), min(row["end"], end)
+            found.append(NeighbourEvidence(evidence, row, load, place[1], times))
+        return found
+
+    def _sums(self, principal: Principal, job: Row, run: str, spans: Sequence[Times]) -> Loads:
+        """Load of all others on the components of `job`, during the phases of an earlier run."""
+        sums: dict[Place, float] = {}
+        for loads in self._loads(self._beside(principal, job, spans, run), spans).values():
+            for place, load in loads.items():
+                sums[place] = sums.get(place, 0.0) + load
+        return sums
+
+    def _beside(self, principal: Principal, job: Row, spans: Sequence[Times], run: str = "") -> list[Row]:
+        """Jobs on the job's components at that time, but the run that the time is of."""
+        found = self._queries.sharing(principal, job["job_key"], *_hull(spans))
+        return [row for row in found if row["job_key"] != run]
+
+    def _loads(self, jobs: Sequence[Row], spans: Sequence[Times]) -> dict[str, Loads]:
+        """Mean loads during `spans` by job."""
+        components = self._results.of_jobs("job_components", jobs)
+        series = self._results.of_jobs("job_series", jobs)
+        none: list[Row] = []
+        return {
+            row["job_key"]: _loads_of(
+                row, components.get(row["job_key"], none), series.get(row["job_key"], none), spans
+            )
+            for row in jobs
+        }
+
+
+def described(found: NeighbourEvidence, principal: Principal) -> tuple[str, str]:
+    """Name and sentence of a neighbour, as far as `principal` may see it."""
+    row, usual = found.row, float(np.median(found.evidence.history))
+    unit = "metadata operations a second" if found.unit == _OPERATIONS else "MiB a second"
+    load = found.load / (1 if found.unit == _OPERATIONS else _MIB)
+    name = f"a job with {rounded(load)} {unit}"
+    is_seen = principal.may_see(row["user"], row["account"])
+    start, end = found.times if is_seen else tuple(_tens(at) for at in found.times)
+    rise = f"{rounded(found.evidence.load / usual)} times the usual load" if usual else "usually without load"
+    until = _moment(end)
+    shown = f"{_moment(start)} to {until[11:] if until[:10] == _moment(start)[:10] else until} UTC"
+    if is_seen:
+        who = f"job {row['job']} of {row['user']} ran with {rounded(load)} {unit}"
+        return row["job_key"], f"{who} on {found.evidence.component}, {rise}, {shown}"
+    return name, f"{name} ran on {found.evidence.component}, {rise}, {shown} (times rounded to 10 minutes)"
+
+
+def _loads_of(job: Row, components: Sequence[Row], series: Sequence[Row], spans: Sequence[Times]) -> Loads:
+    """Mean loads of one job during `spans`; a component that two layers saw counts in the innermost.
+
+    What a server moved for several jobs together is the load of none.
+    """
+    found: dict[Place, float] = {}
+    seconds = sum(end - start for start, end in spans)
+    for layer in _LAYERS:
+        carried: dict[Place, float] = {}
+        for row in components:
+            if row["layer"] == layer and not (layer == SERVER and row["shared"]):
+                unit = _OPERATIONS if row["direction"] == "metadata" else _BYTES
+                amount = row["operations" if unit == _OPERATIONS else "bytes"] or 0.0
+                for name in _shared(row):
+                    carried[name, unit] = carried.get((name, unit), 0.0) + amount
+        own = next((row for row in series if row["layer"] == layer and row["node"] is None), None)
+        for place, amount in carried.items():
+            share = amount * _part_of_time(job, own, place[1], spans)
+            found.setdefault(place, share / seconds if seconds else 0.0)
+    return found
+
+
+def _shared(row: Row) -> Iterable[str]:
+    """Components that other jobs may use too: the targets of a name, a forwarder, a volume or an export, or
+    the mount of a node."""
+    if row["layer"] == FORWARDER:
+        return (row["node"],)
+    mount = f"{row['node']}/{row['component']}"
+    by_all = (row["component"],) if row["layer"] == CLIENT else ()
+    return sorted(targets(row["component"])) or (mount, *by_all)
+
+
+def _part_of_time(job: Row, series: Row | None, unit: str, spans: Sequence[Times]) -> float:
+    """Share of the job's amount that fell into `spans`; evenly spread over its time without a series."""
+    edges = np.array([job["start"], max(job["end"], job["start"] + 1.0)])
+    sums = np.array([0.0, 1.0])
+    names = ("metadata_operations",) if unit == _OPERATIONS else ("read_bytes", "written_bytes")
+    rows = [series[name] for name in names if series is not None and series[name] is not None]
+    if series is not None and rows:
+        values = np.nansum(np.stack(rows), axis=0)
+        if values.sum() > 0:
+            edges = series["start"] + series["resolution_seconds"] * np.arange(values.size + 1)
+            sums = np.concatenate(([0.0], np.cumsum(values))) / values.sum()
+    at = np.interp(np.array(spans), edges, sums)
+    return float((at[:, 1] - at[:, 0]).sum())
+
+
+def _capacity(total: float, own: float, usual: float, factor: float) -> float:
+    """Unknown capacity of a component: the one by which the load explains the phase, if any does."""
+    bound = total + own
+    return bound / factor if bound > factor * (own + usual) else np.nan
+
+
+def _hull(spans: Sequence[Times]) -> Times:
+    return min(start for start, _ in spans), max(end for _, end in spans)
+
+
+def _tens(at: float) -> float:
+    return round(at / ROUNDED_SECONDS) * float(ROUNDED_SECONDS)
+
+
+def _moment(at: Any) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,104 @@
+"""Numbers of a job's own that make it slow when they change: metadata, amplification, size of requests.
+
+Requests are those that clients count, or servers where no client does.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from laggard_aggregator.jobs.access.queries import MANY_OPERATIONS
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.join.volumes import CLIENT
+from laggard_aggregator.jobs.verdict.analysis.advised_gain import UNKNOWN_WAITS, RequestWaits
+from laggard_aggregator.jobs.verdict.analysis.causes import OwnNumber
+
+_OF_SUMMARY: Final = {
+    "s_mdops": "metadata operations a second",
+    "s_amplification": "bytes moved for each that was asked for",
+}
+_LEAST: Final = {"s_mdops": MANY_OPERATIONS, "s_amplification": 1.0}
+"""A smaller number slows nothing."""
+_LEAST_USUAL: Final = 1.0
+"""The usual number counts as this at least: a rise above none has no ratio."""
+_LAYERS: Final = ("client", "server")
+_MEAN: Final = {"read": "mean read", "write": "mean write"}
+MEANS: Final = frozenset(_MEAN.values())
+"""Numbers in bytes, worse when lower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Bytes and their requests, of one direction."""
+
+    amount: float
+    count: float
+
+    @property
+    def mean(self) -> float:
+        """Bytes of a request; `count` is above zero."""
+        return self.amount / self.count
+
+
+def requests(components: Iterable[Row]) -> Mapping[str, Requests]:
+    """Requests by direction from a job's `job_components`, none for a direction without."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    for row in components:
+        if row["direction"] in _MEAN and row["bytes"] and row["operations"]:
+            both = sums.setdefault((row["layer"], row["direction"]), [0.0, 0.0])
+            both[0] += row["bytes"]
+            both[1] += row["operations"]
+    found = {}
+    for direction in _MEAN:
+        both = next((sums[layer, direction] for layer in _LAYERS if (layer, direction) in sums), [])
+        if both:
+            found[direction] = Requests(*both)
+    return found
+
+
+def own_numbers(
+    job: Row, earlier: Sequence[Row], requests_of: Callable[[Row], Mapping[str, Requests]]
+) -> Iterator[OwnNumber]:
+    """Yields the numbers of `job` beside those of its earlier runs."""
+    for name, text in _OF_SUMMARY.items():
+        least = _LEAST[name]
+        if job[name] is not None and job[name] >= least:
+            then = [max(each[name], _LEAST_USUAL) for each in earlier if each[name] is not None]
+            yield OwnNumber(text, job[name], np.array(then))
+    mine = requests_of(job)
+    theirs = [requests_of(each) for each in earlier] if mine else []
+    for direction, now in mine.items():
+        then = [each[direction].mean for each in theirs if direction in each]
+        yield OwnNumber(_MEAN[direction], now.mean, np.array(then), "lower")
+
+
+LEAST_COVERAGE: Final = 0.9
+_EXPORT: Final = ":"
+"""In the names of NFS exports alone, whose RPCs the kernel sends in its own time while applications go on."""
+
+
+def waiting(job: Row, components: Iterable[Row]) -> RequestWaits:
+    """Waits of a finished job by its `job_components`, in the mean of the nodes that had requests.
+
+    A direction is unknown when some of its requests have no latency, were shared, or ran in gaps, and when
+    an application does not wait for them (NFS).
+    """
+    nodes: dict[str, set[str]] = {}
+    sums = {"read": 0.0, "write": 0.0, "metadata": 0.0}
+    for row in components:
+        if row["layer"] != CLIENT or not row["operations"]:
+            continue
+        direction, known = row["direction"], row["coverage"]
+        nodes.setdefault(direction, set()).add(row["node"])
+        gaps = known is not None and known < LEAST_COVERAGE
+        if row["shared"] or gaps or row["latency_seconds"] is None or _EXPORT in row["component"]:
+            sums[direction] = float("nan")
+        else:
+            sums[direction] += row["latency_seconds"]
+    if job["start"] is None or job["end"] <= job["start"]:
+        return UNKNOWN_WAITS
+    means = {each: total / len(nodes.get(each, " ")) for each, total in sums.items()}
+    reads, writes, metadata = (mean if mean >= 0 else None for mean in means.values())
+    return RequestWaits(job["end"] - job["start"], job["s_active_seconds"], reads, writes, metadata)

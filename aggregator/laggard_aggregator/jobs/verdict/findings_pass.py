@@ -1,0 +1,109 @@
+"""The pass that stores verdicts on jobs: table `job_findings`, once after each join of a job.
+
+A verdict holds for everybody who may see the job, so its neighbours have no identity. The index names the
+jobs whose last join has no verdict; a pass that is killed is done again.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from laggard_aggregator.archive.table import Table, day_of
+from laggard_aggregator.jobs.access.principals import NOBODY, Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.join.summary import ResultRow
+from laggard_aggregator.jobs.tables import JOB_FINDINGS
+from laggard_aggregator.jobs.verdict.judge import JobJudge, RunReport
+from laggard_common.visible import visible
+
+_log = logging.getLogger(__name__)
+
+MAX_JOBS: Final = 256
+"""Jobs that are judged in one pass at most; the next one goes on."""
+OLDEST_NS: Final = 7 * 86_400 * 10**9
+"""Joins that are older get no verdict: those of an archive from before there were any."""
+_JUDGE: Final = Principal("", Role.ADMIN)
+
+
+class FindingsPass:
+    """Judges the jobs of `index`, in the archive in `directory`; each report is given to `judged`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        site: str,
+        index: JobIndex,
+        judged: Callable[[Row, RunReport], None] | None = None,
+    ) -> None:
+        self._directory, self._site, self._index = directory, site, index
+        self._judged = judged
+        self._seen_ns: int | None = None
+        """Until when joined jobs were looked at as neighbours; None before the first pass."""
+
+    def run(self, now_ns: int, go_on: Callable[[], bool] = lambda: True) -> int:
+        """Judges the jobs without a verdict, while `go_on()`; returns their number. Raises LaggardError.
+
+        Slow ones are judged again once a job beside them was joined: its load is known from then on.
+        """
+        self._index.refresh(go_on)
+        queries = JobQueries(self._index)
+        try:
+            judge = JobJudge(self._directory, queries)
+            reports = []
+            last_ns = queries.last_join()
+            since_ns = queries.last_verdict() if self._seen_ns is None else self._seen_ns
+            again = queries.slow_beside(since_ns, MAX_JOBS)
+            due = {job["id"]: job for job in (*queries.unjudged(now_ns - OLDEST_NS, MAX_JOBS), *again)}
+            self._seen_ns = last_ns if len(again) < MAX_JOBS else since_ns
+            for job in due.values():
+                if not go_on():
+                    self._seen_ns = since_ns
+                    break
+                reports.append((job, self._report(judge, job)))
+            self._write(reports, max(now_ns, queries.last_verdict() + 1))  # also after a step of the clock
+            for job, report in reports:
+                if self._judged is not None:
+                    self._judged(job, report)
+        finally:
+            queries.close()
+        if reports:
+            self._index.refresh(go_on)
+        return len(reports)
+
+    def _report(self, judge: JobJudge, job: Row) -> RunReport:
+        """The verdict on a job; one that fails is not judged, and stops no other. Raises ArchiveError."""
+        try:
+            return judge.verdict(_JUDGE, job, reader=NOBODY)
+        except (ArithmeticError, LookupError, ValueError, TypeError) as exc:
+            _log.exception("jobs: no verdict on %s", visible(job["job_key"]))
+            return RunReport("not judged", f"Not judged: {type(exc).__name__}, see the aggregator's log")
+
+    def _write(self, reports: list[tuple[Row, RunReport]], now_ns: int) -> None:
+        by_day: dict[str, list[ResultRow]] = {}
+        for job, report in reports:
+            at = job["end"] if job["end"] is not None else now_ns / 1e9
+            by_day.setdefault(day_of(at), []).extend(finding_rows(job, report, now_ns))
+        findings = Table(self._directory, "job_findings", site=self._site)
+        for day, rows in sorted(by_day.items()):
+            findings.append_rows(day, rows, now_ns, JOB_FINDINGS)
+
+
+def finding_rows(job: Row, report: RunReport, now_ns: int) -> list[ResultRow]:
+    """Rows of `job_findings`: one a finding, or one without a kind."""
+    own = {
+        "job_key": job["job_key"],
+        "revision_at": now_ns,
+        "joined_at": job["joined_at"],
+        "verdict": report.verdict,
+        "slowdown": report.factor,
+        "sentence": report.sentence,
+    }
+    names = ("kind", "cause", "factor", "share", "text", "advice")
+    found = [
+        {**own, "rank": rank, **{name: getattr(each, name) for name in names}}
+        for rank, each in enumerate(report.findings)
+    ]
+    return found or [{**own, "rank": 0, **dict.fromkeys(names)}]
