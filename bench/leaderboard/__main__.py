@@ -126,10 +126,11 @@ def slowed_table(data: Data, rows: Sequence[Row], trials: int, seed: int) -> lis
 def show(table: Sequence[Sequence[str]], *, markdown: bool) -> None:
     """Prints a table whose first row has the headings."""
     if markdown:
-        print("\n".join(f"| {' | '.join(row)} |" for row in [table[0], ["---"] * len(table[0]), *table[1:]]))
+        lines = [f"| {' | '.join(row)} |" for row in [table[0], ["---"] * len(table[0]), *table[1:]]]
     else:
         plain = [[cell.replace("*", "").replace("`", "") for cell in row] for row in table]
-        print("\n".join(text_table([TableColumn(heading) for heading in plain[0]], plain[1:])))
+        lines = text_table([TableColumn(heading) for heading in plain[0]], plain[1:])
+    print("\n".join(lines), flush=True)
 
 
 def options() -> argparse.ArgumentParser:
@@ -177,6 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bench.leaderboard: {exc}", file=sys.stderr)
         return 2
     entries = [entry for entry in data.entries if args.only.lower() in entry.name.lower()]
+    if not entries:
+        parser.error(f"--only: no detector has {args.only!r} in its name")
     rows = rank([Series(grid) for grid in data.grids], data.faults, entries, data.cluster_of)
     drives = sum(len(grid.components) for grid in data.grids)
     slow = len({(fault.group, fault.component) for fault in data.faults})

@@ -75,20 +75,17 @@ def day_reports(latency: FloatArray, load: FloatArray, samples: int, rng: np.ran
     """1 for each drive that is reported on a day, else 0; (C,), of inputs (C, T)."""
     reports = np.zeros(len(latency))
     drawn = rng.random(latency.shape[1]) < 0.5
-    there = [
-        c
-        for c, values in enumerate(latency)
-        if all(np.isfinite(values[half]).any() for half in (drawn, ~drawn))
-    ]
-    erring = errors(latency, load, samples)[there][:, drawn]
-    erred = erring.any(axis=1)
-    if not erred.any():
+    known = np.isfinite(latency) & np.isfinite(load)
+    there = np.flatnonzero(known[:, drawn].any(axis=1) & known[:, ~drawn].any(axis=1))
+    if there.size < 2:
         return reports
+    latency, load = (np.where(known, values, np.nan)[there] for values in (latency, load))
+    erring = errors(latency, load, samples)[:, drawn]
+    erred = erring.any(axis=1)
     soon = np.where(erred, -erring.argmax(axis=1).astype(np.float64), -np.inf)
-    train, test = (figures(latency[there][:, half], load[there][:, half]) for half in (drawn, ~drawn))
-    ranked = boosted_ranks(train, soon, test)
-    first = np.argsort(-ranked, kind="stable")[: int(erred.sum())]
-    reports[np.array(there)[first]] = 1.0
+    train, test = (figures(latency[:, half], load[:, half]) for half in (drawn, ~drawn))
+    first = np.argsort(-boosted_ranks(train, soon, test), kind="stable")[: int(erred.sum())]
+    reports[there[first]] = 1.0
     return reports
 
 

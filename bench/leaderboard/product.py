@@ -20,8 +20,9 @@ def untrained(_grid: Grid, _settings: DetectSettings) -> ByMetric:
 
 
 def own_first_day(grid: Grid, settings: DetectSettings) -> ByMetric:
-    """Those of `cdf`: each drive's largest deviation on the first day of `grid`."""
-    return {METRIC: dict(zip(grid.components, deviations(grid, settings).tolist(), strict=True))}
+    """Those of `cdf`: the largest deviation of each drive that was there on the first day of `grid`."""
+    by_drive = zip(grid.components, deviations(grid, settings).tolist(), strict=True)
+    return {METRIC: {name: largest for name, largest in by_drive if np.isfinite(largest)}}
 
 
 def known(thresholds: Mapping[str, ByMetric]) -> Training:

@@ -216,6 +216,14 @@ def test_labels_that_cannot_be_read_are_an_error(
     assert problem in capsys.readouterr().err
 
 
+def test_a_name_that_no_detector_has_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text("component,start,end\n")
+    with pytest.raises(SystemExit, match="2"):
+        run(write_series(tmp_path / "host.csv", 1.0), labels, "--only", "magic")
+    assert "no detector has 'magic' in its name" in capsys.readouterr().err
+
+
 def test_a_name_of_several_groups_needs_its_group(tmp_path: Path) -> None:
     grids = [grid_of(np.ones((2, 4)), [0], group) for group in ("a", "b")]
     labels = tmp_path / "labels.csv"

@@ -4,6 +4,7 @@ Values are worked out by hand from the sources; Kratos' are also held against th
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,6 +72,26 @@ def test_healthy_drives_raise_no_alarm(entry: Entry) -> None:
 def test_a_tuned_detector_scores_the_slow_drive_above_all_others(entry: Entry) -> None:
     peaks = np.nanmax(entry.score(series_of(40.0)).alarms, axis=1)
     assert peaks[0] > peaks[1:].max()
+
+
+@pytest.mark.parametrize("entry", [*own(SETTINGS), *published()], ids=lambda entry: entry.name)
+def test_gaps_are_no_evidence(entry: Entry) -> None:
+    series = series_of(1.0, base_of(entry))
+    latency, load = series.grid.metrics[METRIC].copy(), series.grid.load["throughput"].copy()
+    day = BLOCKS_A_DAY * 20
+    latency[:, 2 * day : 3 * day] = np.nan  # nobody was sampled
+    latency[:, 3 * day : 4 * day] = 0.0  # nobody had I/O
+    latency[3, 4 * day : 7 * day] = np.nan
+    load[4, 5 * day : 6 * day] = np.nan
+    latency[5:, 7 * day : 8 * day] = np.nan  # five are left
+    latency[2:, 8 * day : 9 * day] = np.nan  # two
+    latency[0] = np.nan  # it never was there
+    gappy = Series(replace(series.grid, metrics={METRIC: latency}, load={"throughput": load}))
+    scores = entry.score(gappy)
+    assert scores.alarms.shape == latency.shape
+    if entry.threshold is not TUNED and "first day" not in entry.name:
+        assert not (scores.alarms >= entry.threshold).any()
+        assert not (scores.windows[0] >= 1.0).any()
 
 
 def column(values: Sequence[float]) -> FloatArray:
