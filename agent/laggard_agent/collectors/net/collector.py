@@ -1,18 +1,21 @@
 """Network counters of /proc/net, and on request TCP by destination through netlink."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from laggard_agent.collectors.interface import Context, KernelFile, Reading, choice
 from laggard_agent.collectors.net import inet_diag
 from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS, MOST_SOCKETS, Destinations
 from laggard_agent.collectors.net.inet_diag import NoSuchDiagnosisError, SocketDump
+from laggard_agent.collectors.net.layers import Interfaces
 from laggard_agent.collectors.net.parse import (
     INTERFACE_FIELDS,
     SOFTNET_FIELDS,
     TCP_FIELDS,
     Softnet,
+    odd_interfaces,
     parse_interfaces,
     parse_pairs,
     parse_softnet,
@@ -23,6 +26,8 @@ from laggard_common.config import between, checked, each, network, regex
 from laggard_common.errors import CollectError
 from laggard_common.wire.limits import MAX_COMPONENTS, MAX_NAME_CHARS
 
+_LAYERS_NS = 10 * 10**9
+_HEAD_LINES = 2
 DIAG_FIELDS = gauges("available", "sockets", "destinations", "sockets_left_out", "whole", "not_understood")
 
 
@@ -67,7 +72,11 @@ class Net:
             KernelFile(context.roots.procfs / "net" / file)
             for file in ("dev", "snmp", "netstat", "softnet_stat")
         )
-        self._chosen = choice(settings.include, settings.exclude)
+        self._layers = Interfaces(context.roots.sysfs, choice(settings.include, settings.exclude))
+        self._names: tuple[str, ...] = ()
+        self._counted: frozenset[str] = frozenset()
+        self._layers_until_ns = 0
+        self._monotonic_ns = context.monotonic_ns
         self._now = context.now
         self._ask = ask or (inet_diag.ask if context.roots.own else None)
         self._destinations = (
@@ -80,6 +89,7 @@ class Net:
         self._by_destination = RowCache("tcp_destination")
         self._diag = OwnRow("inet_diag", DIAG_FIELDS)
         self._unanswered = OnceLogged("net")
+        self._odd = {name: OnceLogged("net") for name in ("dev", "softnet_stat")}
 
     def read(self) -> Iterator[Reading]:
         """Yields all sources. Raises CollectError at the end for the first that is unreadable."""
@@ -97,7 +107,10 @@ class Net:
         every = parse_interfaces(data)
         if not every and not _is_head_alone(data):
             raise CollectError(str(self._dev.path), "no line has the 16 counters of an interface")
-        rows = {name: row for name, row in every.items() if self._wanted(name)}
+        is_whole = data.endswith(b"\n") and data.count(b"\n") - _HEAD_LINES == len(every)
+        self._report_odd("dev", self._dev.path, () if is_whole else odd_interfaces(data))
+        counted = self._counted_now(tuple(every))
+        rows = {name: row for name, row in every.items() if name in counted}
         components = tuple(map(named, rows))
         yield self._interfaces.reading(at_ns, INTERFACE_FIELDS, components, list(rows.values()))
 
@@ -112,8 +125,9 @@ class Net:
             raise CollectError(str(self._netstat.path), "no TcpExt lines")
 
     def _read_softnet(self, at_ns: int) -> Iterator[Reading]:
-        rows = parse_softnet(self._softnet_stat.read())
-        if rows is None:
+        rows, odd = parse_softnet(self._softnet_stat.read())
+        self._report_odd("softnet_stat", self._softnet_stat.path, odd if rows else ())
+        if not rows:
             raise CollectError(str(self._softnet_stat.path), "not lines of hexadecimal numbers, one a CPU")
         yield self._softnet_row.of(at_ns, *self._softnet.total(rows))
 
@@ -142,10 +156,23 @@ class Net:
         self._unanswered.update(bool(why), f"no destinations found: {why}")
         return answer
 
-    def _wanted(self, name: str) -> bool:
-        if not name or len(name) > MAX_NAME_CHARS or not name.isprintable():
-            return False
-        return self._chosen(name) is not False
+    def _counted_now(self, names: tuple[str, ...]) -> frozenset[str]:
+        """The interfaces that count; layers are read when a name comes or goes, and every ten seconds."""
+        now_ns = self._monotonic_ns()
+        if names != self._names or now_ns >= self._layers_until_ns:
+            self._layers_until_ns = now_ns + _LAYERS_NS
+            self._names = names
+            self._counted = self._layers.counted(name for name in names if _is_name(name))
+        return self._counted
+
+    def _report_odd(self, file: str, path: Path, lines: Sequence[bytes]) -> None:
+        first = lines[0][:60].decode("ascii", "replace") if lines else ""
+        text = f"{path}: {len(lines)} lines not understood, the first: {first!r}"
+        self._odd[file].update(bool(lines), text)
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and len(name) <= MAX_NAME_CHARS and name.isprintable()
 
 
 def _is_head_alone(data: bytes) -> bool:

@@ -9,6 +9,7 @@
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 
 from laggard_agent.collectors.interface import number, numbers
 from laggard_common.wire.codec import Row
@@ -52,6 +53,12 @@ def parse_interfaces(data: bytes) -> dict[str, Row]:
     return rows
 
 
+def odd_interfaces(data: bytes) -> list[bytes]:
+    """The lines of /proc/net/dev below its header that `parse_interfaces` does not understand."""
+    lines = [line for line in data.splitlines() if line.strip() and b"|" not in line]
+    return [line for line in lines if not parse_interfaces(line)]
+
+
 def parse_pairs(data: bytes) -> dict[str, int]:
     """Parses /proc/net/snmp or netstat: each protocol has a line of names and one of numbers.
 
@@ -59,7 +66,7 @@ def parse_pairs(data: bytes) -> dict[str, int]:
     """
     values: dict[str, int] = {}
     lines = data.splitlines()
-    for heads, row in zip(lines[::2], lines[1::2], strict=False):
+    for heads, row in pairwise(lines):
         protocol = heads.partition(b" ")[0]
         if protocol in (b"Tcp:", b"TcpExt:") and row.startswith(protocol + b" "):
             for name, word in zip(heads.split(), row.split(), strict=False):
@@ -68,21 +75,23 @@ def parse_pairs(data: bytes) -> dict[str, int]:
     return values
 
 
-def parse_softnet(data: bytes) -> dict[str, Row] | None:
+def parse_softnet(data: bytes) -> tuple[dict[str, Row], list[bytes]]:
     """Parses the columns of SOFTNET_FIELDS by CPU, None where this kernel lacks a column.
 
     A CPU is identified by its number, or, where the kernel omits it, by its line and the number of lines:
-    those change when a CPU goes offline. None for a text with a malformed line, whose meaning is unknown.
+    those change when a CPU goes offline. Also returns the malformed lines, whose CPUs are left out.
     """
     rows: dict[str, Row] = {}
+    odd = []
     lines = data.splitlines()
     for place, line in enumerate(lines):
         if _LINE.fullmatch(line) is None:
-            return None
+            odd.append(line)
+            continue
         words = line.split()
         cpu = words[_CPU_COLUMN].decode() if len(words) > _CPU_COLUMN else f"{place} of {len(lines)}"
         rows[cpu] = tuple(int(words[at], 16) if at < len(words) else None for at in _COLUMNS.values())
-    return rows or None
+    return rows, odd
 
 
 def rise(after: int, before: int, bits: int) -> int:
