@@ -19,6 +19,7 @@ from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
+from laggard_aggregator.web.pages.page_state import StateReader
 from laggard_common.clock import SystemClock
 from laggard_common.config import load
 from laggard_common.daemon.service import is_set_within
@@ -148,7 +149,9 @@ class Demo:
 
     def _this_machine(self, view: Status) -> str:
         """Summary of the agent on this machine's own /proc."""
-        own = next((group for group in api.groups(view)["groups"] if group["group"] == OWN), None)
+        own = next(
+            (group for group in api.groups(StateReader(view).now())["groups"] if group["group"] == OWN), None
+        )
         if own is None:
             return "this machine itself: no disk of its own to be seen in /proc/diskstats"
         disks = own["live"] + own["silent"]

@@ -1,18 +1,19 @@
 """The answers of `/api/v1` as plain data, as docs/api.md describes them. NaN becomes null."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.alarms.overrides import commenting
 from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.urls import NotKnownError
-from laggard_aggregator.status.view import GroupView, Status, failing
+from laggard_aggregator.status.view import GroupView, failing
 from laggard_aggregator.status.window_history import BAND
 from laggard_aggregator.web.pages.alarm_log import (
     MOST_EVENTS,
@@ -29,29 +30,29 @@ MOST_ALARMS = MOST_EVENTS
 """Limit of alarms in one answer."""
 
 
-def stragglers(view: Status) -> dict[str, Any]:
+def stragglers(now: Now) -> dict[str, Any]:
     """The stragglers and standing alarms, most persistent first (Intrepid 4.3), then by severity."""
-    rows = standings(view.judgements(), view.alarms(), view.shown, view.silenced)
-    chosen = [row for row in rows if row.slow]
+    chosen = [row for row in now.standings() if row.slow]
     chosen.sort(key=lambda row: (-(row.persistence or 0), -_or_zero(row.severity), row.key))
-    sources = {group.name: group.source for group in view.groups()}
-    where = view.locations() if chosen else {}
-    described = [_standing(view, row, sources.get(row.group, ""), where.get(row.key)) for row in chosen]
-    return {"time": view.now, "stragglers": described}
+    where = now.locations() if chosen else {}
+    return {
+        "time": now.time,
+        "stragglers": [_standing(now, row, _source(now, row.group), where.get(row.key)) for row in chosen],
+    }
 
 
-def groups(view: Status) -> dict[str, Any]:
+def groups(now: Now) -> dict[str, Any]:
     """All peer groups by name, with the reason for a missing verdict."""
     latest: dict[str, list[Judgement]] = {}
-    for judged in view.judgements():
+    for judged in now.judgements:
         latest.setdefault(judged.group, []).append(judged)
-    described = [_group(group, latest.get(group.name, [])) for group in view.groups()]
-    return {"time": view.now, "groups": described}
+    described = [_group(group, latest.get(name, [])) for name, group in now.groups.items()]
+    return {"time": now.time, "groups": described}
 
 
-def decisions(view: Status) -> dict[str, Any]:
+def decisions(now: Now) -> dict[str, Any]:
     """The decisions in force, oldest first; `until` is null without an end."""
-    return {"time": view.now, "decisions": [each.plain() for each in view.decisions()]}
+    return {"time": now.time, "decisions": [each.plain() for each in now.decisions]}
 
 
 _ALARM_PARAMETERS = ("group", "role", "factor", "state", "since", "sort", "limit")
@@ -92,15 +93,15 @@ def alarms(
     return table, int(limit)
 
 
-def nodes(view: Status) -> dict[str, Any]:
+def nodes(now: Now) -> dict[str, Any]:
     """Number of nodes by role and state, and the unhealthy nodes."""
     counts: dict[str, dict[str, int]] = {}
-    for (role, state), count in sorted(view.node_counts().items()):
+    for (role, state), count in sorted(now.node_counts.items()):
         counts.setdefault(role, {})[state] = count
     return {
-        "time": view.now,
-        "ready": view.ready,
-        "failing": failing(view.counters(), view.durability()),
+        "time": now.time,
+        "ready": now.ready,
+        "failing": failing(now.counters, now.durability),
         "nodes": counts,
         "unwell": [
             {
@@ -113,53 +114,51 @@ def nodes(view: Status) -> dict[str, Any]:
                     name for name, collector in sorted(node.collectors.items()) if not collector.success
                 ],
             }
-            for node in view.unhealthy_nodes()
+            for node in now.unhealthy
         ],
     }
 
 
-def component(view: Status, group: str, name: str) -> dict[str, Any]:
+def component(now: Now, group: str, name: str) -> dict[str, Any]:
     """One component by its permanent ID or current name. Raises NotKnownError."""
-    found = next((g for g in view.groups() if g.name == group), None)
-    if found is None:
+    if group not in now.groups:
         raise NotKnownError(f"no group {group!r}")
-    judgements = [judged for judged in view.judgements() if judged.group == group]
-    alarms, where = view.alarms(), view.locations()
-    for candidate in (name, *_called(view, judgements, name)):
-        rows = standings(judgements, alarms, view.shown, view.silenced, (group, candidate))
+    judgements = now.judgements_of(group)
+    where = now.locations()
+    for candidate in (name, *_called(now, judgements, name)):
+        rows = standings(judgements, now.alarms, now.shown, now.silenced, (group, candidate))
         if rows:
+            source = _source(now, group)
             return {
-                "time": view.now,
-                "group": _group(found, judgements),
+                "time": now.time,
+                "group": _group(now.groups[group], judgements),
                 "component": candidate,
                 "name": rows[0].name,
-                "metrics": [_standing(view, row, found.source, where.get(row.key)) for row in rows],
+                "metrics": [_standing(now, row, source, where.get(row.key)) for row in rows],
             }
     raise NotKnownError(f"no component {name!r} in a closed window of group {group!r}")
 
 
-def find_component(view: Status, group: str, name: str) -> tuple[str, str]:
-    """Group and component asked for; without a group the first by name that has it. Raises NotKnownError.
+def find_component(
+    compared: Iterable[tuple[str, Sequence[str]]], shown: Callable[[str], str], name: str
+) -> tuple[str, str]:
+    """Group and permanent ID of a component, of the first of the groups that has it. Raises NotKnownError.
 
-    With a group the component may be one that only the archive knows.
+    `compared`: groups by name, with the components that each compares.
     """
-    if not name:
-        raise ValueError("component is missing: its permanent ID or current name")
-    if group:
-        return group, name
-    for each in view.groups():
-        for component in view.compared(each.name):
-            if name in (component, view.shown(component)):
-                return each.name, component
+    for group, components in compared:
+        for component in components:
+            if name in (component, shown(component)):
+                return group, component
     raise NotKnownError(f"no component {name!r} in any group now; name its group to ask the archive alone")
 
 
-def history(past: Past, view: Status, group: str, name: str) -> dict[str, Any]:
+def history(past: Past, now: float, group: str, name: str) -> dict[str, Any]:
     """A component over a range of time. Raises NotKnownError where the archive has nothing of it."""
     if not past.found:
         raise NotKnownError(" ".join(past.notes))
     return {
-        "time": view.now,
+        "time": now,
         "group": group,
         "component": name,
         "from": past.range.start,
@@ -191,10 +190,14 @@ def _plain(value: Any) -> Any:
     return _or_null(value) if isinstance(value, float) else value
 
 
-def _called(view: Status, judgements: Iterable[Judgement], name: str) -> Iterable[str]:
+def _source(now: Now, group: str) -> str:
+    return now.groups[group].source if group in now.groups else ""
+
+
+def _called(now: Now, judgements: Iterable[Judgement], name: str) -> Iterable[str]:
     """The components with the current name `name`."""
     known = {component: None for judged in judgements for component in judged.components}
-    return (component for component in known if view.shown(component) == name)
+    return (component for component in known if now.shown(component) == name)
 
 
 def _group(group: GroupView, latest: Sequence[Judgement]) -> dict[str, Any]:
@@ -216,7 +219,7 @@ def _group(group: GroupView, latest: Sequence[Judgement]) -> dict[str, Any]:
     }
 
 
-def _standing(view: Status, row: Standing, source: str, where: Location | None) -> dict[str, Any]:
+def _standing(now: Now, row: Standing, source: str, where: Location | None) -> dict[str, Any]:
     alarm = row.alarm
     return {
         "group": row.group,
@@ -241,7 +244,7 @@ def _standing(view: Status, row: Standing, source: str, where: Location | None) 
         "alarm": alarm is not None,
         "raised_at": None if alarm is None else alarm.raised_at,
         "silenced": None if row.silenced is None else row.silenced.plain(),
-        "comments": [each.plain() for each in view.comments(row.component, row.name)],
+        "comments": [each.plain() for each in commenting(now.decisions, row.component, row.name)],
         "causes": [{"name": name, "amount": amount} for name, amount in row.causes],
         "located_level": None if where is None else where.level,
         "located_component": None if where is None else where.component,

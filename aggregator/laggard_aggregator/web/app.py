@@ -6,7 +6,7 @@ The status is read on the event loop; expositions are rendered in a thread.
 import asyncio
 import gzip
 import http
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,10 @@ from laggard_aggregator.web.jobs_api import JobsService
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
 from laggard_aggregator.web.pages.job_loads import LoadPages
 from laggard_aggregator.web.pages.jobs import JobPages
+from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.past import PastReader, PastUnavailableError
 from laggard_aggregator.web.pages.site import Pages
+from laggard_aggregator.web.rendered import Renderer
 from laggard_aggregator.web.server import MAX_HEADER_BYTES
 
 SECURITY_HEADERS = (
@@ -69,15 +71,54 @@ def make_app(
     def metrics() -> Collector:
         return Exposition(scrape(view, listed, page), TABLE, process)
 
+    def nodes() -> Collector:
+        return Exposition(Scrape(nodes=view.nodes()), PER_NODE)
+
     async def readyz(_: Request) -> Response:
         ready = view.ready
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
+    exposer = Renderer(asyncio.Lock())
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    app = Starlette(
+        routes=[
+            *pages.routes(),
+            _exposition("/metrics", metrics, exposer),
+            _exposition("/metrics/nodes", nodes, exposer),
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            *_api_routes(view, pages, past, actions),
+            *jobs.routes(),
+            *JobPages(jobs, pages.show).routes(),
+            *LoadPages(jobs, pages.show, view).routes(),
+        ],
+        exception_handlers={HTTPException: _http_error, Exception: _server_error},
+    )
+    return _guarded(app)
+
+
+def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) -> list[Route]:
+    """The routes of `/api/v1`, but for those of jobs."""
+    renderer = Renderer(pages.lock)
+
+    async def answer(key: Hashable, make: Callable[[Now], dict[str, Any]]) -> Response:
+        body = await renderer.body(key, pages.state_reader.now, lambda now: _json_body(make(now)))
+        return Response(body, media_type=_JSON)
+
+    def present(path: str, make: Callable[[Now], dict[str, Any]]) -> Route:
+        async def route(_: Request) -> Response:
+            return await answer(path, make)
+
+        return Route(path, route)
+
     async def component(request: Request) -> Response:
         raw = request.scope["raw_path"].partition(COMPONENTS.encode())[2]
         try:
-            group, name = urls.component_path(raw)
-            return JSONResponse(api.component(view, group, name))
+            asked = urls.component_path(raw)
+            return await answer((COMPONENTS, *asked), lambda now: api.component(now, *asked))
         except ValueError as exc:
             raise HTTPException(400, str(exc)) from exc
         except urls.NotKnownError as exc:
@@ -97,10 +138,19 @@ def make_app(
 
     async def history(request: Request) -> Response:
         query = request.query_params
+        group, name = query.get("group", ""), query.get("component", "")
         try:
             asked = urls.TimeRange.parse(query.get("from", ""), query.get("to", ""), view.now)
-            group, name = api.find_component(view, query.get("group", ""), query.get("component", ""))
-            return JSONResponse(api.history(await past.component(group, name, asked), view, group, name))
+            if not name:
+                raise ValueError("component is missing: its permanent ID or current name")
+            if not group:
+                compared = [(each.name, view.compared(each.name)) for each in view.groups()]
+                group, name = await asyncio.to_thread(api.find_component, compared, view.shown, name)
+            found = await past.component(group, name, asked)
+            return Response(
+                await asyncio.to_thread(lambda: _json_body(api.history(found, view.now, group, name))),
+                media_type=_JSON,
+            )
         except ValueError as exc:
             raise HTTPException(400, str(exc)) from exc
         except urls.NotKnownError as exc:
@@ -108,51 +158,36 @@ def make_app(
         except PastUnavailableError as exc:
             raise HTTPException(503, str(exc)) from exc
 
-    one_at_a_time = asyncio.Semaphore(1)  # an exposition of all nodes may be tens of MB
-    app = Starlette(
-        routes=[
-            *pages.routes(),
-            _exposition("/metrics", metrics, one_at_a_time),
-            _exposition(
-                "/metrics/nodes", lambda: Exposition(Scrape(nodes=view.nodes()), PER_NODE), one_at_a_time
-            ),
-            _json("/healthz", lambda: {"status": "ok"}),
-            Route("/readyz", readyz),
-            _json("/api/v1/stragglers", lambda: api.stragglers(view)),
-            _json("/api/v1/groups", lambda: api.groups(view)),
-            _json("/api/v1/nodes", lambda: api.nodes(view)),
-            Route("/api/v1/alarms", alarms),
-            _json(API_PATH, lambda: api.decisions(view)),
-            Route(API_PATH, decide, methods=["POST"]),
-            Route("/api/v1/history", history),
-            Route(COMPONENTS + "{rest:path}", component),
-            *jobs.routes(),
-            *JobPages(jobs, pages.show).routes(),
-            *LoadPages(jobs, pages.show, view).routes(),
-        ],
-        exception_handlers={HTTPException: _http_error, Exception: _server_error},
-    )
-    return _guarded(app)
+    return [
+        present("/api/v1/stragglers", api.stragglers),
+        present("/api/v1/groups", api.groups),
+        present("/api/v1/nodes", api.nodes),
+        Route("/api/v1/alarms", alarms),
+        present(API_PATH, api.decisions),
+        Route(API_PATH, decide, methods=["POST"]),
+        Route("/api/v1/history", history),
+        Route(COMPONENTS + "{rest:path}", component),
+    ]
 
 
-def _json(path: str, make: Callable[[], dict[str, Any]]) -> Route:
-    async def answer(_: Request) -> Response:
-        return JSONResponse(make())
-
-    return Route(path, answer)
+_JSON = "application/json"
 
 
-def _exposition(path: str, make: Callable[[], Collector], one_at_a_time: asyncio.Semaphore) -> Route:
+def _json_body(answer: dict[str, Any]) -> bytes:
+    return bytes(JSONResponse(answer).body)
+
+
+def _exposition(path: str, make: Callable[[], Collector], renderer: Renderer) -> Route:
     """A route to a collector that is made on the event loop and encoded in a thread."""
 
     async def answer(request: Request) -> Response:
         encode, content_type = _encoder(request.headers.get("accept", ""))
         packed = gzip_accepted(request.headers.get("accept-encoding", ""))
-        collector = make()
-        async with one_at_a_time:
-            body = await asyncio.to_thread(encode, collector)
-            if packed:
-                body = await asyncio.to_thread(gzip.compress, body, 1)
+
+        def encoded(collector: Collector) -> bytes:
+            return gzip.compress(encode(collector), 1) if packed else encode(collector)
+
+        body = await renderer.body((path, content_type, packed), make, encoded)
         headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
         return Response(body, headers=headers | ({"content-encoding": "gzip"} if packed else {}))
 

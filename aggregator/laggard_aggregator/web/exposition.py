@@ -7,13 +7,14 @@ while it is unhealthy or listed. `/metrics/nodes` has every node.
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.alarms.overrides import Decision, silencing
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
 from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status.straggler_list import Standing, standings
@@ -24,10 +25,11 @@ from laggard_aggregator.status.view import Counters, GroupView, Status
 class Scrape:
     """The values of one moment from which all metrics are computed.
 
-    `nodes`: those that have series. `page`: address of the site's pages.
+    `standings`: makes them, once, in the thread that encodes. `nodes`: those that have series. `page`:
+    address of the site's pages.
     """
 
-    standings: Sequence[Standing] = ()
+    standings: Callable[[], Sequence[Standing]] = tuple
     groups: Sequence[GroupView] = ()
     judgements: Sequence[Judgement] = ()
     node_counts: Mapping[tuple[str, NodeState], int] = field(default_factory=dict)
@@ -48,10 +50,15 @@ def scrape(view: Status, listed: Collection[str] = (), page: str = "") -> Scrape
 
     `listed`: names of nodes that have series even while they are healthy. `page`: as in Scrape.
     """
-    judgements, unhealthy = view.judgements(), view.unhealthy_nodes()
+    judgements, alarms, decisions = view.judgements(), view.alarms(), view.decisions()
+    unhealthy = view.unhealthy_nodes()
     healthy = set(listed).difference(node.node for node in unhealthy)
+
+    def silenced(*names: str) -> Decision | None:
+        return next(silencing(decisions, *names), None) if decisions else None
+
     return Scrape(
-        standings=standings(judgements, view.alarms(), view.shown, view.silenced),
+        standings=cache(lambda: standings(judgements, alarms, view.shown, silenced)),
         groups=view.groups(),
         judgements=judgements,
         node_counts=view.node_counts(),
@@ -59,7 +66,7 @@ def scrape(view: Status, listed: Collection[str] = (), page: str = "") -> Scrape
         roles=view.roles(),
         counters=view.counters(),
         durability=view.durability(),
-        decisions=view.decisions(),
+        decisions=decisions,
         ready=view.ready,
         version=view.version,
         site=view.site,

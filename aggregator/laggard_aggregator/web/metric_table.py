@@ -49,7 +49,7 @@ def _role_quantiles(name: str, text: str, get: Callable[[RoleView], Mapping[floa
 
 _component = _per(
     ("group", "component", "metric", "level"),
-    lambda values: (((s.group, s.component, s.metric, s.level), s) for s in values.standings),
+    lambda values: (((s.group, s.component, s.metric, s.level), s) for s in values.standings()),
 )
 _node = _per(("node",), lambda values: (((node.node,), node) for node in values.nodes))
 _collector = _per(
@@ -78,7 +78,7 @@ def _notifications(values: Scrape) -> Series:
 
 def _alarm_infos(values: Scrape) -> Series:
     sources = {group.name: group.source for group in values.groups}
-    for row in values.standings:
+    for row in values.standings():
         if row.alarm is not None:
             source = sources.get(row.group, "")
             said = claim(row.severity, worse(source, row.metric))
@@ -87,7 +87,7 @@ def _alarm_infos(values: Scrape) -> Series:
 
 
 def _alarm_causes(values: Scrape) -> Series:
-    for standing in values.standings:
+    for standing in values.standings():
         for cause, amount in standing.causes if standing.alarm is not None else ():
             yield (standing.group, standing.component, standing.metric, cause), amount
 
@@ -187,7 +187,7 @@ PER_COMPONENT = (
         ("group", "component", "name"),
         "Always 1; name is the component's current name, such as node/sda.",
         lambda values: (
-            (key, 1) for key in dict.fromkeys((s.group, s.component, s.name) for s in values.standings)
+            (key, 1) for key in dict.fromkeys((s.group, s.component, s.name) for s in values.standings())
         ),
     ),
     MetricRow(

@@ -93,7 +93,7 @@ def test_hours_of_anomalies_of_a_shadow_raise_nothing() -> None:
     assert judge.alarms.standing == {}
     assert view.alarms() == {}
     assert not view.history.transitions
-    assert api.stragglers(view)["stragglers"] == []
+    assert api.stragglers(StateReader(view).now())["stragglers"] == []
     series = exposed(view)
     assert not [line for line in series if line.startswith(("laggard_alarm", "laggard_component"))]
     assert not [line for line in series if "shadow" in line], "the group is not one of the machine's"

@@ -100,7 +100,7 @@ class Pages:
         self._streams = EventStreams(view, lambda: self._took)
         self._files = StaticFiles()
         self._kept: OrderedDict[tuple[str, bytes, str], _Kept] = OrderedDict()
-        self._one_at_a_time = asyncio.Lock()  # one page at a time: at most one core
+        self.lock = asyncio.Lock()  # one page at a time: at most one core
         self._templates = _templates(self._files)
         self._templates.globals["archive"] = archive is not None
 
@@ -147,7 +147,7 @@ class Pages:
         """Renders the template `name` for this request alone."""
         path = request.scope["raw_path"].decode("latin-1")
         values = {"now": self.state_reader.now(), "acts": self._acts(request), "page": page}
-        async with self._one_at_a_time:
+        async with self.lock:
             body, packed = await asyncio.to_thread(self._render, name, path, **values)
         answer = _answer(request, body, packed, _HEADERS)
         answer.status_code = status
@@ -188,7 +188,7 @@ class Pages:
                 return replace(now, history=history)
 
             if form := _text(request, "format"):
-                async with self._one_at_a_time:
+                async with self.lock:
                     return await asyncio.to_thread(
                         _file, present(), request, form, make=make, events=events, was=was
                     )
@@ -198,7 +198,7 @@ class Pages:
                 request.scope["query_string"],
                 acts.user * decides,
             )
-            async with self._one_at_a_time:
+            async with self.lock:
                 kept = self._kept.get(key)
                 if kept is None or not self._good(kept):
                     now = present()
