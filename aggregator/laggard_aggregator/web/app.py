@@ -24,8 +24,9 @@ from laggard_aggregator.status import urls
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
 from laggard_aggregator.web.actions import API_PATH, FORM_PATH, Actions
+from laggard_aggregator.web.answers import Answers
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
-from laggard_aggregator.web.jobs_api import JobsService
+from laggard_aggregator.web.jobs_api import JSON, JobsService, json_body
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
 from laggard_aggregator.web.pages.job_loads import LoadPages
 from laggard_aggregator.web.pages.jobs import JobPages
@@ -97,7 +98,7 @@ def make_app(
         ],
         exception_handlers={HTTPException: _http_error, Exception: _server_error},
     )
-    return _guarded(app)
+    return _guarded(Answers(app))
 
 
 def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) -> list[Route]:
@@ -105,8 +106,8 @@ def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) 
     renderer = Renderer(pages.lock)
 
     async def answer(key: Hashable, make: Callable[[Now], dict[str, Any]]) -> Response:
-        body = await renderer.body(key, pages.state_reader.now, lambda now: _json_body(make(now)))
-        return Response(body, media_type=_JSON)
+        body = await renderer.body(key, pages.state_reader.now, lambda now: json_body(make(now)))
+        return Response(body, media_type=JSON)
 
     def present(path: str, make: Callable[[Now], dict[str, Any]]) -> Route:
         async def route(_: Request) -> Response:
@@ -131,7 +132,7 @@ def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) 
             table, limit = await asyncio.to_thread(api.alarms, now, events, given)
         except ValueError as exc:
             raise HTTPException(400, str(exc)) from exc
-        return StreamingResponse(table.json(now.time, limit), media_type="application/json")
+        return StreamingResponse(table.json(now.time, limit), media_type=JSON)
 
     async def decide(request: Request) -> Response:
         return JSONResponse(await actions.decide(request, await actions.json(request), "api"))
@@ -148,8 +149,8 @@ def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) 
                 group, name = await asyncio.to_thread(api.find_component, compared, view.shown, name)
             found = await past.component(group, name, asked)
             return Response(
-                await asyncio.to_thread(lambda: _json_body(api.history(found, view.now, group, name))),
-                media_type=_JSON,
+                await asyncio.to_thread(lambda: json_body(api.history(found, view.now, group, name))),
+                media_type=JSON,
             )
         except ValueError as exc:
             raise HTTPException(400, str(exc)) from exc
@@ -168,13 +169,6 @@ def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) 
         Route("/api/v1/history", history),
         Route(COMPONENTS + "{rest:path}", component),
     ]
-
-
-_JSON = "application/json"
-
-
-def _json_body(answer: dict[str, Any]) -> bytes:
-    return bytes(JSONResponse(answer).body)
 
 
 def _exposition(path: str, make: Callable[[], Collector], renderer: Renderer) -> Route:

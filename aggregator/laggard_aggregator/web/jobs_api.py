@@ -31,6 +31,7 @@ PAGE_JOBS: Final = 50
 MOST_ROWS: Final = 1_000_000
 """Limit of jobs in one CSV file."""
 MOST_AT_ONCE: Final = 4
+JSON: Final = "application/json"
 _MOST_CHARS: Final = 512
 _TEXTS: Final = {
     "user": "user",
@@ -107,18 +108,26 @@ class JobsService:
             return found | ({"count": queries.count(who, selection)} if given.get("count") else {})
 
         try:
-            return JSONResponse(await self.ask(answer))
+            return Response(await self.ask(lambda queries: json_body(answer(queries))), media_type=JSON)
         except ValueError as exc:
             raise HTTPException(400, str(exc)) from exc
 
     async def _one(self, request: Request) -> Response:
         text, who, method = job_text(request), principal(request), slow_components(request)
-        found = await self.ask(
-            lambda queries: [self.full(queries, who, job, method) for job in queries.find(who, text)]
-        )
-        if not found:
+
+        def answer(queries: JobQueries) -> bytes | None:
+            found = [self.full(queries, who, job, method) for job in queries.find(who, text)]
+            return json_body({"jobs": found}) if found else None
+
+        body = await self.ask(answer)
+        if body is None:
             raise HTTPException(404, "no such job")
-        return JSONResponse({"jobs": found})
+        return Response(body, media_type=JSON)
+
+
+def json_body(answer: dict[str, Any]) -> bytes:
+    """An answer as JSON; to be called in a thread, as it may be large."""
+    return bytes(JSONResponse(answer).body)
 
 
 def principal(request: Request) -> Principal:

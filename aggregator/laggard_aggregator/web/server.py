@@ -1,18 +1,22 @@
 """The HTTP server: uvicorn in the aggregator's event loop.
 
 uvicorn limits the number of requests under way, the size of a request's head and the keep-alive time, and
-asyncio the time of a TLS handshake. The time for a request's head, and the number of silent connections, are
-limited here.
+asyncio the time of a TLS handshake. The time for a request's head, the number of silent connections, and the
+time for an answer that its client does not take, are limited here.
 """
 
 import asyncio
 import contextlib
 import errno
+import fcntl
 import logging
 import socket
 import ssl
+import sys
+import termios
 import time
 from collections.abc import Generator, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 import uvicorn
@@ -28,6 +32,8 @@ MAX_CONNECTIONS = 128  # open at once; beyond that a request is answered with 50
 KEEP_ALIVE_SECONDS = 75  # longer than Prometheus' usual scrape interval of 15 to 60 s
 SHUTDOWN_SECONDS = 2  # time limit for answers under way at the end
 HEAD_SECONDS = 10.0  # for a request's head, from the connection's first byte or the request's on
+TAKEN_SECONDS = 30.0  # in which the client must take something of its answer
+ANSWER_SECONDS = 600.0  # in which it must take all of it
 _CHECK_SECONDS = 1.0
 
 
@@ -125,17 +131,20 @@ class _Connection(Protocol):
 async def _close_slow(server: uvicorn.Server) -> None:
     """Closes connections whose head takes longer than HEAD_SECONDS, and the oldest beyond MAX_CONNECTIONS.
 
+    Also those that take nothing of their answer for TAKEN_SECONDS, or do not take all in ANSWER_SECONDS.
+
     Waits for ever after a WARNING where this version of uvicorn does not show its connections.
     """
     try:
-        await _check_heads(server)
+        await _check(server)
     except AttributeError as exc:
-        _log.warning("uvicorn %s: no time limit for heads of requests: %s", uvicorn.__version__, exc)
+        _log.warning("uvicorn %s: no time limit for requests and answers: %s", uvicorn.__version__, exc)
         await asyncio.Event().wait()
 
 
-async def _check_heads(server: uvicorn.Server) -> None:
+async def _check(server: uvicorn.Server) -> None:
     since: dict[tuple[_Connection, int], float] = {}
+    answers: dict[_Connection, _Untaken] = {}
     while True:
         await asyncio.sleep(_CHECK_SECONDS)
         now = time.monotonic()
@@ -147,6 +156,36 @@ async def _check_heads(server: uvicorn.Server) -> None:
         for at, each in enumerate(oldest):
             if at < beyond or now - since[each] >= HEAD_SECONDS:
                 each[0].transport.abort()
+        left = {each: size for each in connections if (size := _untaken_bytes(each.transport))}
+        answers = {each: _Untaken.after(answers.get(each), size, now) for each, size in left.items()}
+        for connection, untaken in answers.items():
+            if now - untaken.changed_at >= TAKEN_SECONDS or now - untaken.begun_at >= ANSWER_SECONDS:
+                connection.transport.abort()
+
+
+@dataclass(frozen=True, slots=True)
+class _Untaken:
+    """The part of an answer that its client has not taken, in bytes; times of the monotonic clock."""
+
+    size: int
+    begun_at: float
+    changed_at: float
+
+    @classmethod
+    def after(cls, before: "_Untaken | None", size: int, now: float) -> "_Untaken":
+        """That of `size` at `now`."""
+        if before is None:
+            return cls(size, now, now)
+        return cls(size, before.begun_at, before.changed_at if size == before.size else now)
+
+
+def _untaken_bytes(transport: asyncio.Transport) -> int:
+    """Bytes that wait in this process or the kernel until the client takes them."""
+    size = transport.get_write_buffer_size()
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed meanwhile
+        queued = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+        size += int.from_bytes(queued, sys.byteorder)
+    return size
 
 
 def _awaits_head(connection: _Connection) -> bool:

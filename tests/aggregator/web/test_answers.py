@@ -1,0 +1,109 @@
+"""Answers that nobody takes: bounded in bytes and in time."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import pytest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from laggard_aggregator.web import server
+from laggard_aggregator.web.answers import PART_BYTES, Answers
+from laggard_aggregator.web.server import HttpServer
+from tests.aggregator.web.test_server import get, served
+from tests.support.wait import LIMIT_SECONDS
+
+BODY = bytes(40_000_000)
+
+
+def answering(make: Callable[[], bytes]) -> ASGIApp:
+    """An application that answers `make()` in one piece."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        body = make()
+        headers = [(b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return app
+
+
+async def never() -> Message:
+    return {"type": "http.disconnect"}
+
+
+def test_a_body_is_sent_in_parts_and_whole() -> None:
+    body = bytes(range(256)) * 1024
+
+    async def ask() -> list[Message]:
+        sent: list[Message] = []
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await Answers(answering(lambda: body))({"type": "http"}, never, send)
+        return sent
+
+    start, *parts = asyncio.run(ask())
+    assert start["status"] == 200
+    assert b"".join(part["body"] for part in parts) == body
+    assert max(len(part["body"]) for part in parts) == PART_BYTES
+    assert [part["more_body"] for part in parts] == [True] * (len(parts) - 1) + [False]
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one body for all", "a body each"])
+def test_the_bytes_that_are_being_sent_are_bounded(shared: bool) -> None:
+    body = bytes(200_000)
+    answers = Answers(answering(lambda: body if shared else bytes(200_000)), 500_000)
+
+    async def ask() -> list[int]:
+        goes_on = asyncio.Event()
+        statuses: list[int] = []
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            elif statuses[-1] == 200:
+                await goes_on.wait()
+
+        asked = [asyncio.create_task(answers({"type": "http"}, never, send)) for _ in range(5)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert answers.size_bytes <= 500_000
+        goes_on.set()
+        await asyncio.gather(*asked)
+        assert answers.size_bytes == 0
+        return statuses
+
+    assert asyncio.run(ask()) == ([200] * 5 if shared else [200, 200, 503, 503, 503])
+
+
+@pytest.mark.parametrize("limit", ["TAKEN_SECONDS", "ANSWER_SECONDS"])
+def test_a_client_that_does_not_take_its_answer_is_let_go(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ANSWER_SECONDS for one that takes a little from time to time."""
+    monkeypatch.setattr(server, limit, 1.0)
+    monkeypatch.setattr(server, "_CHECK_SECONDS", 0.05)
+    answers = Answers(answering(lambda: BODY))
+
+    async def use(http: HttpServer) -> None:
+        parts = urlsplit(http.url)
+        client = socket.create_connection((parts.hostname, parts.port))
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        with client:
+            await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            async with asyncio.timeout(LIMIT_SECONDS):
+                while not answers.size_bytes:
+                    await asyncio.sleep(0.01)
+                while answers.size_bytes:
+                    await asyncio.sleep(0.01)
+                    if limit == "ANSWER_SECONDS":
+                        await loop.sock_recv(client, 20_000)
+        status, text = await asyncio.to_thread(get, http.url)
+        assert (status, len(text)) == (200, len(BODY)), "one that takes it gets all of it"
+
+    asyncio.run(served("127.0.0.1:0", use, answers))
