@@ -137,12 +137,12 @@ class WriteQueue:
         room = self.room()
         if isinstance(record, Document):
             return room.claim_document(record.node, record.value_bytes)
-        return room.claim(record.counters.values.nbytes) if isinstance(record, Batch) else room.batches > 0
+        return room.claim(record.size_bytes) if isinstance(record, Batch) else room.batches > 0
 
     def _count(self, record: Batch | Document) -> None:
         """Counts the memory of a waiting record."""
         if isinstance(record, Batch):
-            self._value_bytes += record.counters.values.nbytes
+            self._value_bytes += record.size_bytes
         else:
             self._value_bytes += record.value_bytes
             self._documents[record.node] += record.value_bytes

@@ -90,18 +90,21 @@ class Machine:
         """Calls `record` with every entry from now on, in the caller's thread."""
         self.admission.record = record
 
-    def receive(self, messages: Sequence[Message], room: Room | None = None) -> Iterator[Accepted]:
+    def receive(
+        self, messages: Sequence[Message], room: Room | None = None, *, replayed: bool = False
+    ) -> Iterator[Accepted]:
         """Admits and stores messages; yields what is accepted. To be iterated to the end.
 
-        `room`: free space of the archive's queue. A batch beyond it is judged but not accepted.
+        `room`: free space of the archive's queue. A batch beyond it is judged but not accepted. `replayed`:
+        from the journal.
         """
         run: list[Message] = []
         for message in messages:
             run.append(message)
             if "/schema/" in message[0]:  # may release many batches
-                yield from self.store(self.admission.receive(run, room))
+                yield from self.store(self.admission.receive(run, room, replayed=replayed))
                 run = []
-        yield from self.store(self.admission.receive(run, room))
+        yield from self.store(self.admission.receive(run, room, replayed=replayed))
 
     def store(self, batches: Iterable[Accepted]) -> Iterator[Accepted]:
         """Stores batches; yields the accepted ones, their late ticks flagged. To be iterated to the end.
@@ -243,7 +246,7 @@ class Machine:
             self.sequence.last = entry.lsn - isinstance(entry, BatchEntry)
             accepted = not isinstance(entry, BatchEntry) or entry.accepted
             message = (entry.topic, entry.payload, entry.received_ns)
-            yield from self.receive((message,), None if accepted else NO_ROOM)
+            yield from self.receive((message,), None if accepted else NO_ROOM, replayed=True)
             if isinstance(entry, BatchEntry) and self.admission.drop_held():
                 self.sequence.last = entry.lsn  # its own: admitted with a later one it would be another batch
                 if accepted:

@@ -5,7 +5,7 @@ A group is created with its first member. Routes are computed once per schema an
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -169,15 +169,45 @@ class SchemaRoutes:
 
 @dataclass(slots=True)
 class _GroupRows:
-    """A group's components in one schema. `rows` as in Route, None until the first batch of the schema."""
+    """A group's components in one schema. `rows` as in Route, None until the first batch of the schema.
+
+    `earlier`: the rows of the schema before it in the stream, -1 for components that changed.
+    """
 
     places: list[int]
     moving: bool
     rows: IntArray | None = None
+    earlier: IntArray = field(default_factory=lambda: _NO_ROWS)
 
+
+_NO_ROWS: IntArray = np.zeros(0, dtype=np.int64)
 
 _SchemaGroups = tuple[Schema, str, Mapping[str, _GroupRows]]
 """A schema, a role, and the groups of the schema's components for that role, by name."""
+
+
+def _changed(earlier: Schema, schema: Schema) -> list[int]:
+    """The places of components that are not those of the `earlier` schema of the same stream."""
+    known = earlier.components
+    return [
+        at for at, component in enumerate(schema.components) if at >= len(known) or component is not known[at]
+    ]
+
+
+def _kept(earlier: _SchemaGroups, schema: Schema) -> dict[str, _GroupRows]:
+    """The groups of the `earlier` schema of the same stream, without components that changed."""
+    known, _, groups = earlier
+    gone = [at for at in _changed(known, schema) if at < len(known.components)]
+    changed = set(gone)
+    members = {}
+    for name, before in groups.items():
+        places = [at for at in before.places if at not in changed] if changed else before.places.copy()
+        rows = (before.earlier if before.rows is None else before.rows).copy()
+        rows[[at for at in gone if at < rows.size]] = -1
+        moving = before.moving and any(moves(schema.components[at]) for at in places)
+        if places:
+            members[name] = _GroupRows(places, moving, None, rows)
+    return members
 
 
 class Routing:
@@ -299,17 +329,25 @@ class Routing:
     def _groups_of(self, batch: Batch) -> Mapping[str, _GroupRows]:
         """The groups of the schema's components, cached for the latest streams of a source.
 
-        Two streams that alternate must not cost a lookup of every component with every message.
+        Two streams that alternate must not cost a lookup of every component with every message, nor must a
+        schema that has a component more than the one before.
         """
         schema, role = batch.schema, batch.role
         cached = self._schema_groups.setdefault(
             (schema.node, schema.source), deque(maxlen=MAX_SOURCE_SCHEMAS)
         )
+        earlier: _SchemaGroups | None = None
         for known, known_role, groups in cached:
             if known is schema and known_role == role:
                 return groups
-        members: dict[str, _GroupRows] = {}
-        for at, component in enumerate(schema.components):
+            if (known.stream, known_role) == (schema.stream, role):
+                earlier = known, role, groups
+        if earlier is not None and len(earlier[0].components) > len(schema.components):
+            earlier = None  # of a stream that was forgotten
+        members = {} if earlier is None else _kept(earlier, schema)
+        new = range(len(schema.components)) if earlier is None else _changed(earlier[0], schema)
+        for at in new:
+            component = schema.components[at]
             for group in self._membership.groups_of(
                 schema.node, role, schema.source, component, batch.received_ns / 1e9
             ):
@@ -317,7 +355,12 @@ class Routing:
                     own = members.setdefault(group.name, _GroupRows([], moving=False))
                     own.places.append(at)
                     own.moving |= moves(component)
-        cached.append((schema, role, members))
+        for own in members.values():
+            own.places.sort()
+        kept = [each for each in cached if earlier is None or each[0] is not earlier[0]]
+        self._schema_groups[schema.node, schema.source] = deque(
+            [*kept, (schema, role, members)], maxlen=MAX_SOURCE_SCHEMAS
+        )
         return members
 
     def _exists(self, group: PeerGroup, schema: Schema, now_ns: int) -> bool:
@@ -370,7 +413,11 @@ class Routing:
         rows = members.rows
         if rows is None:
             rows = members.rows = np.full(len(schema.components), -1, dtype=np.int64)
-            rows[members.places] = self._rows(store, schema, members.places)
+            before = members.earlier[: rows.size]
+            rows[: before.size], members.earlier = before, _NO_ROWS
+            places = np.array(members.places, dtype=np.int64)
+            new = places[rows[places] < 0]
+            rows[new] = self._rows(store, schema, new.tolist())
         self._windows.announce(store.group.name, schema.node, schema.interval_ns * schema.batch_ticks)
         origin = self._origins.setdefault((schema.node, absent), len(self._origins) + 1)
         varies = members.moving or bool(optional)

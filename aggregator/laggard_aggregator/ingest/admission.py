@@ -23,8 +23,10 @@ from laggard_aggregator.ingest.dedup_state import (
     SourceStreams,
     StreamState,
     extends,
+    sharing,
 )
 from laggard_aggregator.ingest.nodes import Nodes
+from laggard_aggregator.ingest.schema_limit import SchemaLimit
 from laggard_aggregator.ingest.schema_wait import SchemaWait
 from laggard_aggregator.log.entries import BatchEntry, LogEntry, LogSequence, SchemaEntry
 from laggard_aggregator.windows.counter_block import Block
@@ -97,10 +99,10 @@ class Room:
 NO_ROOM = Room(0, 0)
 
 
-_Admitted = tuple[BatchEntry, Topic, Envelope, Schema | None, BoolArray | None]
+_Admitted = tuple[BatchEntry, Topic, Envelope, Schema | None, BoolArray | None, int]
 """A batch before it is decoded, or a document, which has no schema.
 
-The last is which ticks are no duplicates, None for all.
+The last are which ticks are no duplicates, None for all, and `Batch.schema_bytes`.
 """
 
 
@@ -128,6 +130,8 @@ class Admission:
         self._components_in_all = 0
         self._waiting = SchemaWait()
         self._restored: list[Message] = []
+        self._limit = SchemaLimit()
+        self._replayed = False
         self.acks = Acks(site, self._sources)
 
     @property
@@ -135,15 +139,19 @@ class Admission:
         """Number of messages that wait for their schema."""
         return self._waiting.count
 
-    def receive(self, messages: Sequence[Message], room: Room | None = None) -> Iterator[Accepted]:
+    def receive(
+        self, messages: Sequence[Message], room: Room | None = None, *, replayed: bool = False
+    ) -> Iterator[Accepted]:
         """Admits all messages, then decodes and yields their batches, and those that waited for a schema.
 
         A batch beyond `room` is not accepted: it is yielded, but not marked as received nor to be
         acknowledged, so that its agent sends it again. A document beyond it is not yielded either. None: no
-        limit.
+        limit. `replayed`: from the journal, so that no schema waits.
         """
-        self._room = room
+        self._room, self._replayed = room, replayed
         admitted: list[_Admitted] = []
+        for waited in self._limit.due(messages[0][2]) if messages and not replayed else ():
+            admitted += self._receive(waited, self._waited_schema)
         for message in messages:
             if message[0].split("/", 4)[3:4] == ["ack"]:
                 continue  # an aggregator's, under a wide subscription
@@ -188,6 +196,7 @@ class Admission:
                     if len(stream.received) > 1:
                         self.counts.gaps += stream.received.declare(now_ns, GAP_HORIZON_NS)
         self._count_dropped(self._waiting.expire(now_ns))
+        self._limit.sweep(now_ns)
 
     def forget(self, before_ns: int, target: str = "*") -> list[str]:
         """Drops the nodes named by `target` without a message since `before_ns`; returns their names."""
@@ -231,10 +240,15 @@ class Admission:
         self.wire_errors.clear()
         self.refused.clear()
 
-    def _receive(self, message: Message) -> list[_Admitted]:
+    def _waited_schema(self, message: Message) -> list[_Admitted]:
+        return self._schema(parse_topic(message[0]), message)
+
+    def _receive(
+        self, message: Message, admit: Callable[[Message], list[_Admitted]] | None = None
+    ) -> list[_Admitted]:
         """The batches that `message` admits: its own, or those that waited for it."""
         try:
-            return self._checked(message)
+            return (admit or self._checked)(message)
         except WireError as exc:
             self.wire_errors[exc.reason] += 1
             return []
@@ -246,8 +260,7 @@ class Admission:
             self.refused["site"] += 1
             return []
         if topic.channel == "schema":
-            entry = SchemaEntry(self._sequence.last, received_ns, name, payload)
-            return self._schema(topic, wire.decode_schema(payload), entry)
+            return self._schema(topic, message) if self._reads(topic, message) else []
         envelope = wire.decode_envelope(payload)
         if envelope.node != topic.node or (topic.channel == "data" and envelope.source != topic.source):
             self.refused["topic"] += 1
@@ -278,11 +291,26 @@ class Admission:
         if self._node(topic, received_ns):
             self.nodes.status(topic.node, status, envelope.t0_ns, received_ns)
 
-    def _schema(self, topic: Topic, schema: Schema, entry: SchemaEntry) -> list[_Admitted]:
-        if schema.node != topic.node or schema.source != topic.source:
+    def _reads(self, topic: Topic, message: Message) -> bool:
+        """Whether a schema is new and is to be read now, by its first bytes. Raises WireError."""
+        node, source, stream_id, epoch = wire.schema_head(message[1])
+        if (node, source) != (topic.node, topic.source):
             self.refused["topic"] += 1
-            return []
-        source = self._source(topic, entry.received_ns)
+            return False
+        streams = self._sources.get(node, {}).get(source)
+        stream = None if streams is None else streams.streams.get(stream_id)
+        if stream is not None and stream.schema is not None and epoch <= stream.schema.epoch:
+            return False
+        if self._replayed or self._limit.admits((node, source, stream_id), message):
+            return True
+        self.refused["schemas"] += 1
+        return False
+
+    def _schema(self, topic: Topic, message: Message) -> list[_Admitted]:
+        name, payload, received_ns = message
+        schema = wire.decode_schema(payload)
+        entry = SchemaEntry(self._sequence.last, received_ns, name, payload)
+        source = self._source(topic, received_ns)
         stream = self._stream(topic, source, schema.stream, entry.received_ns)
         if stream is None:
             return []
@@ -301,7 +329,9 @@ class Admission:
             return []
         self.record(entry)
         self._account(topic.node, grown)
+        schema, own_bytes = sharing(schema, known)
         stream.schema, stream.schema_message = schema, entry.payload
+        stream.schema_bytes += own_bytes
         stream.heard_ns = entry.received_ns
         self.nodes.announced(topic.node, schema.interval_ns, schema.batch_ticks)
         waited = self._waiting.release((topic.node, topic.source, schema.stream), schema.epoch)
@@ -326,7 +356,9 @@ class Admission:
         if envelope.kind == Kind.JOINED:
             ticks, envelope = wire.split_joined(envelope)
         seqs = range(envelope.seq, envelope.seq + len(ticks))
-        accepted = self._room is None or self._room.claim(max_value_bytes(envelope, schema))
+        accepted = self._room is None or self._room.claim(
+            max_value_bytes(envelope, schema) + stream.schema_bytes
+        )
         if accepted:
             is_new = stream.received.add_all(seqs, received_ns)
         else:
@@ -349,7 +381,8 @@ class Admission:
         if accepted:
             for run in [seqs] if whole else [range(seq, seq + 1) for seq in compress(seqs, is_new)]:
                 self.acks.accept(entry.lsn, topic.node, stream, run)
-        return [(entry, topic, envelope, schema, None if whole else np.repeat(is_new, ticks))]
+        own_bytes, stream.schema_bytes = (stream.schema_bytes, 0) if accepted else (0, stream.schema_bytes)
+        return [(entry, topic, envelope, schema, None if whole else np.repeat(is_new, ticks), own_bytes)]
 
     def _is_in_time(self, node: str, envelope: Envelope, received_ns: int) -> bool:
         """Whether the ticks of a batch are of a time that is accepted. Raises WireError."""
@@ -385,12 +418,12 @@ class Admission:
         entry = BatchEntry(self._sequence.last, received_ns, message[0], message[1])
         self.record(entry)
         self.acks.accept(entry.lsn, topic.node, stream, seqs)
-        return [(entry, topic, envelope, None, None)]
+        return [(entry, topic, envelope, None, None, 0)]
 
     def _decoded(self, admitted: Sequence[_Admitted]) -> Iterator[Accepted]:
         """The documents and the decoded batches, in order; malformed payloads of batches are counted."""
         decoded = self._decoder.decode_all([each[2] for each in admitted if each[3] is not None])
-        for entry, topic, envelope, schema, chosen in admitted:
+        for entry, topic, envelope, schema, chosen, schema_bytes in admitted:
             if schema is None:
                 size = document_bytes(envelope)
                 name = (topic.site, topic.role, topic.node, envelope.source)
@@ -416,6 +449,7 @@ class Admission:
                 counters=new,
                 late=_none_late(new.tick_ns.size),
                 accepted=entry.accepted,
+                schema_bytes=schema_bytes,
             )
 
     def _count_dropped(self, messages: int) -> None:

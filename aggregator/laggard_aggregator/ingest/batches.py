@@ -21,6 +21,7 @@ class Batch:
     aggregator's clock, ns since the epoch. `late` (n,) bool: ticks received after a window over them was
     closed in at least one group; they are archived and counted, and each group skips them by its own
     watermark, online and offline alike. `accepted`: as in `log.entries.BatchEntry`.
+    `schema_bytes`: memory of the schema where this batch is the first with it.
     """
 
     lsn: int
@@ -33,6 +34,12 @@ class Batch:
     counters: Block
     late: NDArray[np.bool_]
     accepted: bool = True
+    schema_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of its values, and of its schema where it is the first with it."""
+        return self.counters.values.nbytes + self.schema_bytes
 
 
 JOBS = "jobs"

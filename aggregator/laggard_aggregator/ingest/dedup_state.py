@@ -7,8 +7,9 @@ after a horizon. All memory is bounded.
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import is_
 from typing import Any
 
 from laggard_common import wire
@@ -31,6 +32,8 @@ ALTERNATING_NS = 600 * 1_000_000_000
 ACK_RANGES = 8192  # of one message; with at most RANGE_BYTES each they stay below MAX_ACK_BYTES
 RANGE_BYTES = 19
 _ENTRY_RANGES = 2  # as large as the entry of a stream without its source's name
+COMPONENT_BYTES, FIELD_BYTES = 400, 200
+"""Memory of a component and of a field of a schema, with two labels."""
 MAX_PENDING = 1_000_000  # messages noted as not durable; the oldest beyond wait until all noted ones are
 
 
@@ -160,6 +163,7 @@ class StreamState:
     `made_ns`, by the node's clock: of the current stream its newest batch, of another one the batch of the
     stream that followed it; -1 where that is not known, as after a restart. `heard_ns`: when its last batch
     or schema was accepted; 0 where that is not known. `pending`: batches that are not durable yet.
+    `schema_bytes`: memory of the schemas that no batch holds yet.
     """
 
     schema: Schema | None = None
@@ -169,6 +173,7 @@ class StreamState:
     made_ns: int = -1
     heard_ns: int = 0
     pending: int = 0
+    schema_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -259,6 +264,16 @@ def extends(schema: Schema, earlier: Schema) -> bool:
         schema.fields[: len(earlier.fields)] == earlier.fields
         and [component.id for component in schema.components[: len(ids)]] == ids
     )
+
+
+def sharing(schema: Schema, earlier: Schema | None) -> tuple[Schema, int]:
+    """`schema` with the components of `earlier` where they are equal, and the bytes of its own besides."""
+    known = () if earlier is None else earlier.components
+    components = tuple(old if new == old else new for new, old in zip(schema.components, known, strict=False))
+    components += schema.components[len(known) :]
+    kept = sum(map(is_, components, known))
+    size = COMPONENT_BYTES * (len(components) - kept) + FIELD_BYTES * len(schema.fields) + 8 * len(components)
+    return replace(schema, components=components), size
 
 
 class Acks:

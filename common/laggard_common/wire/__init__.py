@@ -15,6 +15,7 @@ from laggard_common.wire.envelope import (
     encode_schema,
     encode_state,
     join_payload,
+    schema_head,
     split_joined,
 )
 
@@ -33,5 +34,6 @@ __all__ = [
     "encode_schema",
     "encode_state",
     "join_payload",
+    "schema_head",
     "split_joined",
 ]

@@ -21,6 +21,7 @@ OLDEST_VERSION = 1  # an aggregator takes this version and the one before
 
 _U64 = 2**64
 _ENVELOPE_ITEMS = 64  # limit of any array in an envelope, and of arrays within lists elsewhere
+_HEAD_BYTES = 512  # of a schema, in which its components have not begun
 _UNPACKING = {
     "raw": False,
     "use_list": False,
@@ -149,6 +150,22 @@ def decode_schema(data: bytes) -> Schema:
     if len({c.id for c in schema.components}) != len(schema.components):
         raise WireError("schema", "component ids repeat")
     return schema
+
+
+def schema_head(data: bytes) -> tuple[str, str, bytes, int]:
+    """Node, source, stream and epoch of a schema, of which nothing else is read. Raises WireError."""
+    try:
+        unpacker = msgpack.Unpacker(max_buffer_size=_HEAD_BYTES, **_UNPACKING)
+        unpacker.feed(data[:_HEAD_BYTES])
+        _open(unpacker, "schema", 9)
+        return (
+            _level(unpacker.unpack(), "node"),
+            _level(unpacker.unpack(), "source"),
+            _binary(unpacker.unpack(), "stream", limits.STREAM_BYTES),
+            _integer(unpacker.unpack(), "epoch", 0, 2**32 - 1),
+        )
+    except _UNREADABLE as exc:
+        raise WireError("msgpack", str(exc)[:200]) from exc
 
 
 def encode_ack(acks: Sequence[Ack]) -> bytes:

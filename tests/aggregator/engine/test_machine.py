@@ -9,8 +9,10 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine.machine import Machine
-from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
+from laggard_aggregator.engine.routing import Route
+from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule, component_key
 from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.ingest.dedup_state import sharing
 from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.metrics.definition import IntArray
 from laggard_aggregator.windows.store import GroupStore
@@ -256,19 +258,57 @@ def test_a_forgotten_stream_that_comes_back_with_more_components_does_no_harm() 
     assert pipeline.stores["storage/diskstats"].components == [f"oss-1/id-sd{x}" for x in "abcd"]
 
 
-def test_two_streams_that_take_turns_are_looked_up_once_each() -> None:
-    asked = []
+def asked_membership() -> tuple[ConfiguredMembership, list[str]]:
+    """The automatic groups, and the names of the components that were asked for so far."""
+    asked: list[str] = []
 
     class Asked(ConfiguredMembership):
-        """The automatic groups, and what was asked."""
-
         def groups_of(
             self, node: str, role: str, source: str, component: Component, at: float
         ) -> tuple[PeerGroup, ...]:
             asked.append(component.name)
             return super().groups_of(node, role, source, component, at)
 
-    pipeline = Machine(Asked((), DETECT), lateness_seconds=2.0)
+    return Asked((), DETECT), asked
+
+
+def test_a_schema_that_grows_costs_what_it_grew_by() -> None:
+    membership, asked = asked_membership()
+    pipeline = Machine(membership, lateness_seconds=2.0)
+    before = None
+    names = ["a", "b", "c", "d"]
+    for epoch in range(1, 6):
+        grown = replace(schema_of(components=names), epoch=epoch)
+        if epoch == 4:  # under another name, and of another class: in another group
+            renamed = replace(grown.components[1], name="z", labels=(("model", "other"),))
+            grown = replace(grown, components=(grown.components[0], renamed, *grown.components[2:]))
+        elif before is not None:
+            grown = replace(
+                grown, components=(*before.components, *grown.components[len(before.components) :])
+            )
+        grown, _ = sharing(grown, before)
+        values = steady(range(epoch * 5, epoch * 5 + 5), len(names))
+        stored(pipeline, batch_of(grown, values, START + epoch * 5 * SECOND, seq=epoch))
+        for route in pipeline._routing.routes["oss-1", "diskstats"].routes:
+            assert isinstance(route, Route)
+            for at, row in enumerate(route.rows.tolist()):
+                key = component_key("oss-1", grown.components[at])
+                assert row < 0 or route.store.components[row] == key
+        of_groups = [
+            {at for at, row in enumerate(route.rows.tolist()) if row >= 0}
+            for route in pipeline._routing.routes["oss-1", "diskstats"].routes
+            if isinstance(route, Route)
+        ]
+        assert set.union(*of_groups) == set(range(len(names)))
+        assert len(of_groups) == (1 if epoch < 4 else 2)
+        before = grown
+        names.append(f"e{epoch}")
+    assert asked == ["a", "b", "c", "d", "e1", "e2", "z", "e3", "e4"]
+
+
+def test_two_streams_that_take_turns_are_looked_up_once_each() -> None:
+    membership, asked = asked_membership()
+    pipeline = Machine(membership, lateness_seconds=2.0)
     one, other = schema_of(components=["a", "b"]), replace(schema_of(components=["a"]), stream=b"t" * 16)
     for seconds in range(1, 41, 5):
         for schema in (one, other):

@@ -452,7 +452,7 @@ def test_a_batch_without_room_is_not_acknowledged_and_is_accepted_later() -> Non
 def test_room_is_claimed_before_a_batch_is_accepted() -> None:
     """Two components with two counters of 8 bytes over five ticks: 160 bytes."""
     taker, room = make(), Room(batches=9, value_bytes=400)
-    feed(taker, schema_message(schema()))
+    feed(taker, schema_message(schema()), data_message(envelope(9)))  # with which the schema's memory goes
     messages = [(*data_message(envelope(seq)), NOW + 5 * SECOND) for seq in range(4)]
     found = batches(taker.receive(messages, room))
     assert [batch.accepted for batch in found] == [True, True, False, False]
