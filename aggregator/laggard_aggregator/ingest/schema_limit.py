@@ -16,14 +16,14 @@ _log = logging.getLogger(__name__)
 BURST_BYTES = 2 * 1024**2
 BYTES_PER_MINUTE = 4 * 1024**2
 LEAST_BYTES = 4 * 1024
-"""What a schema counts at least, so that small ones are bounded too, 1,024 a minute."""
+"""Least that a schema counts, so that small ones are bounded too, 1,024 a minute."""
 MAX_WAITING_BYTES = 64 * 1024**2
 MAX_NODE_WAITING_BYTES = 8 * 1024**2
 _MINUTE_NS = 60 * 1_000_000_000
 
 
 @dataclass(slots=True)
-class _Node:
+class _SchemaBudget:
     """`left`: bytes, below 0 after a large one. `waiting`: by source and stream, in the order of arrival."""
 
     left: float
@@ -41,7 +41,7 @@ class SchemaLimit:
     """Token buckets of bytes, one of each node that sent a schema within the last minute."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, _SchemaBudget] = {}
         self._waiting: dict[str, None] = {}  # nodes with schemas that wait
         self._waiting_bytes = 0
 
@@ -49,7 +49,7 @@ class SchemaLimit:
         """Whether a schema may be read now; else it waits, in place of an earlier one of its stream."""
         name, source, stream = key
         now_ns = message[2]
-        node = self._nodes.setdefault(name, _Node(BURST_BYTES, now_ns))
+        node = self._nodes.setdefault(name, _SchemaBudget(BURST_BYTES, now_ns))
         node.refill(now_ns)
         if node.left > 0 and (source, stream) not in node.waiting:
             node.left -= _cost(message)
@@ -86,7 +86,7 @@ class SchemaLimit:
             if node.left >= BURST_BYTES and not node.waiting:
                 del self._nodes[name]
 
-    def _drop(self, name: str, node: _Node, key: tuple[str, bytes]) -> None:
+    def _drop(self, name: str, node: _SchemaBudget, key: tuple[str, bytes]) -> None:
         message = node.waiting.pop(key, None)
         if message is not None:
             self._waiting_bytes -= len(message[1])

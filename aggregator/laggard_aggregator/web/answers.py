@@ -1,6 +1,6 @@
 """Sending of answers: large bodies in parts that take turns with ingest, and a bounded number of bytes.
 
-What a client has not taken stays here as the body alone, which all who asked for it share
+Until a client has taken its answer, only the body stays in memory, which all who asked for it share
 (`web.rendered`); `web.server` ends the connections of clients that take nothing.
 """
 

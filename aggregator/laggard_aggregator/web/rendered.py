@@ -19,7 +19,7 @@ KEPT_SHARE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptBody:
     until: float
     body: bytes
 
@@ -29,10 +29,10 @@ class Renderer:
 
     def __init__(self, lock: asyncio.Lock) -> None:
         self._lock = lock
-        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._kept: OrderedDict[Hashable, _KeptBody] = OrderedDict()
 
     async def body(self, key: Hashable, read: Callable[[], State], render: Callable[[State], bytes]) -> bytes:
-        """What `render` makes, in a thread, of the state that `read` copies on the event loop.
+        """The body that `render` makes, in a thread, of the state that `read` copies on the event loop.
 
         Whoever asks for the same `key` meanwhile or soon afterwards gets the same object. Raises what the two
         raise, which is not kept.
@@ -44,10 +44,10 @@ class Renderer:
             begun = time.monotonic()
             body = await asyncio.to_thread(render, read())
             ended = time.monotonic()
-            self._keep(key, _Kept(ended + KEPT_SHARE * (ended - begun), body))
+            self._keep(key, _KeptBody(ended + KEPT_SHARE * (ended - begun), body))
         return body
 
-    def _keep(self, key: Hashable, kept: _Kept) -> None:
+    def _keep(self, key: Hashable, kept: _KeptBody) -> None:
         """Keeps a body, and lets go of expired ones and, beyond the limits, of the oldest others."""
         self._kept.pop(key, None)
         self._kept[key] = kept
