@@ -106,7 +106,9 @@ def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) 
     renderer = Renderer(pages.lock)
 
     async def answer(key: Hashable, make: Callable[[Now], dict[str, Any]]) -> Response:
-        body = await renderer.body(key, pages.state_reader.now, lambda now: json_body(make(now)))
+        body = await renderer.body(
+            key, lambda: pages.state_reader.now(least_seconds=0.0), lambda now: json_body(make(now))
+        )
         return Response(body, media_type=JSON)
 
     def present(path: str, make: Callable[[Now], dict[str, Any]]) -> Route:

@@ -169,14 +169,21 @@ class StateReader:
 
     def __init__(self, view: Status) -> None:
         self._view = view
-        self._kept: dict[str, tuple[float, Any]] = {}
+        self._kept: dict[str, tuple[float, float, Any]] = {}  # end and duration of reading, and its result
         self._locations: tuple[int, Callable[[], Mapping[Key, Location]]] = (-1, dict)
 
-    def now(self, *, nodes: bool = False, node: str | None = None) -> Now:
-        """Current state of the aggregator, with all nodes, or the present state of `node`, if asked for."""
+    def now(
+        self, *, nodes: bool = False, node: str | None = None, least_seconds: float = KEPT_SECONDS
+    ) -> Now:
+        """Current state of the aggregator, with all nodes, or the present state of `node`, if asked for.
+
+        `least_seconds`: age up to which expensive parts are reused in any case.
+        """
         view = self._view
         one = view.node(node) if node is not None else None
-        node_counts, unhealthy = self._seldom("health", lambda: (view.node_counts(), view.unhealthy_nodes()))
+        node_counts, unhealthy = self._seldom(
+            "health", lambda: (view.node_counts(), view.unhealthy_nodes()), least_seconds
+        )
         return Now(
             site=view.site,
             version=view.version,
@@ -213,11 +220,11 @@ class StateReader:
             self._locations = (view.revision, cache(locate))
         return self._locations[1]
 
-    def _seldom(self, what: str, ask: Callable[[], Answer]) -> Answer:
-        until, answer = self._kept.get(what, (-math.inf, None))
+    def _seldom(self, part: str, ask: Callable[[], Answer], least_seconds: float = KEPT_SECONDS) -> Answer:
+        ended, took, answer = self._kept.get(part, (-math.inf, 0.0, None))
         begun = time.monotonic()
-        if begun >= until:
+        if begun >= ended + max(least_seconds, RARELY * took):
             answer = ask()
             ended = time.monotonic()
-            self._kept[what] = (ended + max(KEPT_SECONDS, RARELY * (ended - begun)), answer)
+            self._kept[part] = (ended, ended - begun, answer)
         return cast(Answer, answer)
