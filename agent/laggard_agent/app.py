@@ -67,6 +67,7 @@ class App:
         self._encoder = Encoder()
         self._dictionaries: dict[str, Dictionary] = {}
         self._samplers: list[Sampler] = []
+        self._outbox: NodeOutbox | None = None
         self._failure: asyncio.Future[None]
         self._worker: Worker
         self._spool: Spool
@@ -140,9 +141,13 @@ class App:
         directory = self._settings.outbox.directory
         if directory is None:
             return
-        outbox = NodeOutbox(directory, self._publisher.store_document, self._clock.wall_ns)
+        outbox = self._outbox = NodeOutbox(directory, self._publisher.store_document, self._clock.wall_ns)
+        problem = ""
         while True:
             await self._worker.call(outbox.send)
+            if outbox.problem != problem:
+                problem = outbox.problem
+                self._publisher.publish_status_soon()
             await asyncio.sleep(POLL_SECONDS)
 
     async def _follow_traces(self) -> None:
@@ -221,12 +226,15 @@ class App:
 
     def _status(self, spool: dict[str, int]) -> dict[str, Any]:
         s = self._settings
+        problem = self._outbox.problem if self._outbox is not None else ""
+        outbox = {"outbox": {"success": False, "error": problem}} if problem else {}
         by_aggregator = s.spool.acknowledge == "aggregator" and self._publisher.acks_seen
         return {
             "interval_ns": s.interval_ns,
             "batch_ticks": s.batch_samples,
             "collectors": {
-                sampler.name: asdict(sampler.health) for sampler in self._samplers if sampler.health
+                **{sampler.name: asdict(sampler.health) for sampler in self._samplers if sampler.health},
+                **outbox,
             },
             **spool,
             "dropped_samples": spool["dropped_samples"] + self._publisher.overflow_samples,

@@ -10,6 +10,8 @@ import logging
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import zstandard
@@ -50,39 +52,82 @@ class NodeOutbox:
         self._store = store
         self._now_ns = now_ns
         self._failure = ""
+        self._stuck: dict[tuple[str, int], _Stuck] = {}  # by name and inode number
+
+    @property
+    def problem(self) -> str:
+        """Why files stay in the folder, in one line; empty when none does."""
+        if self._failure or not self._stuck:
+            return self._failure
+        (name, _), stuck = next(iter(self._stuck.items()))
+        others = f", and {len(self._stuck) - 1} more" if len(self._stuck) > 1 else ""
+        return f"{visible(name)}: {stuck.reason}{others}"
 
     def send(self) -> int:
         """Spools and deletes up to MAX_FILES files, on the spool's thread; returns their number.
 
-        A file that is no document is deleted with a WARNING. A folder that cannot be read, or a file that
-        cannot be deleted, is one WARNING until it works again.
+        A file that is no document is deleted with a WARNING. A file that cannot be read or deleted is one
+        WARNING and stays, and those after it are sent; once spooled, it is not spooled again.
         """
         sent = 0
         try:
             with os.scandir(self._directory) as found:
-                names = sorted(each.name for each in found if not each.name.startswith("."))
-            for name in names[:MAX_FILES]:
-                sent += self._send(self._directory / name)
+                names = sorted((each.name, each.inode()) for each in found if not each.name.startswith("."))
         except OSError as exc:
-            reason = exc.strerror or str(exc)
-            if reason != self._failure:
-                _log.warning("outbox: %s: %s", visible(str(exc.filename or self._directory)), reason)
-            self._failure = reason
-        else:
-            self._failure = ""
+            self._fail(exc)
+            return 0
+        self._failure = ""
+        self._stuck = {key: stuck for key in names if (stuck := self._stuck.get(key)) is not None}
+        new = [key for key in names if key not in self._stuck]
+        for key in (*islice(self._stuck.copy(), MAX_FILES), *new[:MAX_FILES]):
+            was_stored = self._try(key)
+            if was_stored is None:
+                break
+            sent += was_stored
         return sent
 
-    def _send(self, path: Path) -> bool:
-        """Spools one file and deletes it; False where it was not spooled."""
+    def _fail(self, exc: OSError) -> None:
+        reason = f"{visible(str(exc.filename or self._directory))}: {exc.strerror or exc}"
+        if reason != self._failure:
+            _log.warning("outbox: %s", reason)
+        self._failure = reason
+
+    def _try(self, key: tuple[str, int]) -> bool | None:
+        """Spools one file and deletes it; whether it was spooled, None where there is no room."""
+        name, _ = key
+        path = self._directory / name
+        stuck = self._stuck.pop(key, None)  # in the order of attempts
+        is_spooled = stuck is not None and stuck.is_spooled
+        was_stored, problem = False, ""
         try:
-            content = _read(path)
-        except OutboxFileError as exc:
-            _log.warning("outbox: %s: %s; deleted", visible(path.name), exc)
-            content = b""
-        if content and not self._store(document(path.suffix[1:], content, self._now_ns())):
-            return False
-        path.unlink()
-        return bool(content)
+            if not is_spooled:
+                try:
+                    content = _read(path)
+                except OutboxFileError as exc:
+                    content, problem = b"", str(exc)
+                if content and not self._store(document(path.suffix[1:], content, self._now_ns())):
+                    return None
+                is_spooled = was_stored = bool(content)
+            path.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as exc:
+            reason = f"{problem or 'cannot be read or deleted'}: {exc.strerror or exc}"
+            if stuck is None or stuck.reason != reason:
+                _log.warning("outbox: %s: %s; it stays", visible(name), reason)
+            self._stuck[key] = _Stuck(reason, is_spooled)
+        else:
+            if problem:
+                _log.warning("outbox: %s: %s; deleted", visible(name), problem)
+        return was_stored
+
+
+@dataclass(frozen=True, slots=True)
+class _Stuck:
+    """A file that cannot be read or deleted, for `reason`. `is_spooled`: it only has to be deleted."""
+
+    reason: str
+    is_spooled: bool
 
 
 def document(source: str, content: bytes, now_ns: int) -> EncodedBatch:

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--check",
         action="store_true",
         help="exit with 1 when the aggregator is not ready, its archive, journal, windows, clock or "
-        "notifications are in trouble, or a raised alarm is not silenced",
+        "notifications or an agent's outbox are in trouble, or a raised alarm is not silenced",
     )
 
 

@@ -26,6 +26,8 @@ from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.past import Past, PastSeries
 from laggard_aggregator.web.pages.tables import PageTable, Query
 
+OUTBOX = "outbox"
+"""Name under which an agent reports files that stay in its outbox, among its collectors."""
 MOST_ALARMS = MOST_EVENTS
 """Limit of alarms in one answer."""
 
@@ -101,7 +103,7 @@ def nodes(now: Now) -> dict[str, Any]:
     return {
         "time": now.time,
         "ready": now.ready,
-        "failing": failing(now.counters, now.durability),
+        "failing": failing(now.counters, now.durability) | _outboxes(now),
         "nodes": counts,
         "unwell": [
             {
@@ -117,6 +119,16 @@ def nodes(now: Now) -> dict[str, Any]:
             for node in now.unhealthy
         ],
     }
+
+
+def _outboxes(now: Now) -> dict[str, str]:
+    """A line about the nodes in whose outbox files stay, without any nothing."""
+    kept = [(node.node, node.collectors[OUTBOX]) for node in now.unhealthy if OUTBOX in node.collectors]
+    if not kept:
+        return {}
+    (node, outbox), *others = kept
+    more = f" (and of {len(others)} more nodes)" if others else ""
+    return {"outbox": f"outbox of {node}{more} keeps files: {outbox.error}"}
 
 
 def component(now: Now, group: str, name: str) -> dict[str, Any]:

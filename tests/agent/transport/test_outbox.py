@@ -1,5 +1,6 @@
 """Files of the outbox become documents, each once; everything else is refused and harms nothing."""
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -95,12 +96,63 @@ def test_a_folder_that_cannot_be_used_is_one_warning(
     assert len(stored) == 1
 
 
-def test_a_folder_with_a_documents_name_ends_nothing(
+def test_a_folder_with_a_documents_name_holds_up_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     made, stored = outbox(tmp_path)
-    (tmp_path / "a.jobs").mkdir()
+    for number in range(2 * MAX_FILES):
+        (tmp_path / f"a{number:03}.jobs").mkdir()
+    (tmp_path / "b.jobs").write_bytes(b"x")
     with caplog.at_level(logging.WARNING):
-        assert made.send() == 0
-    assert stored == []
-    assert any("no regular file" in message for message in caplog.messages)
+        assert [made.send() for _ in range(5)] == [0, 0, 1, 0, 0]
+    assert stored.contents() == [("jobs", b"x")]
+    assert len(caplog.messages) == 2 * MAX_FILES, "each is named once"
+    assert "is no regular file" in made.problem
+    assert f"{2 * MAX_FILES - 1} more" in made.problem
+    for number in range(2 * MAX_FILES):
+        (tmp_path / f"a{number:03}.jobs").rmdir()
+    made.send()
+    assert made.problem == ""
+
+
+def test_a_file_that_cannot_be_deleted_is_spooled_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a folder in which the agent may not write, or of another user with the sticky bit."""
+    made, stored = outbox(tmp_path)
+    unlink = Path.unlink
+
+    def refuse(path: Path) -> None:
+        if path.name == "1.jobs":
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        unlink(path)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    (tmp_path / "1.jobs").write_bytes(b"kept")
+    (tmp_path / "2.jobs").write_bytes(b"next")
+    with caplog.at_level(logging.WARNING):
+        assert [made.send() for _ in range(5)] == [2, 0, 0, 0, 0]
+    assert stored.contents() == [("jobs", b"kept"), ("jobs", b"next")]
+    assert len(caplog.messages) == 1
+    assert made.problem.startswith("1.jobs: cannot be read or deleted: Operation not permitted")
+    monkeypatch.undo()
+    assert made.send() == 0
+    assert (list(tmp_path.iterdir()), made.problem) == ([], "")
+
+
+def test_a_file_that_cannot_be_read_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, stored = outbox(tmp_path)
+    (tmp_path / "1.jobs").write_bytes(b"first")
+    (tmp_path / "2.jobs").write_bytes(b"second")
+    real_open = os.open
+
+    def refuse(path: Path, *arguments: int) -> int:
+        if path.name == "1.jobs":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real_open(path, *arguments)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert [made.send(), made.send()] == [1, 0]
+    monkeypatch.undo()
+    assert made.send() == 1
+    assert [content for _, content in stored.contents()] == [b"second", b"first"]

@@ -1,8 +1,10 @@
 """docs/api.md names every field that the API answers, and no other."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+from laggard_aggregator.ingest.node_view import CollectorView
 from laggard_aggregator.web import api
 from laggard_aggregator.web.pages.page_state import StateReader
 from tests.support.builders import live_status
@@ -33,3 +35,17 @@ def test_component() -> None:
         assert f'"{field}":' in named
     assert set(got["metrics"][0]) == documented("/api/v1/stragglers")
     assert set(got["group"]) == documented("/api/v1/groups")
+
+
+def test_a_node_whose_outbox_keeps_files_is_told() -> None:
+    view = live_status.site()
+    kept = CollectorView(False, 0.0, "1.jobs: is no regular file: Is a directory")
+    view.nodes_ = tuple(
+        replace(node, healthy=False, collectors={**node.collectors, "outbox": kept}) if at < 2 else node
+        for at, node in enumerate(view.nodes_)
+    )
+    said = api.nodes(StateReader(view).now())["failing"]["outbox"]
+    assert said == (
+        f"outbox of {view.nodes_[0].node} (and of 1 more nodes) keeps files: "
+        "1.jobs: is no regular file: Is a directory"
+    )
