@@ -24,9 +24,21 @@ SLURM = {
 }
 
 
+@pytest.fixture(autouse=True)
+def syslog(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that stands for syslog; the hook's mark is in a folder of this test."""
+    folder = tmp_path_factory.mktemp("host")
+    (folder / "logger").write_text(f'#!/bin/sh\necho "$@" >>{folder}/syslog\n')
+    (folder / "logger").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder / "syslog"
+
+
 def call(outbox: Path, **variables: str) -> None:
     """A call as Slurm makes it: with few variables, and nothing on standard output."""
-    environment = {"PATH": "/usr/bin:/bin", "LAGGARD_OUTBOX": str(outbox), **SLURM, **variables}
+    kept = {name: os.environ[name] for name in ("PATH", "TMPDIR")}
+    environment = {**kept, "LAGGARD_OUTBOX": str(outbox), **SLURM, **variables}
     done = run_command([HOOK], env=environment)
     assert (done.stdout, done.stderr) == ("", "")
 
@@ -51,9 +63,37 @@ def test_a_document(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == documents(tmp_path)
 
 
-def test_long_values_are_cut(tmp_path: Path) -> None:
-    call(tmp_path, SLURM_JOB_NAME="x" * 100_000)
-    assert document(tmp_path)["job_name"] == "x" * 1024
+@pytest.mark.parametrize("before", range(4))
+def test_long_values_are_cut_between_characters_and_marked(tmp_path: Path, before: int) -> None:
+    call(tmp_path, SLURM_JOB_NAME="x" * before + "😀" * 10_000, SLURM_JOB_ACCOUNT="a" * 4096)
+    found = document(tmp_path)
+    assert found["job_name"] == "x" * before + "😀" * ((4096 - before) // 4)
+    assert (found["cut"], found["job_account"]) == (["job_name"], "a" * 4096)
+
+
+def test_the_nodes_of_a_fragmented_job_are_whole(tmp_path: Path) -> None:
+    nodes = f"node[{','.join(str(n) for n in range(1, 40_000, 2))}]"
+    assert len(nodes) > 100_000
+    call(tmp_path, SLURM_JOB_NODELIST=nodes)
+    found = document(tmp_path)
+    assert found["job_nodelist"] == nodes
+    assert "cut" not in found
+
+
+def test_lost_documents_are_told_once_until_one_is_written(tmp_path: Path, syslog: Path) -> None:
+    outbox = tmp_path / "outbox"
+    for _ in range(3):
+        call(outbox)
+    wait_until(syslog.exists, "a line in syslog")
+    outbox.mkdir()
+    call(outbox)
+    document(outbox)
+    wait_until(lambda: not list(syslog.parent.glob(".laggard*")), "the end of the mark")
+    outbox.rename(tmp_path / "elsewhere")
+    call(outbox)
+    lines = wait_until(lambda: len(syslog.read_text().splitlines()) == 2 and syslog, "a second line")
+    assert isinstance(lines, Path)
+    assert all("job 42: its document is lost" in line for line in lines.read_text().splitlines())
 
 
 def test_of_many_calls_each_leaves_one(tmp_path: Path) -> None:
@@ -75,7 +115,7 @@ def test_a_folder_that_nobody_may_write(tmp_path: Path) -> None:
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(tmp_path: Path, syslog: Path) -> None:
     """Nothing incomplete is left on a file system without room."""
     mounted = run_command(["mount", "-t", "tmpfs", "-o", "size=8k", "none", tmp_path], check=False)
     if mounted.returncode:
@@ -83,16 +123,18 @@ def test_a_full_disk(tmp_path: Path) -> None:
     try:
         (tmp_path / "filler").write_bytes(bytes(4096))
         long = {
-            f"SLURM_JOB_{name}": "x" * 1024 for name in ("NAME", "NODELIST", "ACCOUNT", "USER", "PARTITION")
+            f"SLURM_JOB_{name}": "x" * 4096 for name in ("NAME", "NODELIST", "ACCOUNT", "USER", "PARTITION")
         }
         call(tmp_path, **long)
+        wait_until(syslog.exists, "a line in syslog")
         wait_until(lambda: not list(tmp_path.glob(".*")), "the end of the writer")
+        assert "cannot write to" in syslog.read_text()
         assert all(json.loads(path.read_text()) for path in tmp_path.glob("*.jobs"))
     finally:
         wait_until(lambda: run_command(["umount", tmp_path], check=False).returncode == 0, "umount")
 
 
-def test_a_folder_that_hangs(tmp_path: Path) -> None:
+def test_a_folder_that_hangs(tmp_path: Path, syslog: Path) -> None:
     """A writer that blocks, as on a dead file server, ends by its own limit; the hook does not wait."""
     slow = tmp_path / "bin"
     slow.mkdir()
@@ -100,7 +142,8 @@ def test_a_folder_that_hangs(tmp_path: Path) -> None:
     (slow / "awk").chmod(0o755)
     outbox = tmp_path / "outbox"
     outbox.mkdir()
-    call(outbox, PATH=f"{slow}:/usr/bin:/bin")
+    call(outbox, PATH=f"{slow}:{os.environ['PATH']}")
     wait_until(lambda: list(outbox.glob(".*")), "the start of the writer")
     wait_until(lambda: not list(outbox.glob(".*")), "the end of the writer")
     assert documents(outbox) == []
+    assert "does not answer" in syslog.read_text()
