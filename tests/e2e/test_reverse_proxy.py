@@ -43,12 +43,42 @@ class Gateway(http.server.BaseHTTPRequestHandler):
             body = f"sign in for {self.headers['X-Auth-Request-Redirect']}".encode()
         known = self.headers.get("Cookie") == SIGNED_IN["Cookie"]
         self.send_response(200 if body else 202 if known else 401)
+        if known:
+            self.send_header("X-Auth-Request-User", "alice")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Logs nothing."""
+
+
+class Echo(http.server.BaseHTTPRequestHandler):
+    """Stands for the aggregator; answers with the users that a request names, one a line."""
+
+    def do_GET(self) -> None:
+        body = "\n".join(self.headers.get_all("X-Remote-User", [])).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Logs nothing."""
+
+
+@contextlib.contextmanager
+def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[int]:
+    """Runs an HTTP server; its port."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @dataclass
@@ -91,22 +121,12 @@ def nginx_command(folder: Path, sample: str) -> list[str | Path]:
     return [NGINX, "-p", folder, "-e", "stderr", "-c", folder / "nginx.conf"]
 
 
-@contextlib.contextmanager
-def proxied(name: str, folder: Path) -> Iterator[Site]:
-    """The site behind the configuration of this name, its paths and ports replaced."""
-    line, token = credential("prometheus")
-    proxy_line, proxy_token = credential("proxy")
-    (folder / "credentials").write_text(line + proxy_line)
-    (folder / "credentials").chmod(0o600)
-    inner, outer, gateway_port = free_port(), free_port(), free_port()
-    (folder / "aggregator.toml").write_text(
-        f'[mqtt]\nembedded = true\nport = {free_port()}\n[http]\nlisten = "127.0.0.1:{inner}"\n'
-        f'credentials_file = "{folder}/credentials"\nexternal_url = "https://127.0.0.1:{outer}"\n'
-    )
+def shipped(name: str, folder: Path, token: str, *, inner: int, outer: int, gateway: int) -> str:
+    """The configuration of this name, its paths and ports replaced, with certificates in `folder`."""
     certificates = issued(folder / "ca")
     sample = (PROJECT / "deploy/nginx" / name).read_text()
     shown = re.findall(r"^#   (map .*\n(?:#  .*\n)+)", sample, re.MULTILINE)
-    (folder / "token").write_text("".join(shown).replace("\n#", "\n").replace("TOKEN", proxy_token))
+    (folder / "token").write_text("".join(shown).replace("\n#", "\n").replace("TOKEN", token))
     for old, new in (
         ("/etc/laggard/http.pem", str(certificates / "issued/laggard-broker.pem")),
         ("/etc/laggard/http.key", str(certificates / "issued/laggard-broker.key")),
@@ -114,27 +134,65 @@ def proxied(name: str, folder: Path) -> Iterator[Site]:
         ("listen 9464 ssl", f"listen 127.0.0.1:{outer} ssl"),
         ("listen 443 ssl", f"listen 127.0.0.1:{outer} ssl"),
         ("127.0.0.1:9465", f"127.0.0.1:{inner}"),
-        ("127.0.0.1:4180", f"127.0.0.1:{gateway_port}"),
+        ("127.0.0.1:4180", f"127.0.0.1:{gateway}"),
     ):
         sample = sample.replace(old, new)
-    nginx = nginx_command(folder, sample)
-    gateway = http.server.ThreadingHTTPServer(("127.0.0.1", gateway_port), Gateway)
-    thread = threading.Thread(target=gateway.serve_forever)
-    thread.start()
-    try:
+    return sample
+
+
+@contextlib.contextmanager
+def proxied(name: str, folder: Path) -> Iterator[Site]:
+    """The site behind the configuration of this name."""
+    line, token = credential("prometheus")
+    proxy_line, proxy_token = credential("proxy")
+    (folder / "credentials").write_text(line + proxy_line)
+    (folder / "credentials").chmod(0o600)
+    inner, outer = free_port(), free_port()
+    (folder / "aggregator.toml").write_text(
+        f'[mqtt]\nembedded = true\nport = {free_port()}\n[http]\nlisten = "127.0.0.1:{inner}"\n'
+        f'credentials_file = "{folder}/credentials"\nexternal_url = "https://127.0.0.1:{outer}"\n'
+    )
+    with serving(Gateway) as gateway:
+        sample = shipped(name, folder, proxy_token, inner=inner, outer=outer, gateway=gateway)
+        nginx = nginx_command(folder, sample)
         with (
             running([AGGREGATOR, "--config", folder / "aggregator.toml"], folder / "aggregator.log"),
             running(nginx, folder / "nginx.log"),
         ):
             wait_until(lambda: get_text(f"http://127.0.0.1:{inner}/readyz"), "the aggregator")
-            tls = ssl.create_default_context(cafile=certificates / "ca.pem")
-            site = Site(f"https://127.0.0.1:{outer}", token, tls)
             wait_until(lambda: answers(outer), "nginx")
-            yield site
-    finally:
-        gateway.shutdown()
-        thread.join()
-        gateway.server_close()
+            tls = ssl.create_default_context(cafile=folder / "ca/ca.pem")
+            yield Site(f"https://127.0.0.1:{outer}", token, tls)
+
+
+PATHS = ("/", "/api/v1/jobs", "/events", "/healthz", "/readyz", "/laggard/")
+
+
+@pytest.mark.parametrize("name", ["laggard.conf", "laggard-sso.conf", "docs/security.md"])
+def test_nobody_is_whom_they_say(tmp_path: Path, name: str) -> None:
+    """A client's own header of users passes no shipped configuration, beside the proxy's credential."""
+    outer = free_port()
+    with serving(Gateway) as gateway, serving(Echo) as inner:
+        if name == "docs/security.md":
+            (sample,) = re.findall("```nginx\n(map .*?)```", (PROJECT / name).read_text(), re.DOTALL)
+            sample = sample.replace("listen 443 ssl", f"listen 127.0.0.1:{outer}")
+            sample = sample.replace("127.0.0.1:9465", f"127.0.0.1:{inner}")
+            url, tls = f"http://127.0.0.1:{outer}", ssl.create_default_context()
+        else:
+            sample = shipped(name, tmp_path, "token", inner=inner, outer=outer, gateway=gateway)
+            url = f"https://127.0.0.1:{outer}"
+            tls = ssl.create_default_context(cafile=tmp_path / "ca/ca.pem")
+        with running(nginx_command(tmp_path, sample), tmp_path / "nginx.log"):
+            wait_until(lambda: answers(outer), "nginx")
+            site = Site(url, "", tls)
+            for path in PATHS:
+                for headers in (SIGNED_IN, {"Authorization": "Bearer any"}, {}):
+                    status, users = site.get(path, **headers, **{"X-Remote-User": "mallory"})
+                    signed_in = name == "laggard-sso.conf" and headers is SIGNED_IN
+                    has_user = signed_in and path not in ("/healthz", "/readyz")
+                    assert status in (200, 401, 403, 404)
+                    assert "mallory" not in users, (path, headers)
+                    assert users == "alice" if has_user else "alice" not in users
 
 
 def test_the_pages_are_served_below_a_path(tmp_path: Path) -> None:

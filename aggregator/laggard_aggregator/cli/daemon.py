@@ -85,6 +85,8 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigError("", ["--token: only together with --credential"])
     settings = _load(options.config)
     if options.check_config:
+        for name, text in settings.identity.warnings():
+            print(f"laggard-aggregator: {options.config}: warning: identity.{name}: {text}", file=sys.stderr)
         print(f"{options.config}: good")
         return 0
     if options.test_channel:

@@ -55,6 +55,15 @@ class IdentityTable:
         if self.anyone_reads and (self.jwks_file is not None or self.user_header):
             yield "anyone_reads", "is for a site without users: not with jwks_file or user_header"
 
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Settings that are right for some sites only."""
+        if self.user_header and not self.proxy_credential:
+            yield (
+                "user_header",
+                "without proxy_credential anyone who reaches the aggregator from an address in trusted_proxies "
+                "is whom the header says",
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class PrincipalTable:

@@ -27,6 +27,20 @@ def test_a_good_file_is_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr() == (f"{tmp_path}/aggregator.toml: good\n", "")
 
 
+@pytest.mark.parametrize("credential", ["", 'proxy_credential = "proxy"\n'])
+def test_a_header_of_users_without_a_credential_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], credential: str
+) -> None:
+    (tmp_path / "credentials").write_text("")
+    (tmp_path / "credentials").chmod(0o600)
+    identity = '[identity]\nuser_header = "X-Remote-User"\ntrusted_proxies = ["127.0.0.1"]\n'
+    path = config(tmp_path, f'[http]\ncredentials_file = "{tmp_path}/credentials"\n{identity}{credential}')
+    assert main(["--config", path, "--check-config"]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{path}: good\n"
+    assert ("warning: identity.user_header: without proxy_credential" in err) == (not credential)
+
+
 def test_a_port_out_of_range_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = config(tmp_path, '[http]\nlisten = "127.0.0.1:99999"\n')
     assert main(["--config", path, "--check-config"]) == 2
