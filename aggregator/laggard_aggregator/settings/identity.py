@@ -60,8 +60,8 @@ class IdentityTable:
         if self.user_header and not self.proxy_credential:
             yield (
                 "user_header",
-                "without proxy_credential anyone who reaches the aggregator from an address in trusted_proxies "
-                "is whom the header says",
+                "without proxy_credential anyone who reaches the aggregator from an address in "
+                "trusted_proxies is whom the header says",
             )
 
 

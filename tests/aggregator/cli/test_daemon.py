@@ -31,7 +31,8 @@ def test_a_good_file_is_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_header_of_users_without_a_credential_is_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], credential: str
 ) -> None:
-    (tmp_path / "credentials").write_text("")
+    assert main(["--credential", "proxy", "--token"]) == 0
+    (tmp_path / "credentials").write_text(capsys.readouterr().out)
     (tmp_path / "credentials").chmod(0o600)
     identity = '[identity]\nuser_header = "X-Remote-User"\ntrusted_proxies = ["127.0.0.1"]\n'
     path = config(tmp_path, f'[http]\ncredentials_file = "{tmp_path}/credentials"\n{identity}{credential}')
