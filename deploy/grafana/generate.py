@@ -248,6 +248,12 @@ NODE = Dashboard(
     (
         stat("Up", f"max(laggard_node_up{_NODE})", "Its agent is up and sends samples.", mappings=_YES_NO),
         stat(
+            "Under maintenance",
+            f"max(laggard_node_drained{_NODE}) or vector(0)",
+            "laggard drain: no alarm, and no alert of nodes.",
+            mappings=_YES_NO,
+        ),
+        stat(
             "Clock offset",
             f"max(laggard_node_clock_offset_seconds{_NODE})",
             "Clock of the node minus clock of the aggregator.",

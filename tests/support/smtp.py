@@ -51,9 +51,17 @@ class Box:
     sender: str = ""
     passwords: dict[str, str] = field(default_factory=dict)
     mails: list[Arrived] = field(default_factory=list)
+    hello_names: list[str] = field(default_factory=list)
     tried: int = 0
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     port: int = 0
+
+    async def handle_EHLO(
+        self, _: SMTP, session: Session, __: Envelope, name: str, responses: list[str]
+    ) -> list[str]:
+        self.hello_names.append(name)
+        session.host_name = name
+        return responses
 
     async def handle_MAIL(
         self, _: SMTP, __: Session, envelope: Envelope, address: str, options: list[str]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable
 from pathlib import Path
 from typing import Any
 
-from prometheus_client.exposition import choose_encoder, gzip_accepted
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
@@ -25,6 +25,7 @@ from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
 from laggard_aggregator.web.actions import API_PATH, FORM_PATH, Actions
 from laggard_aggregator.web.answers import Answers
+from laggard_aggregator.web.encoding import accepts_gzip
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
 from laggard_aggregator.web.jobs_api import JSON, JobsService, json_body
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
@@ -73,7 +74,7 @@ def make_app(
         return Exposition(scrape(view, listed, page), TABLE, process)
 
     def nodes() -> Collector:
-        return Exposition(Scrape(nodes=view.nodes()), PER_NODE)
+        return Exposition(Scrape(nodes=view.nodes(), decisions=view.decisions()), PER_NODE)
 
     async def readyz(_: Request) -> Response:
         ready = view.ready
@@ -178,7 +179,7 @@ def _exposition(path: str, make: Callable[[], Collector], renderer: Renderer) ->
 
     async def answer(request: Request) -> Response:
         encode, content_type = _encoder(request.headers.get("accept", ""))
-        packed = gzip_accepted(request.headers.get("accept-encoding", ""))
+        packed = accepts_gzip(request.headers.get("accept-encoding", ""))
 
         def encoded(collector: Collector) -> bytes:
             return gzip.compress(encode(collector), 1) if packed else encode(collector)

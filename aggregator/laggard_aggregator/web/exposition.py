@@ -44,15 +44,28 @@ class Scrape:
     page: str = ""
     started_at: float = math.nan
 
+    @property
+    def drained(self) -> list[NodeView]:
+        """Those of `nodes` under maintenance."""
+        return drained(self.nodes, self.decisions)
+
+
+def drained(nodes: Iterable[NodeView], decisions: Iterable[Decision]) -> list[NodeView]:
+    """Those of `nodes` that one of `decisions` drains."""
+    drains = [each for each in decisions if each.kind == "drain"]
+    return [node for node in nodes if any(each.covers(node.node) for each in drains)] if drains else []
+
 
 def scrape(view: Status, listed: Collection[str] = (), page: str = "") -> Scrape:
     """The values of `view` now; to be called on the event loop.
 
-    `listed`: names of nodes that have series even while they are healthy. `page`: as in Scrape.
+    `listed`: names of nodes that have series even while they are healthy, as those under maintenance have.
+    `page`: as in Scrape.
     """
     judgements, alarms, decisions = view.judgements(), view.alarms(), view.decisions()
     unhealthy = view.unhealthy_nodes()
-    healthy = set(listed).difference(node.node for node in unhealthy)
+    named = drained(view.nodes(), decisions) if decisions else ()
+    healthy = {*listed, *(node.node for node in named)}.difference(node.node for node in unhealthy)
 
     def silenced(*names: str) -> Decision | None:
         return next(silencing(decisions, *names), None) if decisions else None

@@ -4,6 +4,7 @@ A name or label that changes breaks dashboards and alerting rules, and needs an 
 holds the tables of docs/metrics.md equal to this one.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
@@ -99,9 +100,13 @@ def _group_components(values: Scrape) -> Series:
 
 
 def _node_counts(values: Scrape) -> Series:
+    gone: Counter[tuple[str, str]] = Counter(
+        (node.role, node.state) for node in values.drained if node.state in ("silent", "down")
+    )
     for role in sorted({role for role, _ in values.node_counts}):
         for state in NODE_STATES:
-            yield (role, state), values.node_counts.get((role, state), 0)
+            yield (role, state), values.node_counts.get((role, state), 0) - gone[role, state]
+        yield (role, "drained"), gone[role, "silent"] + gone[role, "down"]
 
 
 def _shadow_verdicts(values: Scrape) -> Series:
@@ -216,7 +221,12 @@ PER_GROUP = (
         "Whether the group's latest window got a verdict (0 or 1).",
         lambda values: (((j.group, j.metric), bool(j.verdicts.judged.any())) for j in values.judgements),
     ),
-    MetricRow("laggard_nodes", ("role", "state"), "Nodes by role and state.", _node_counts),
+    MetricRow(
+        "laggard_nodes",
+        ("role", "state"),
+        "Nodes by role and state; drained: silent or down under maintenance.",
+        _node_counts,
+    ),
     MetricRow(
         "laggard_shadow_verdicts_total",
         ("group", "detector", "agrees", "anomalous"),
@@ -237,6 +247,12 @@ PER_NODE = (
         ("node", "role"),
         "Whether the node's agent is up and sends samples (0 or 1).",
         lambda values: (((node.node, node.role), node.state == "up") for node in values.nodes),
+    ),
+    MetricRow(
+        "laggard_node_drained",
+        ("node", "role"),
+        "Always 1, of a node under maintenance (laggard drain).",
+        lambda values: (((node.node, node.role), 1) for node in values.drained),
     ),
     _node(
         "laggard_node_clock_offset_seconds",

@@ -188,6 +188,70 @@ def test_a_sender_that_is_refused_keeps_mails_until_the_configuration_is_right()
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "504 5.5.2 <localhost>: Helo command rejected: need fully-qualified hostname",
+        "550 5.7.1 <localhost>: Helo command rejected: Host not found",
+        "554 5.7.1 <unknown[192.0.2.1]>: Client host rejected: Access denied",
+        "554 5.7.1 <ops@example.org>: Relay access denied",
+        "530 5.7.0 Must issue a STARTTLS command first",
+        "550 5.7.1 Service unavailable; client [192.0.2.1] blocked using a blocklist",
+    ],
+)
+def test_a_refusal_for_the_connections_sake_keeps_mails(
+    answer: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        box = Box(recipients={"ops@example.org": deque([answer, answer])})
+        async with served(box), sending_by(Delivering(settings(box.port))) as desk:
+            await desk.queue("a")
+            await desk.until("sent", 1)
+            assert len(box.mails) == 1
+            assert desk.worker.counts["refused"] == 0
+        assert any("mails from here are refused" in message for message in caplog.messages)
+
+    asyncio.run(story())
+
+
+def test_one_recipient_who_may_not_be_relayed_to_keeps_no_mail_from_the_others() -> None:
+    async def story() -> None:
+        box = Box(recipients={"far@example.com": deque(["554 5.7.1 Relay access denied"])})
+        async with served(box), sending_by(Delivering(settings(box.port))) as desk:
+            await desk.queue("a", "ops@example.org", "far@example.com")
+            await desk.until("sent", 1)
+            assert box.mails[0].recipients == ("ops@example.org",)
+            assert await desk.waiting() == []
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("host", "configured", "told"),
+    [
+        ("mon.example.net", "", "mon.example.net"),
+        ("localhost", "", "example.org"),
+        ("localhost.localdomain", "", "example.org"),
+        ("mon", "", "example.org"),
+        ("mon", "mon.site.example", "mon.site.example"),
+        ("mon.example.net", "[192.0.2.7]", "[192.0.2.7]"),
+    ],
+)
+def test_the_name_that_the_server_hears(
+    host: str, configured: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.getfqdn", lambda: host)
+
+    async def story() -> None:
+        async with served(Box()) as box:
+            async with sending_by(Delivering(settings(box.port, hello_name=configured))) as desk:
+                await desk.queue("a")
+                await desk.until("sent", 1)
+            assert box.hello_names == [told]
+
+    asyncio.run(story())
+
+
 def test_a_server_that_goes_before_it_answers_gets_the_same_mail_again() -> None:
     async def story() -> None:
         box = Box(replies=deque(["gone"]))

@@ -8,6 +8,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.ingest.nodes import Nodes
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
@@ -215,3 +216,30 @@ def test_the_largest_healthy_site_is_told_of_in_less_than_a_megabyte() -> None:
     assert 'laggard_nodes{role="compute",state="up"} 40960.0' in text
     assert "laggard_component_score{" not in text
     assert "node=" not in text
+
+
+def test_nodes_under_maintenance_have_a_series_and_are_not_silent() -> None:
+    view = live_status.site()
+    before = samples(exposed(view), "laggard_nodes")
+    gone = next(node for node in view.unhealthy_nodes() if node.state in ("silent", "down"))
+    healthy = next(node for node in view.nodes() if node.state == "up")
+    view.decisions_ = tuple(
+        Decision("drain", target, "ops", 1.0) for target in (gone.node, healthy.node, "elsewhere/*")
+    )
+    text = exposed(view)
+    drained = {dict(labels)["node"]: value for labels, value in samples(text, "laggard_node_drained").items()}
+    assert drained == {gone.node: 1, healthy.node: 1}
+    after = samples(text, "laggard_nodes")
+
+    def of(counts: dict[tuple[tuple[str, str], ...], float], state: str) -> float:
+        return counts[("role", gone.role), ("state", state)]
+
+    assert of(after, gone.state) == of(before, gone.state) - 1
+    assert (of(before, "drained"), of(after, "drained")) == (0, 1)
+    assert sum(after.values()) == sum(before.values())
+    assert (
+        "laggard_node_drained{"
+        in generate_latest(
+            Exposition(Scrape(nodes=view.nodes(), decisions=view.decisions()), PER_NODE)
+        ).decode()
+    )

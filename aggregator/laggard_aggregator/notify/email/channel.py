@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email import policy
 from email.errors import MessageError
@@ -25,6 +25,7 @@ from laggard_aggregator.notify.channel import (
 )
 from laggard_aggregator.notify.email import NAME
 from laggard_aggregator.notify.email.plot import drawn
+from laggard_aggregator.notify.email.refusals import delivery, hello_name, said
 from laggard_aggregator.notify.report import Notification
 from laggard_aggregator.settings.channels import register
 from laggard_aggregator.status.formatting import factor, figure, lasting, minute, plain, spaced
@@ -62,6 +63,10 @@ def _address(value: str) -> str | None:
     return None
 
 
+def _hello_name(value: str) -> str | None:
+    return None if not value or value.startswith("[") else host_name()(value)
+
+
 def _not_too_many(values: tuple[str, ...]) -> str | None:
     expected = f"expected at most {MAX_RECIPIENTS}, got {len(values)}"
     return None if len(values) <= MAX_RECIPIENTS else expected
@@ -87,7 +92,8 @@ class MailSettings(ChannelSettings):
     """`[mail]`. `port` None: 25, 587 or 465, depending on `tls` (none, starttls or implicit).
 
     `ca_file`: authority of the server's certificate, None for the system's. `password_file` holds the
-    password of `username`.
+    password of `username`. `hello_name`: the name for EHLO, by default a full name of this host or else the
+    domain of `sender`.
     """
 
     server: str = field(metadata=checked(non_empty(), host_name()))
@@ -100,6 +106,7 @@ class MailSettings(ChannelSettings):
     ca_file: Path | None = None
     username: str = ""
     password_file: Path | None = None
+    hello_name: str = field(default="", metadata=checked(_hello_name))
 
     @property
     def encryption(self) -> str:
@@ -217,9 +224,11 @@ class MailChannel(Channel):
     async def send(self, message: bytes, recipients: tuple[str, ...]) -> Delivery:
         """Sends a mail once. Raises UnavailableError, without a secret, when the server accepts none now.
 
-        A refused sender is a problem of the configuration and not of this mail, so that mails wait.
+        A refused sender, or name of this host, is a problem of the configuration and not of this mail: mails
+        wait.
         """
         settings = self.settings
+        sender_domain = bare(settings.sender).rpartition("@")[2]
         smtp = aiosmtplib.SMTP(
             hostname=settings.server,
             port=settings.effective_port,
@@ -229,17 +238,19 @@ class MailChannel(Channel):
             use_tls=settings.encryption == IMPLICIT_TLS,
             start_tls=settings.encryption == STARTTLS,
             tls_context=self._tls,
+            local_hostname=await asyncio.to_thread(hello_name, settings.hello_name, sender_domain),
         )
         try:
             await smtp.connect()
             sender = bare(settings.sender)
             refused, _ = await smtp.sendmail(sender, recipients, message, timeout=DELIVER_SECONDS)
         except aiosmtplib.SMTPRecipientsRefused as exc:
-            return _by_code({each.recipient: (each.code, each.message) for each in exc.recipients})
+            answers = {each.recipient: (each.code, each.message) for each in exc.recipients}
+            return delivery(answers, len(recipients))
         except aiosmtplib.SMTPDataError as exc:
-            return _by_code(dict.fromkeys(recipients, (exc.code, exc.message)))
+            return delivery(dict.fromkeys(recipients, (exc.code, exc.message)), len(recipients))
         except aiosmtplib.SMTPResponseException as exc:
-            reason = _answer(exc.code, exc.message)
+            reason = said(exc.code, exc.message)
             if isinstance(exc, aiosmtplib.SMTPAuthenticationError):
                 reason = f"{settings.username} is not let in: {reason}"
             elif isinstance(exc, aiosmtplib.SMTPSenderRefused):
@@ -252,16 +263,5 @@ class MailChannel(Channel):
                 await smtp.quit(timeout=2.0)
             except (aiosmtplib.SMTPException, OSError):
                 smtp.close()
-        return _by_code({who: (answer.code, answer.message) for who, answer in refused.items()})
-
-
-def _by_code(refused: Mapping[str, tuple[int, str]]) -> Delivery:
-    """Refusals for now (4yz) and for good (5yz)."""
-    return Delivery(
-        retry={who: _answer(code, text) for who, (code, text) in refused.items() if code < 500},
-        refused={who: _answer(code, text) for who, (code, text) in refused.items() if code >= 500},
-    )
-
-
-def _answer(code: int, text: str) -> str:
-    return plain(f"{code} {' '.join(text.split())}")
+        answers = {who: (answer.code, answer.message) for who, answer in refused.items()}
+        return delivery(answers, len(recipients))

@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import unquote, unquote_to_bytes
 
 import jinja2
-from prometheus_client.exposition import gzip_accepted
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,6 +22,7 @@ from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.urls import NotKnownError, TimeRange, component_path
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.actions import FORM_PATH, Actions
+from laggard_aggregator.web.encoding import accepts_gzip
 from laggard_aggregator.web.pages import alarms, charts, component, groups, nodes, overview, search, shadows
 from laggard_aggregator.web.pages.alarm_log import AlarmLog, Event, episodes
 from laggard_aggregator.web.pages.events import EventStreams
@@ -318,7 +318,7 @@ _BACK = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@%-][A-Za-z0-9._~!$&'()*+,;=:@
 
 
 def _answer(request: Request, body: bytes, packed: bytes, headers: dict[str, str]) -> Response:
-    if gzip_accepted(request.headers.get("accept-encoding", "")):
+    if accepts_gzip(request.headers.get("accept-encoding", "")):
         return Response(packed, headers=headers | {"content-encoding": "gzip"})
     return Response(body, headers=headers)
 
