@@ -174,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.process_time()
     try:
         data = other_series(args) if args.csv else labelled_drives(args.directory, quick=args.quick)
-    except LaggardError as exc:
+    except (LaggardError, OSError) as exc:
         print(f"bench.leaderboard: {exc}", file=sys.stderr)
         return 2
     entries = [entry for entry in data.entries if args.only.lower() in entry.name.lower()]

@@ -216,6 +216,11 @@ def test_labels_that_cannot_be_read_are_an_error(
     assert problem in capsys.readouterr().err
 
 
+def test_a_folder_without_the_drives_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert f"{tmp_path / 'labels.csv'}" in capsys.readouterr().err
+
+
 def test_a_name_that_no_detector_has_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = tmp_path / "labels.csv"
     labels.write_text("component,start,end\n")

@@ -229,6 +229,15 @@ def test_kratos_agrees_with_what_its_authors_published() -> None:
     assert total("disk10") == pytest.approx(5.3403143322790365, rel=1e-12)
 
 
+@pytest.mark.parametrize(("slow", "erring"), [(6, []), (7, [11]), (8, [11, 12])])
+def test_csr_calls_more_than_half_of_three_minutes_an_error(slow: int, erring: list[int]) -> None:
+    latency = np.ones((10, 40))
+    latency[4, :slow] = 100.0  # 3 standard deviations above the mean are 42 where 7 of 400 are slow
+    errors = csr.errors(latency, np.ones_like(latency), 12)
+    assert np.flatnonzero(errors[4]).tolist() == erring
+    assert not np.delete(errors, 4, axis=0).any()
+
+
 def test_a_round_of_boosting_takes_newtons_step() -> None:
     # One pair, at first with even odds: gradients 0.5 and -0.5, curvatures 0.25 + 1, a rate of 0.2.
     ranks = csr.boosted_ranks(np.array([[0.0], [1.0]]), np.array([1.0, 0.0]), np.array([[0.2], [0.8]]), 1)
@@ -267,5 +276,6 @@ def test_the_largest_cluster_is_that_of_dbscan(seed: int) -> None:
 
 def test_clusters_are_joined_across_a_square_between_them() -> None:
     points = np.repeat([[0.70, 0.1], [1.69, 0.1], [9.0, 9.0]], [5, 5, 6], axis=0)  # squares of 0.71
-    assert np.flatnonzero(largest_cluster(points, 1.0, 5)).tolist() == list(range(10))
+    for turned in (points, points[:, ::-1]):
+        assert np.flatnonzero(largest_cluster(turned, 1.0, 5)).tolist() == list(range(10))
     assert np.flatnonzero(largest_cluster(points, 0.98, 5)).tolist() == list(range(10, 16))
