@@ -49,7 +49,7 @@ SHARE, SCALED = 6 / 15, "15 days, threshold scaled to 6"
 
 
 def published() -> list[Entry]:
-    """The rows of other detectors, in the order of their sources' age."""
+    """The rows of other detectors."""
     return [
         Entry("threshold, 50 us", threshold, "none", LATENCY_PUBLISHED, LATENCY_PUBLISHED),
         Entry("threshold, tuned", threshold, LABELS, TUNED, TUNED),

@@ -48,7 +48,7 @@ def rank(
     for together in by_score(entries):
         began = time.process_time()
         scores = [together[0].score(series) for series in all_series]
-        cpu_seconds = (time.process_time() - began) / samples * 1e6
+        cpu_seconds = (time.process_time() - began) / max(samples, 1) * 1e6
         for entry in together:
             thresholds = _thresholds(entry, all_series, scores, faults, cluster_of)
             row = Row(entry, thresholds, cpu_seconds)
@@ -88,7 +88,6 @@ def _thresholds(
     found = {}
     for cluster in clusters:
         own = [peak for peak, name in zip(peaks, clusters, strict=True) if name == cluster]
-        found[cluster] = best_threshold(
-            np.concatenate([each for each, _ in own]), np.concatenate([each for _, each in own])
-        )
+        highest, faulty = (np.concatenate(each) for each in zip(*own, strict=True))
+        found[cluster] = best_threshold(highest, faulty)
     return found
