@@ -16,7 +16,6 @@ import numpy as np
 
 from bench.machine import machine
 from laggard_aggregator.jobs.index.job_index import JobIndex
-from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.verdict.findings_pass import MAX_JOBS, FindingsPass
 from laggard_aggregator.jobs.verdict.judge import RunReport
 from tests.support.builders.job_tables import (
@@ -79,7 +78,7 @@ def main() -> int:
         found: Counter[str] = Counter()
         causes: Counter[str] = Counter()
 
-        def judged(_job: Row, report: RunReport) -> None:
+        def judged(_job: object, report: RunReport) -> None:
             found[report.verdict] += 1
             causes[str(report.has_cause)] += 1
 

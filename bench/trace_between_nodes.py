@@ -292,7 +292,7 @@ def _merge(folder: Path, count: int) -> str:
 def _modes(folder: Path, count: int) -> str:
     queries, before, started = JobQueries(JobIndex(folder)), _peak_mib(), time.process_time()
     (job,) = queries.find(ADMIN, "77")
-    assert JobTraces(folder, queries).modes(ADMIN, job)
+    assert JobTraces(folder, queries).modes(job)
     return f"modes by {count:,} merged records: {_spent(started, count)}, {_peak_mib() - before:.0f} MiB"
 
 

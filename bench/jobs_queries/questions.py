@@ -95,13 +95,13 @@ def _by_id(asker: Asker, queries: JobQueries) -> None:
 
 def _page(asker: Asker, queries: JobQueries) -> None:
     key = asker.chance.choice(asker.detailed)
-    results = JobResults(asker.archive, queries)
-    assert queries.job(ADMIN, key) is not None
-    assert queries.nodes(ADMIN, key)
-    queries.history(ADMIN, key)
-    queries.neighbours(ADMIN, key)
-    assert len(results.series(ADMIN, key)) == 4
-    assert results.components(ADMIN, key)
+    results, job = JobResults(asker.archive), queries.job(ADMIN, key)
+    assert job is not None
+    assert queries.nodes(job)
+    queries.history(job)
+    queries.neighbours(job)
+    assert len(results.series(job)) == 4
+    assert results.components(job)
 
 
 def _time(asker: Asker) -> JobSelection:

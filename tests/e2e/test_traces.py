@@ -123,7 +123,7 @@ def of_job(archive: Path) -> list[Folded]:
         row = queries.job(ADMIN, job["job_key"])
         assert row is not None
         traces = JobTraces(archive, queries)
-        assert traces.modes(ADMIN, row)["write"].mode == "N-1"
-        return traces.records(ADMIN, row)
+        assert traces.modes(row)["write"].mode == "N-1"
+        return traces.records(row)
     finally:
         queries.close()

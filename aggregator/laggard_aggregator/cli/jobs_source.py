@@ -71,14 +71,14 @@ class AskArchive:
         for job in self._queries.every(_READER, selection):
             record = job_record(job)
             if args.json:
-                nodes = self._queries.nodes(_READER, job["job_key"])
+                nodes = self._queries.nodes(job)
                 record["nodes"] = list(dict.fromkeys(each["name"] for each in nodes))
             yield record
 
     def runs(self, text: str, method: str = "") -> list[Record]:
         """Runs of an id or key, newest first."""
         found = self._queries.find(_READER, text)
-        return [full_record(self._queries, self._judge, _READER, job, method) for job in found]
+        return [full_record(self._queries, self._judge, job, method) for job in found]
 
     @property
     def nothing(self) -> str:

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.job_index import JobIndex
-from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.join.join_pass import JoinPass, JoinSettings
 from laggard_aggregator.jobs.join.path_pass import PathPass, read_forwarders
 from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
@@ -55,7 +55,7 @@ class BackgroundTask:
         *,
         clock: Clock,
         is_right: Callable[[], bool] = lambda: True,
-        judged: Callable[[Row, RunReport], None] | None = None,
+        judged: Callable[[VisibleJob, RunReport], None] | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock

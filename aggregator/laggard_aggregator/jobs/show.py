@@ -5,9 +5,8 @@ import io
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from laggard_aggregator.jobs.access.principals import Principal
 from laggard_aggregator.jobs.access.queries import JobQueries
-from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.verdict.judge import JobJudge
 from laggard_common.visible import visible
 
@@ -40,7 +39,7 @@ _LEAST_SHARE: Final = 0.01
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
-def job_record(job: Row) -> dict[str, Any]:
+def job_record(job: Mapping[str, Any]) -> dict[str, Any]:
     """A job of a list, without its nodes."""
     modes = {name: job[f"s_{column}"] for name, column in _MODES.items()}
     return {
@@ -54,22 +53,19 @@ def job_record(job: Row) -> dict[str, Any]:
     }
 
 
-def full_record(
-    queries: JobQueries, judge: JobJudge, principal: Principal, job: Row, method: str = ""
-) -> dict[str, Any]:
-    """A job with verdict, nodes, volumes by layer, history and neighbours as `principal` may see them.
+def full_record(queries: JobQueries, judge: JobJudge, job: VisibleJob, method: str = "") -> dict[str, Any]:
+    """A job with verdict, nodes, volumes by layer, history and neighbours as its reader may see them.
 
-    `method`: as in `JobJudge.verdict`.
+    `method`: as in `JobJudge.shown`.
     """
-    key = job["job_key"]
-    history = queries.history(principal, key)
-    report, own = judge.verdict(principal, job, method), job_record(job)
+    history = queries.history(job)
+    report, own = judge.shown(job, method), job_record(job)
     if report.modes is not None:
         own["summary"]["mode"] = dict(report.modes)
     return {
         **own,
         **report.record(),
-        "nodes": list(dict.fromkeys(each["name"] for each in queries.nodes(principal, key))),
+        "nodes": list(dict.fromkeys(each["name"] for each in queries.nodes(job))),
         "volumes": {name: job[f"s_{name}"] for name in _VOLUMES},
         "mib_per_second": job["rate"],
         "history": None
@@ -82,7 +78,7 @@ def full_record(
                 "job": None if each.job is None else each.job["job"],
                 "user": None if each.job is None else each.job["user"],
             }
-            for each in queries.neighbours(principal, key)
+            for each in queries.neighbours(job)
         ],
     }
 

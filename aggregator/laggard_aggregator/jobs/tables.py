@@ -110,10 +110,13 @@ JOB_FINDINGS: Final = pa.schema(
         *_columns((TIME, "joined_at"), (TEXT, "verdict"), nullable=False),
         *_columns((pa.float64(), "slowdown"), (pa.string(), "sentence"), (pa.int32(), "rank")),
         *_columns((TEXT, "kind"), (pa.string(), "cause"), (pa.float64(), "factor share")),
-        *_columns((pa.string(), "text advice")),
+        *_columns((pa.string(), "text advice neighbour named")),
     ]
 )
-"""A row a finding by `rank`, or one without `kind`. `joined_at`: revision of the summary that was judged."""
+"""A row a finding by `rank`, or one without `kind`. `joined_at`: revision of the summary that was judged.
+
+`neighbour`: key of the job that is the cause, and `named`: `text` for those who may see that job.
+"""
 
 JOB_TRACES: Final = pa.schema(
     [

@@ -18,8 +18,8 @@ from starlette.routing import BaseRoute, Route
 from laggard_aggregator.jobs.access.filter import MAX_PAGE, JobSelection
 from laggard_aggregator.jobs.access.principals import NOBODY, Principal
 from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.job_index import JobIndex
-from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.show import csv_lines, full_record, job_record
 from laggard_aggregator.jobs.verdict import METHODS
 from laggard_aggregator.jobs.verdict.judge import JobJudge
@@ -76,10 +76,10 @@ class JobsService:
             except ArchiveError as exc:
                 raise HTTPException(503, "the index of jobs is not there yet, or cannot be read") from exc
 
-    def full(self, queries: JobQueries, who: Principal, job: Row, method: str = "") -> dict[str, Any]:
+    def full(self, queries: JobQueries, job: VisibleJob, method: str = "") -> dict[str, Any]:
         """A job's record with its verdict, within `ask`."""
         assert self._judge is not None, "there is an archive"
-        return full_record(queries, self._judge, who, job, method)
+        return full_record(queries, self._judge, job, method)
 
     def selection(self, given: Mapping[str, str]) -> JobSelection:
         """The filters of a URL's query. Raises HTTPException."""
@@ -116,7 +116,7 @@ class JobsService:
         text, who, method = job_text(request), principal(request), slow_components(request)
 
         def answer(queries: JobQueries) -> bytes | None:
-            found = [self.full(queries, who, job, method) for job in queries.find(who, text)]
+            found = [self.full(queries, job, method) for job in queries.find(who, text)]
             return json_body({"jobs": found}) if found else None
 
         body = await self.ask(answer)
@@ -200,12 +200,12 @@ def _share(text: str) -> float:
     return value
 
 
-def _chunk(jobs: Iterator[dict[str, Any]]) -> Iterator[str]:
+def _chunk(jobs: Iterator[VisibleJob]) -> Iterator[str]:
     """CSV of jobs, the first of which are read now, so that errors have a status."""
     first = list(islice(jobs, 1))
     return csv_lines(job_record(job) for job in islice(_chained(first, jobs), MOST_ROWS))
 
 
-def _chained(first: list[dict[str, Any]], rest: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _chained(first: list[VisibleJob], rest: Iterator[VisibleJob]) -> Iterator[VisibleJob]:
     yield from first
     yield from rest

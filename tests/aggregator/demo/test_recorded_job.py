@@ -26,8 +26,8 @@ def test_the_job_is_what_was_recorded(tmp_path: Path) -> None:
     assert job["end"] - job["start"] == pytest.approx(recording.seconds)
     assert job["s_coverage"] == 1.0
 
-    results = JobResults(site.archive, queries)
-    components = results.components(ANYONE, job["job_key"])
+    results = JobResults(site.archive)
+    components = results.components(job)
     carried = {(row["node"], row["component"], row["direction"]): row for row in components}
     read = written = 0
     for lun in recording.luns:
@@ -40,13 +40,13 @@ def test_the_job_is_what_was_recorded(tmp_path: Path) -> None:
         read, written = read + 512 * rises[2], written + 512 * rises[6]
     assert len(carried) == 2 * len(recording.luns)
     assert (job["s_read_bytes"], job["s_written_bytes"]) == (read, written)
-    (series,) = results.series(ANYONE, job["job_key"])
+    (series,) = results.series(job)
     sums = (series["read_bytes"].sum(), series["written_bytes"].sum())
     assert sums == pytest.approx((read, written), rel=1 / 4000), "values have 12 bits"
 
     slowest = max(components, key=lambda row: row["latency_seconds"] / row["operations"])
     assert slowest["component"] == recording.faulty
-    verdict = JobJudge(site.archive, queries).verdict(ANYONE, job)
+    verdict = JobJudge(site.archive, queries).verdict(job)
     assert (verdict.verdict, verdict.sentence[:26]) == ("too few runs", "Too few runs: 0 earlier on")
     spans = {each.direction: (each.start, each.end) for each in verdict.phases}
     assert spans["read"] == spans["write"] == pytest.approx((job["start"], job["end"]), abs=1.0)

@@ -30,15 +30,7 @@ WHO = {
     "api": Principal("grafana", Role.API, scopes=frozenset({READ_PROJECT + "a1", READ_USER + MINE})),
     "nobody": NOBODY,
 }
-BY_KEY: dict[str, Question] = {
-    "job": JobQueries.job,
-    "find": JobQueries.find,
-    "nodes": JobQueries.nodes,
-    "components": JobQueries.components,
-    "history": JobQueries.history,
-    "neighbours": JobQueries.neighbours,
-    "earlier": lambda queries, who, key: queries.earlier(who, key, 20),
-}
+BY_KEY: dict[str, Question] = {"job": JobQueries.job, "find": JobQueries.find}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import asyncio
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from laggard_aggregator.cli.main import main
 from laggard_aggregator.jobs.access.filter import FINDINGS, JobSelection
 from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.background import BackgroundTask
 from laggard_aggregator.jobs.index.job_index import JobIndex
-from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.verdict.findings_pass import OLDEST_NS, FindingsPass
 from laggard_aggregator.jobs.verdict.judge import JobJudge, RunReport
 from laggard_aggregator.settings.aggregator import ArchiveTable
@@ -123,10 +124,10 @@ def test_a_job_that_cannot_be_judged_stops_no_other(
     jobs = flooded(tmp_path)
     judged = JobJudge.verdict
 
-    def failing(self: JobJudge, principal: Principal, job: Row, **more: Any) -> RunReport:
+    def failing(self: JobJudge, job: VisibleJob) -> RunReport:
         if job["job"] == "12":
             raise ZeroDivisionError
-        return judged(self, principal, job, **more)
+        return judged(self, job)
 
     monkeypatch.setattr(JobJudge, "verdict", failing)
     work = FindingsPass(tmp_path, "s", JobIndex(tmp_path))
@@ -158,6 +159,27 @@ def test_a_stopped_pass_goes_on_later(tmp_path: Path) -> None:
     assert work.run(NOW_NS + SECOND) == len(jobs) - first
 
 
+def test_a_page_shows_what_was_stored_and_judges_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flooded(tmp_path)
+    FindingsPass(tmp_path, "s", JobIndex(tmp_path)).run(NOW_NS)
+    before = asyncio.run(asked(tmp_path, PRINCIPALS["admin"], ["/api/v1/jobs/12"]))[0].json()
+
+    def failing(*_: object) -> RunReport:
+        raise AssertionError("judged again")
+
+    monkeypatch.setattr(JobJudge, "verdict", failing)
+    after = asyncio.run(asked(tmp_path, PRINCIPALS["admin"], ["/api/v1/jobs/12"]))[0].json()
+    assert after == before
+    monkeypatch.undo()
+    shutil.rmtree(tmp_path / "kind=job_findings")
+    JobIndex(tmp_path).path.unlink()
+    JobIndex(tmp_path).refresh()
+    computed = asyncio.run(asked(tmp_path, PRINCIPALS["admin"], ["/api/v1/jobs/12"]))[0].json()
+    assert computed == before, "the stored verdict is the one that the archive gives"
+
+
 def test_filters_by_verdict_and_finding(tmp_path: Path) -> None:
     flooded(tmp_path)
     FindingsPass(tmp_path, "s", JobIndex(tmp_path)).run(NOW_NS)
@@ -172,28 +194,37 @@ def test_filters_by_verdict_and_finding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("who", PRINCIPALS)
-def test_lists_show_verdicts_without_the_neighbours_identity(tmp_path: Path, who: str) -> None:
+def test_lists_and_pages_show_one_verdict_that_names_neighbours_to_those_who_may_see_them(
+    tmp_path: Path, who: str
+) -> None:
     flooded(tmp_path)
     FindingsPass(tmp_path, "s", JobIndex(tmp_path)).run(NOW_NS)
     paths = [
         "/api/v1/jobs?finding=slow&count=1",
         "/jobs?finding=slow",
         "/api/v1/jobs?finding=slow&format=csv",
+        "/api/v1/jobs/12",
+        "/jobs/12",
     ]
-    api, page, table = asyncio.run(asked(tmp_path, PRINCIPALS[who], paths))
-    for answer in (api, page, table):
-        assert not any(each in answer.text for each in ("77700777", "otto", "secret"))
+    api, page, table, one, own_page = asyncio.run(asked(tmp_path, PRINCIPALS[who], paths))
+    for answer in (api, page, table, one, own_page):
+        assert who in SEES or not any(each in answer.text for each in ("77700777", "otto", "secret"))
     if who == "nobody":
         assert api.json() == {"jobs": [], "next": None, "count": 0}
         assert not list(csv.DictReader(io.StringIO(table.text)))
         return
     (job,) = api.json()["jobs"]
     assert (job["job"], job["verdict"]) == ("12", "slow")
-    assert job["findings"][0]["cause"] == "a job with 4,900 metadata operations a second"
+    cause = job["findings"][0]
+    assert (cause["cause"] == "a job with 4,900 metadata operations a second") == (who not in SEES)
+    assert cause["cause"].startswith("c/77700777/") == (who in SEES)
+    assert ("job 77700777 of otto ran" in cause["text"]) == (who in SEES)
+    (shown,) = one.json()["jobs"]
+    assert [shown[name] for name in ("verdict", "findings")] == [job["verdict"], job["findings"]]
+    assert shown["sentence"].endswith(cause["text"])
+    assert shown["sentence"] in own_page.text
     assert [row["verdict"] for row in csv.DictReader(io.StringIO(table.text))] == ["slow"]
     assert '<td data-label="Verdict">slow <span class="soft">neighbour</span></td>' in page.text
-    one = asyncio.run(asked(tmp_path, PRINCIPALS[who], ["/api/v1/jobs/12"]))[0]
-    assert ("otto" in one.text) == (who in SEES)
 
 
 def test_the_command_lists_and_filters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ ADMIN = Principal("root", Role.ADMIN)
 def _states(index: JobIndex) -> dict[int, tuple[str, list[str]]]:
     queries = JobQueries(index)
     found = {
-        row["raw_id"]: (row["state"], [each["name"] for each in queries.nodes(ADMIN, row["job_key"])])
+        row["raw_id"]: (row["state"], [each["name"] for each in queries.nodes(row)])
         for row in queries.every(ADMIN, JobSelection())
     }
     queries.close()

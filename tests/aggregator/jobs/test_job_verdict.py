@@ -10,7 +10,7 @@ import pytest
 
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.schemas import ALARMS
-from laggard_aggregator.jobs.access.principals import NOBODY, Principal, Role
+from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.verdict.judge import JobJudge, RunReport
@@ -131,9 +131,9 @@ def verdict_on(folder: Path, job: dict[str, Any], principal: Principal = ADMIN) 
     index.refresh()
     queries = JobQueries(index)
     try:
-        row = queries.job(ADMIN, job["job_key"])
+        row = queries.job(principal, job["job_key"])
         assert row is not None
-        return JobJudge(folder, queries).verdict(principal, row)
+        return JobJudge(folder, queries).shown(row)
     finally:
         queries.close()
 
@@ -238,6 +238,7 @@ def test_a_running_job_and_one_without_counters_are_not_judged(tmp_path: Path) -
 
 def test_runs_that_may_not_be_seen_are_no_history(tmp_path: Path, rng: np.random.Generator) -> None:
     jobs = archive_of(tmp_path, [*usual(rng), 930.0])
-    assert verdict_on(tmp_path, jobs[-1], NOBODY).verdict == "not judged"
-    own = Principal("alice", Role.USER)
-    assert verdict_on(tmp_path, jobs[-1], own).verdict == "slow"
+    other = Principal("otto", Role.USER)
+    write_rows(tmp_path, "jobs", [dict(jobs[-1], user="otto", revision_at=2)], jobs[-1]["end"] // DAY * DAY)
+    assert verdict_on(tmp_path, jobs[-1], other).verdict == "too few runs"
+    assert verdict_on(tmp_path, jobs[-2], Principal("alice", Role.USER)).verdict == "as usual"

@@ -20,6 +20,7 @@ from laggard_aggregator.jobs.access.principals import (
     Role,
 )
 from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.index.schema import LARGE_NODES
 from laggard_common.errors import ConfigError
@@ -156,18 +157,17 @@ def test_equals_a_plain_filter(
     for who, _, _ in asked:
         for key, row in by_key.items():
             may = naive.visible(who, row)
-            assert (queries.job(who, key) is not None) == may
+            job = queries.job(who, key)
+            assert (job is not None) == may
             assert bool(queries.find(who, row["job"])) == may
-            assert [n["name"] for n in queries.nodes(who, key)] == (
-                sorted(row["nodes"], key=lambda n: int(n[1:])) if may else []
-            )
-            assert sorted(c["name"] for c in queries.components(who, key)) == (
-                sorted(row["components"]) if may else []
-            )
+            if job is None:
+                continue
+            assert [n["name"] for n in queries.nodes(job)] == sorted(row["nodes"], key=lambda n: int(n[1:]))
+            assert sorted(c["name"] for c in queries.components(job)) == sorted(row["components"])
             if who.sees_all:
-                beside = {each.job["job_key"] for each in queries.neighbours(who, key) if each.job}
+                beside = {each.job["job_key"] for each in queries.neighbours(job) if each.job}
                 assert beside == {other["job_key"] for other in rows if _are_beside(row, other)}
-            for neighbour in queries.neighbours(who, key):
+            for neighbour in queries.neighbours(job):
                 assert neighbour.job is None or naive.visible(who, neighbour.job)
         amplified = {
             row["job_key"] for row in rows if (row["amplification"] or 0) > 1.5 and naive.visible(who, row)
@@ -184,6 +184,12 @@ def test_equals_a_plain_filter(
             }
             assert {row["job_key"] for row in queries.on_node(who, "n1", at)} == on
     queries.close()
+
+
+def seen_by(queries: JobQueries, who: Principal, row: dict[str, Any]) -> VisibleJob:
+    job = queries.job(who, row["job_key"])
+    assert job is not None
+    return job
 
 
 def test_nobody_sees_nothing(tmp_path: Path) -> None:
@@ -207,7 +213,9 @@ def test_few_metadata_operations_beside_bytes_are_not_the_load(
     row = summary_row(other | {"revision_at": 2}, mdops=mdops, **moved, **rates)
     write_rows(tmp_path, "job_summaries", [row])
     JobIndex(tmp_path).refresh()
-    assert [n.text for n in queries.neighbours(ADMIN, mine["job_key"])] == [f"a job with {load} a second"]
+    assert [n.text for n in queries.neighbours(seen_by(queries, ADMIN, mine))] == [
+        f"a job with {load} a second"
+    ]
     queries.close()
 
 
@@ -217,10 +225,10 @@ def test_a_neighbour_of_another_user_has_no_identity(tmp_path: Path) -> None:
     queries = _filled(tmp_path, [mine, other])
     write_rows(tmp_path, "job_summaries", [summary_row(other | {"revision_at": 2}, mdops=4873.2)])
     JobIndex(tmp_path).refresh()
-    assert [(n.text, n.job) for n in queries.neighbours(ALICE, mine["job_key"])] == [
+    assert [(n.text, n.job) for n in queries.neighbours(seen_by(queries, ALICE, mine))] == [
         ("a job with 4,900 metadata operations a second", None)
     ]
-    (seen,) = queries.neighbours(ADMIN, mine["job_key"])
+    (seen,) = queries.neighbours(seen_by(queries, ADMIN, mine))
     assert seen.job is not None
     assert seen.job["user"] == "bob"
     queries.close()
@@ -235,10 +243,10 @@ def test_history_and_below_history(tmp_path: Path) -> None:
     index = JobIndex(tmp_path)
     index.refresh()
     queries = JobQueries(index)
-    history = queries.history(ALICE, rows[0]["job_key"])
+    history = queries.history(seen_by(queries, ALICE, rows[0]))
     assert history is not None
     assert (history.runs, history.median, history.p90) == (11, 100.0, 100.0)
-    assert queries.history(Principal("bob", Role.USER), rows[0]["job_key"]) is None
+    assert queries.job(Principal("bob", Role.USER), rows[0]["job_key"]) is None
     slow = queries.list_jobs(ALICE, JobSelection(below_history=0.5)).jobs
     assert [row["raw_id"] for row in slow] == [11]
     queries.close()

@@ -77,7 +77,7 @@ def test_modes_are_those_of_the_documents(tmp_path: Path) -> None:
         try:
             row = queries.job(ADMIN, key)
             assert row is not None
-            return JobTraces(tmp_path, queries).modes(ADMIN, row)
+            return JobTraces(tmp_path, queries).modes(row)
         finally:
             queries.close()
 

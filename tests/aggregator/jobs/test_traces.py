@@ -79,7 +79,7 @@ def test_the_verdict_has_the_mode(tmp_path: Path, files: Sequence[str], mode: st
     row, plain = queries.job(ADMIN, key), queries.job(ADMIN, untraced)
     assert row is not None
     assert plain is not None
-    report, unknown = judge.verdict(ADMIN, row), judge.verdict(ADMIN, plain)
+    report, unknown = judge.verdict(row), judge.verdict(plain)
     queries.close()
     assert report.modes is not None
     assert report.modes[mode] == 1.0

@@ -57,9 +57,8 @@ class TracedSite:
     def records(self, key: str, principal: Principal = ADMIN) -> list[Folded]:
         queries = self.queries()
         try:
-            row = queries.job(ADMIN, key)
-            assert row is not None
-            return JobTraces(self.folder, queries).records(principal, row)
+            row = queries.job(principal, key)
+            return [] if row is None else JobTraces(self.folder, queries).records(row)
         finally:
             queries.close()
 

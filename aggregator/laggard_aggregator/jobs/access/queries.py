@@ -5,13 +5,13 @@ searches as if they did not exist, and take no time of their own. The default is
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
 from laggard_aggregator.jobs.access.filter import MAX_PAGE, GroupBy, JobSelection, cursor, position
 from laggard_aggregator.jobs.access.lists import JobLists
-from laggard_aggregator.jobs.access.principals import Principal
+from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.statements import (
     COLUMNS,
     FROM_JOBS,
@@ -23,6 +23,7 @@ from laggard_aggregator.jobs.access.statements import (
     grants,
     in_order,
 )
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.index.reader import IndexReader, Row
 from laggard_aggregator.jobs.index.schema import (
@@ -39,13 +40,14 @@ MAX_NEIGHBOURS: Final = 20
 _MAX_MATCHES: Final = 50
 _BESIDE_SECONDS: Final = 14 * 86_400.0
 _COUNT_LIMIT: Final = 1_000_000
+_DAEMON: Final = Principal("", Role.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
     """Jobs of one page of a list, newest first; `next_cursor` is empty on the last page."""
 
-    jobs: list[Row]
+    jobs: list[VisibleJob]
     next_cursor: str
 
 
@@ -93,31 +95,30 @@ class JobQueries:
             last = self.job(principal, key)
             more = {"at": at, "id": -1 if last is None else last["id"]}  # none: gone, or another's now
         rows = self._lists.newest(principal, selection, more, limit + 1)
-        kept = rows[:limit]
-        self._add_findings(kept)
+        kept = self._with_findings(principal, rows[:limit])
         if len(rows) <= limit:
             return JobPage(kept, "")
         return JobPage(kept, cursor(principal, selection, float(kept[-1]["at"]), kept[-1]["job_key"]))
 
-    def unjudged(self, since_ns: int, limit: int) -> list[Row]:
+    def unjudged(self, since_ns: int, limit: int) -> list[VisibleJob]:
         """Jobs that were joined since then and have no verdict on that join, the earliest join first.
 
         For the daemon's verdicts: nobody's access is checked.
         """
-        return self._reader.rows(
+        return self._of_daemon(
             f"select {COLUMNS}, s.revision_at as joined_at from {FROM_JOBS} where s.revision_at >= :since"  # noqa: S608
             " and (v.joined_at is null or v.joined_at < s.revision_at)"
             " order by s.revision_at, j.id limit :most",
             {"since": since_ns, "most": limit},
         )
 
-    def slow_beside(self, since_ns: int, limit: int) -> list[Row]:
+    def slow_beside(self, since_ns: int, limit: int) -> list[VisibleJob]:
         """Jobs judged slow before a job was joined, since then, that had run on a component of theirs.
 
         For the daemon's verdicts, as a job's load is known from its join on: nobody's access is checked.
         """
         values = {"since": since_ns, "at": since_ns / 1e9 - _BESIDE_SECONDS, "most": limit}
-        return self._reader.rows(SLOW_BESIDE, values)
+        return self._of_daemon(SLOW_BESIDE, values)
 
     def last_join(self) -> int:
         """When a job was joined last, in ns; 0 without one."""
@@ -127,26 +128,41 @@ class JobQueries:
         """When a job was judged last, in ns; 0 without one."""
         return int(self._reader.rows("select max(revision_at) as last from verdicts", {})[0]["last"] or 0)
 
-    def _add_findings(self, rows: list[Row]) -> None:
-        """Adds `findings` of the daemon's verdict to rows that a principal may see."""
+    def _of_daemon(self, sql: str, values: dict[str, Any]) -> list[VisibleJob]:
+        return [VisibleJob(row, _DAEMON) for row in self._reader.rows(sql, values)]
+
+    def _with_findings(self, principal: Principal, rows: list[Row]) -> list[VisibleJob]:
+        """Rows that a principal may see with the `findings` and the sentence of their stored verdicts.
+
+        A finding on a neighbour that the principal may see names it.
+        """
         by_id = {row["id"]: row for row in rows}
-        for row in rows:
-            row["findings"] = []
         names = ", ".join(FINDING_COLUMNS)
-        found = self._reader.rows(
+        findings = self._reader.rows(
             f"select job, {names} from findings"  # noqa: S608 - names of this module
             " where job in (select value from json_each(:ids)) order by job, rank",
             {"ids": json.dumps(list(by_id))},
         )
-        for each in found:
-            by_id[each.pop("job")]["findings"].append(each)
+        seen = self._seen(principal, {each["neighbour"] for each in findings if each["neighbour"]})
+        for row in rows:
+            row["findings"] = []
+        for finding in findings:
+            row, key, text = by_id[finding.pop("job")], finding.pop("neighbour"), finding.pop("named")
+            if key in seen and text:
+                row["sentence"] = (row["sentence"] or "").replace(finding["text"], text)
+                finding |= {"cause": key, "text": text}
+            row["findings"].append(finding)
+        return [VisibleJob(row, principal) for row in rows]
 
-    def every(self, principal: Principal, selection: JobSelection) -> Iterator[Row]:
+    def _seen(self, principal: Principal, keys: Set[str]) -> set[str]:
+        """Those of some keys of jobs that a principal may see."""
+        return {key for key in keys if self._granted(principal, *_of_key(key))}
+
+    def every(self, principal: Principal, selection: JobSelection) -> Iterator[VisibleJob]:
         """Yields all jobs of a list, newest first, a page at a time: the same rows as its pages."""
         more: dict[str, Any] = {}
         while rows := self._lists.newest(principal, selection, more, MAX_PAGE):
-            self._add_findings(rows)
-            yield from rows
+            yield from self._with_findings(principal, rows)
             more = {"at": rows[-1]["at"], "id": rows[-1]["id"]}
 
     def count(self, principal: Principal, selection: JobSelection) -> int:
@@ -166,31 +182,34 @@ class JobQueries:
         sql = f"select count(*) from ({' union '.join(searches)} limit {_COUNT_LIMIT})"  # noqa: S608
         return int(self._reader.rows(sql, values)[0]["count(*)"])
 
-    def job(self, principal: Principal, job_key: str) -> Row | None:
+    def job(self, principal: Principal, job_key: str) -> VisibleJob | None:
         """The job of a key; None where there is none that the principal may see."""
-        condition = "j.key_digest = :digest and +j.job_key = :key"
-        found = self._granted(principal, condition, {"key": job_key, "digest": key_digest(job_key)})
+        found = self._visible(principal, *_of_key(job_key))
         return found[0] if found else None
 
-    def find(self, principal: Principal, text: str) -> list[Row]:
+    def find(self, principal: Principal, text: str) -> list[VisibleJob]:
         """Jobs by key, or by the id that the scheduler shows (`42`, `17_3`, `20+1`), newest first."""
         if "/" in text:
             found = self.job(principal, text)
             return [found] if found else []
-        shown = self._granted(principal, "j.job = :key", {"key": text})
+        shown = self._visible(principal, "j.job = :key", {"key": text})
         if shown or not (text.isascii() and text.isdecimal() and len(text) < 19):
             return shown
         return self.of_number(principal, int(text))
 
-    def of_number(self, principal: Principal, number: int) -> list[Row]:
+    def of_number(self, principal: Principal, number: int) -> list[VisibleJob]:
         """Jobs with a number of the scheduler, below 2^63, newest first: runs again, of other clusters."""
-        return self._granted(principal, "j.raw_id = :key", {"key": number})
+        return self._visible(principal, "j.raw_id = :key", {"key": number})
 
-    def nodes(self, principal: Principal, job_key: str) -> list[Row]:
+    def runs_of_number(self, job: VisibleJob) -> list[Row]:
+        """Times of all jobs of a job's cluster with its number, whoever may see them: no more is told."""
+        return self._reader.rows(
+            "select start, end from jobs where raw_id = :number and cluster = :cluster",
+            {"number": job["raw_id"], "cluster": job["cluster"]},
+        )
+
+    def nodes(self, job: VisibleJob) -> list[Row]:
         """Nodes of a job with the times for which it had them: name, start, end, observed."""
-        job = self.job(principal, job_key)
-        if job is None:
-            return []
         return self._reader.rows(
             "select n.name, m.start, m.end, m.observed from members m"
             " join nodes n on n.number between m.low and m.high"
@@ -198,9 +217,9 @@ class JobQueries:
             {"id": job["id"], "revision_at": job["revision_at"]},
         )
 
-    def on_node(self, principal: Principal, node: str, at: float) -> list[Row]:
+    def on_node(self, principal: Principal, node: str, at: float) -> list[VisibleJob]:
         """Jobs that had a node at a moment, in seconds."""
-        return self._visible(
+        return self._allowed(
             principal,
             "j.id in (select m.job from nodes n join boxes b on b.low <= n.number and b.high >= n.number"
             " join members m on m.id = b.id join jobs o on o.id = m.job"
@@ -210,21 +229,17 @@ class JobQueries:
             {"node": node, "at": at, "tick": tick(at)},
         )
 
-    def components(self, principal: Principal, job_key: str) -> list[Row]:
+    def components(self, job: VisibleJob) -> list[Row]:
         """Components that carried I/O of a job: layer and name."""
-        job = self.job(principal, job_key)
-        if job is None:
-            return []
         return self._reader.rows(
             "select c.layer, c.name from uses u join components c on c.id = u.component"
             " where u.job = :id order by c.layer, c.name",
             {"id": job["id"]},
         )
 
-    def history(self, principal: Principal, job_key: str) -> JobHistory | None:
-        """History beside a job; None with too few runs, or where the job may not be seen."""
-        job = self.job(principal, job_key)
-        if job is None or job["node_count"] is None:
+    def history(self, job: VisibleJob) -> JobHistory | None:
+        """History beside a job; None with too few runs."""
+        if job["node_count"] is None:
             return None
         names = ("user", "account", "application", "node_count")
         found = self._reader.rows(
@@ -234,24 +249,22 @@ class JobQueries:
         )
         return JobHistory(**found[0]) if found else None
 
-    def earlier(self, principal: Principal, job_key: str, limit: int) -> list[Row]:
+    def earlier(self, job: VisibleJob, limit: int) -> list[VisibleJob]:
         """Finished runs before a job of the same user, project, application and nodes; oldest first."""
-        job = self.job(principal, job_key)
-        if job is None or job["node_count"] is None or job["start"] is None:
+        if job["node_count"] is None or job["start"] is None:
             return []
         names = ("user", "account", "application", "node_count")
         same = " and ".join(f"j.{name} = :own_{name}" for name in names)
         values = {f"own_{name}": job[name] for name in names} | {"start": job["start"], "most": limit}
         order = "j.at < :start and j.end <= :start order by j.at desc, j.id desc limit :most"
-        return self._visible(principal, f"{same} and {order}", values)[::-1]
+        return self._allowed(job.principal, f"{same} and {order}", values)[::-1]
 
-    def neighbours(self, principal: Principal, job_key: str) -> list[JobNeighbour]:
+    def neighbours(self, job: VisibleJob) -> list[JobNeighbour]:
         """Jobs that shared components or nodes with a job, those with most metadata operations first.
 
-        Jobs that the principal may not see have no name, id or times, and rounded figures.
+        Jobs that its reader may not see have no name, id or times, and rounded figures.
         """
-        job = self.job(principal, job_key)
-        if job is None or job["start"] is None:
+        if job["start"] is None:
             return []
         end = 9e15 if job["end"] is None else job["end"]
         values = {"id": job["id"], "start": job["start"], "end": end, "revision_at": job["revision_at"]}
@@ -259,18 +272,15 @@ class JobQueries:
         values["last_span"] = OPEN_SPAN
         found = self._reader.rows(NEIGHBOURS, values)
         return [
-            JobNeighbour(_anonymous(row), row if principal.may_see(row["user"], row["account"]) else None)
+            JobNeighbour(_anonymous(row), row if job.principal.may_see(row["user"], row["account"]) else None)
             for row in found
         ]
 
-    def sharing(self, principal: Principal, job_key: str, start: float, end: float) -> list[Row]:
+    def sharing(self, job: VisibleJob, start: float, end: float) -> list[Row]:
         """Jobs that used components of a job between `start` and `end`, seconds; those that load most.
 
-        For sums over all jobs: rows of jobs that `principal` may not see are among them and not to be shown.
+        For sums over all jobs: rows of jobs that its reader may not see are among them and not to be shown.
         """
-        job = self.job(principal, job_key)
-        if job is None:
-            return []
         values = {"id": job["id"], "start": start, "end": end, "last_span": OPEN_SPAN - 1}
         found: dict[int, Row] = {}
         for order in ("mdops", "rate"):
@@ -327,10 +337,15 @@ class JobQueries:
             found |= {row["id"]: row for row in self._reader.rows(sql, values | more)}
         return list(found.values())
 
-    def _visible(self, principal: Principal, rest: str, values: dict[str, Any]) -> list[Row]:
+    def _visible(self, principal: Principal, condition: str, values: dict[str, Any]) -> list[VisibleJob]:
+        """The jobs of a condition with their stored findings, newest first."""
+        return self._with_findings(principal, self._granted(principal, condition, values))
+
+    def _allowed(self, principal: Principal, rest: str, values: dict[str, Any]) -> list[VisibleJob]:
         access, more = access_of(principal)
         sql = f"select {COLUMNS} from {FROM_JOBS} where {access} and {rest}"  # noqa: S608 - texts of this module
-        return self._reader.rows(sql, {"most": _MAX_MATCHES} | values | more)
+        rows = self._reader.rows(sql, {"most": _MAX_MATCHES} | values | more)
+        return [VisibleJob(row, principal) for row in rows]
 
 
 MANY_OPERATIONS: Final = 50.0
@@ -340,6 +355,12 @@ _GROUPS: Final = {
     GroupBy.PROJECT: "account",
     GroupBy.APPLICATION: "application",
 }
+
+
+def _of_key(job_key: str) -> tuple[str, dict[str, Any]]:
+    """Condition on `j`, and its values, that a job has a key."""
+    condition = "j.key_digest = :digest and +j.job_key = :key"
+    return condition, {"key": job_key, "digest": key_digest(job_key)}
 
 
 def _anonymous(row: Row) -> str:

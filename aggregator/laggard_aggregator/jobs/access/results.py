@@ -4,7 +4,7 @@ The day of a job's results is that of its end, so one folder is read, and of its
 have the job.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,45 +12,37 @@ import numpy as np
 import pyarrow as pa
 
 from laggard_aggregator.archive.table import Among, Table, Within, day_of, last_revisions
-from laggard_aggregator.jobs.access.principals import Principal
-from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.tables import OF_JOBS
 
 
 class JobResults:
-    """Results of the jobs of the archive in `directory`; `queries` decides who may see a job.
+    """Results of the jobs of the archive in `directory`. Raises ArchiveError."""
 
-    Raises ArchiveError.
-    """
-
-    def __init__(self, directory: Path, queries: JobQueries) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._queries = queries
 
-    def series(self, principal: Principal, job_key: str) -> list[Row]:
-        """Rows of `job_series`, a null element of their lists is a gap; none of a job that may not be seen.
+    def series(self, job: VisibleJob) -> list[Row]:
+        """Rows of `job_series`, a null element of their lists is a gap.
 
         Lists are arrays of float64 (T,), NaN in gaps.
         """
-        return list(_records(self._rows(principal, "job_series", job_key)))
+        return list(_records(self._rows("job_series", job)))
 
-    def components(self, principal: Principal, job_key: str) -> list[Row]:
-        """Rows of `job_components`, none of a job that may not be seen."""
-        rows: list[Row] = (
-            self._rows(principal, "job_components", job_key).drop_columns(["revision_at"]).to_pylist()
-        )
+    def components(self, job: VisibleJob) -> list[Row]:
+        """Rows of `job_components`."""
+        rows: list[Row] = self._rows("job_components", job).drop_columns(["revision_at"]).to_pylist()
         return rows
 
-    def trace_blocks(self, principal: Principal, job_key: str) -> Iterator[bytes]:
-        """Yields the blocks of `job_traces`, none of a job that may not be seen."""
-        job = self._queries.job(principal, job_key)
-        if job is None or job["end"] is None:
+    def trace_blocks(self, job: VisibleJob) -> Iterator[bytes]:
+        """Yields the blocks of `job_traces`."""
+        if job["end"] is None:
             return
         traces, day, own = (
             Table(self._directory, "job_traces"),
             day_of(job["end"]),
-            Among("job_key", [job_key]),
+            Among("job_key", [job.key]),
         )
         last = max(
             (
@@ -70,7 +62,7 @@ class JobResults:
             ):
                 yield from table["block"].to_pylist()
 
-    def of_jobs(self, kind: str, jobs: Sequence[Row]) -> dict[str, list[Row]]:
+    def of_jobs(self, kind: str, jobs: Sequence[Mapping[str, Any]]) -> dict[str, list[Row]]:
         """Rows of a kind by key, of finished `jobs` that a query gave; each day's files are read once.
 
         Nobody's access is checked: for sums over jobs.
@@ -85,12 +77,11 @@ class JobResults:
                 found.setdefault(row["job_key"], []).append(row)
         return found
 
-    def _rows(self, principal: Principal, kind: str, job_key: str) -> pa.Table:
-        """The rows of the last revision; none of a job that may not be seen."""
-        job = self._queries.job(principal, job_key)
-        if job is None or job["end"] is None:
+    def _rows(self, kind: str, job: VisibleJob) -> pa.Table:
+        """The rows of the last revision."""
+        if job["end"] is None:
             return OF_JOBS[kind].empty_table()
-        return self._of_day(kind, day_of(job["end"]), [job_key])
+        return self._of_day(kind, day_of(job["end"]), [job.key])
 
     def _of_day(self, kind: str, day: str, keys: Sequence[str]) -> pa.Table:
         """The rows of the last revisions of some jobs that ended on a day."""

@@ -4,7 +4,7 @@ import hashlib
 import math
 from typing import Final
 
-VERSION: Final = 6
+VERSION: Final = 7
 """Incremented when the tables change; an index of another version is rebuilt. Negative while it is built."""
 PAGE_BYTES: Final = 16_384
 """Bytes of a page: lists read scattered rows and short stretches of indexes."""
@@ -54,7 +54,7 @@ def key_digest(job_key: str) -> int:
 
 JOB_COLUMNS: Final = tuple(_JOB.split())
 SUMMARY_COLUMNS: Final = tuple(_SUMMARY.split())
-FINDING_COLUMNS: Final = ("kind", "cause", "factor", "share", "text", "advice")
+FINDING_COLUMNS: Final = ("kind", "cause", "factor", "share", "text", "advice", "neighbour", "named")
 
 _OF_JOB: Final = "set at = new.at, user_id = new.user_id, account_id = new.account_id"
 _SPREAD: Final = f"""
@@ -98,7 +98,8 @@ create table verdicts (
     slowdown real, sentence text, at real, user_id integer, account_id integer);
 create table findings (
     job integer, revision_at integer not null, rank integer, kind text not null, cause text, factor real,
-    share real, text text, advice text, at real, user_id integer, account_id integer,
+    share real, text text, advice text, neighbour text, named text,
+    at real, user_id integer, account_id integer,
     primary key (job, rank)) without rowid;
 create table history (
     user text, account text, application text, node_count integer,

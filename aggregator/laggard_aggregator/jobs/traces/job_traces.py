@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from laggard_aggregator.archive.table import Among, Table, day_of, integers
-from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.results import JobResults
-from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.traces.io_modes import MODES, ModeShares, folded_accesses, io_modes
 from laggard_aggregator.jobs.traces.merged_block import COLUMNS, records_of, restored
@@ -32,49 +31,47 @@ MARGIN_SECONDS: Final = 60.0
 _NEVER: Final = np.int64(2**63 - 1)
 _WHO: Final = ("host", "operation", "descriptor", "path")
 _LOG: Final = ("node", "log", "log_session")
-_ALL: Final = Principal("", Role.ADMIN)
 
 
 class JobTraces:
-    """Traces of the jobs of the archive in `directory`; `queries` decides who may see a job."""
+    """Traces of the jobs of the archive in `directory`, whose index `queries` asks."""
 
     def __init__(self, directory: Path, queries: JobQueries) -> None:
         self._directory = directory
         self._queries = queries
-        self._results = JobResults(directory, queries)
+        self._results = JobResults(directory)
 
-    def records(self, principal: Principal, job: Row) -> list[Folded]:
-        """The folded records of a job; none of a job that may not be seen.
+    def records(self, job: VisibleJob) -> list[Folded]:
+        """The folded records of a job.
 
         They have its number, a node of it as sender and host, and a time within it. Raises ArchiveError.
         """
-        return [record for table in self.tables(principal, job) for record in records_of(table)]
+        return [record for table in self.tables(job) for record in records_of(table)]
 
-    def modes(self, principal: Principal, job: Row) -> dict[str, ModeShares]:
+    def modes(self, job: VisibleJob) -> dict[str, ModeShares]:
         """I/O modes of a job by direction, none without a trace. Raises ArchiveError."""
-        return io_modes(folded_accesses(_sums(self.tables(principal, job))))
+        return io_modes(folded_accesses(_sums(self.tables(job))))
 
-    def tables(self, principal: Principal, job: Row) -> Iterator[pa.Table]:
+    def tables(self, job: VisibleJob) -> Iterator[pa.Table]:
         """Yields the same as tables with COLUMNS, of a block or a row group of the archive each.
 
         Raises ArchiveError.
         """
         merged = False
-        for block in self._results.trace_blocks(principal, job["job_key"]):
+        for block in self._results.trace_blocks(job):
             merged = True
             try:
                 yield restored(block)
             except WireError as exc:
                 raise ArchiveError(str(self._directory), f"{job['job_key']}: {exc}") from exc
-        found = self._queries.job(principal, job["job_key"])
-        if merged or found is None or found["start"] is None or found["end"] is None:
+        if merged or job["start"] is None or job["end"] is None:
             return
-        number = str(found["raw_id"])
-        days = day_of(found["start"]), day_of(found["end"] + LATE_DAYS * 86_400.0)
+        number = str(job["raw_id"])
+        days = day_of(job["start"]), day_of(job["end"] + LATE_DAYS * 86_400.0)
         ends = self._ends(number, *days)
-        names = [str(each["name"]) for each in self._queries.nodes(principal, job["job_key"])]
+        names = [str(each["name"]) for each in self._queries.nodes(job)]
         nodes = {short_name(each) for each in names}
-        span = self._span_ns(found)
+        span = self._span_ns(job)
         for table in self._documents(number, (*COLUMNS.names, *_LOG, "log_start"), *days):
             own = _own(_distinct(table, ends), nodes, span)
             if own.num_rows:
@@ -105,14 +102,14 @@ class JobTraces:
                 end = min(end, sessions[session])
         return ends
 
-    def _span_ns(self, job: Row) -> tuple[int, int]:
+    def _span_ns(self, job: VisibleJob) -> tuple[int, int]:
         """From when until before when records are the job's.
 
         Between two runs with one number (a requeue) that is the middle, so that no record is of both.
         """
         start, end = job["start"] - MARGIN_SECONDS, job["end"] + MARGIN_SECONDS
-        for other in self._queries.of_number(_ALL, job["raw_id"]):
-            if other["cluster"] != job["cluster"] or other["start"] is None:
+        for other in self._queries.runs_of_number(job):
+            if other["start"] is None:
                 continue
             if other["end"] is not None and other["end"] <= job["start"]:
                 start = max(start, (other["end"] + job["start"]) / 2)

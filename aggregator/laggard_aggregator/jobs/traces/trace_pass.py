@@ -16,8 +16,8 @@ from laggard_aggregator.archive.table import Table, day_of, rows_table
 from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.results import JobResults
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.job_index import JobIndex
-from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.rollups.series60 import PassStoppedError
 from laggard_aggregator.jobs.tables import JOB_TRACES
 from laggard_aggregator.jobs.traces.job_traces import LATE_DAYS, JobTraces
@@ -76,7 +76,7 @@ class TracePass:
             raise ArchiveError(str(self._directory), str(failed[0]))
         return count
 
-    def _jobs(self, queries: JobQueries, day: str) -> Iterator[Row | None]:
+    def _jobs(self, queries: JobQueries, day: str) -> Iterator[VisibleJob | None]:
         """Yields the jobs with the numbers of a day's documents; None for a number without one."""
         for number in sorted(self._numbers(day)):
             known = number.isascii() and number.isdecimal() and len(number) < _MAX_DIGITS
@@ -90,14 +90,14 @@ class TracePass:
         documents = Table(self._directory, "events", TRACES).scan(["job"], first_day=day, last_day=day)
         return {number for table in documents for number in pc.unique(table["job"]).to_pylist()} - {""}
 
-    def _merge(self, queries: JobQueries, job: Row, now_ns: int, goes_on: Callable[[], bool]) -> int:
+    def _merge(self, queries: JobQueries, job: VisibleJob, now_ns: int, goes_on: Callable[[], bool]) -> int:
         """Writes the blocks of a job; returns 0 where it has them, or no records.
 
         Raises PassStoppedError and ArchiveError.
         """
-        if next(JobResults(self._directory, queries).trace_blocks(_READER, job["job_key"]), None):
+        if next(JobResults(self._directory).trace_blocks(job), None):
             return 0
-        tables = JobTraces(self._directory, queries).tables(_READER, job)
+        tables = JobTraces(self._directory, queries).tables(job)
         rows = self._rows(tables, job, now_ns, goes_on)
         first = next(rows, None)
         if first is None:
@@ -107,7 +107,7 @@ class TracePass:
         return 1
 
     def _rows(
-        self, tables: Iterator[pa.Table], job: Row, now_ns: int, goes_on: Callable[[], bool]
+        self, tables: Iterator[pa.Table], job: VisibleJob, now_ns: int, goes_on: Callable[[], bool]
     ) -> Iterator[pa.Table]:
         """Yields a table of one row for each block; of the records, one block's are in memory."""
         for records in _regrouped(tables, MAX_RECORDS):

@@ -13,10 +13,9 @@ from typing import Final
 import numpy as np
 
 from laggard_aggregator.archive.table import Table, day_of
-from laggard_aggregator.jobs.access.principals import Principal
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.results import JobResults
-from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.join.volumes import FORWARDER, SERVER
 from laggard_aggregator.jobs.verdict.analysis.advice import KIB
 from laggard_aggregator.jobs.verdict.analysis.causes import (
@@ -40,7 +39,10 @@ _OPERATORS: Final = "Nothing in the job: tell the operators"
 
 @dataclass(frozen=True, slots=True)
 class JobFinding:
-    """One finding. `cause`: a component, a number of the job's own, or empty; `share`: of its volume."""
+    """One finding. `cause`: a component, a number of the job's own, or empty; `share`: of its volume.
+
+    `neighbour`: key of a job that is the cause, and `named`: `text` for those who may see that job.
+    """
 
     kind: str
     cause: str
@@ -48,20 +50,17 @@ class JobFinding:
     share: float | None
     text: str
     advice: str
+    neighbour: str | None = None
+    named: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SlowJob:
-    """A job that `principal` may see, with its I/O phases.
+    """A job with its I/O phases; `factor`: its duration as a multiple of the expected."""
 
-    `factor`: its duration as a multiple of the expected; `reader`: who reads of its neighbours.
-    """
-
-    principal: Principal
-    job: Row
+    job: VisibleJob
     phases: Sequence[Phase]
     factor: float | None
-    reader: Principal
 
     @property
     def hull(self) -> tuple[float, float]:
@@ -78,7 +77,7 @@ class FoundCauses:
 
 
 class JobCauses:
-    """Finds causes in the archive in `directory`; `queries` decides who may see a job."""
+    """Finds causes in the archive in `directory`, whose index `queries` asks."""
 
     def __init__(self, directory: Path, queries: JobQueries, results: JobResults) -> None:
         self._directory = directory
@@ -87,7 +86,7 @@ class JobCauses:
         self._neighbours = NeighbourLoads(queries, results)
 
     def ranked(
-        self, asked: SlowJob, earlier: Sequence[tuple[Row, Sequence[Phase]]], method: str
+        self, asked: SlowJob, earlier: Sequence[tuple[VisibleJob, Sequence[Phase]]], method: str
     ) -> FoundCauses:
         """Causes of a slow job; `method` finds its slow components. Raises ArchiveError."""
         start, end = asked.hull
@@ -102,14 +101,8 @@ class JobCauses:
             for each in parts.values()
         ]
         runs = [(each, _spans(phases)) for each, phases in earlier]
-        beside = self._neighbours.evidence(
-            asked.principal, asked.job, _spans(asked.phases), phase.factor, runs
-        )
-        own = list(
-            own_numbers(
-                asked.job, [each for each, _ in earlier], lambda each: self.requests_of(asked.principal, each)
-            )
-        )
+        beside = self._neighbours.evidence(asked.job, _spans(asked.phases), phase.factor, runs)
+        own = list(own_numbers(asked.job, [each for each, _ in earlier], self.requests_of))
         now = {each.name: each.now for each in own}
         alarms = {each.component: each for each in stragglers}
         loads = {(each.unit, each.evidence.job, each.evidence.component): each for each in beside}
@@ -117,7 +110,7 @@ class JobCauses:
         for cause in ranked_causes(phase, [*stragglers, *slow], [each.evidence for each in beside], own):
             neighbour = loads.get((cause.kind, cause.name, cause.component))
             if neighbour is not None:
-                found.setdefault(("neighbour", cause.name), _of_neighbour(cause, neighbour, asked.reader))
+                found.setdefault(("neighbour", cause.name), _of_neighbour(cause, neighbour))
             elif cause.component in parts:
                 found[cause.kind, cause.name] = _of_part(parts.pop(cause.component))
             else:
@@ -127,18 +120,18 @@ class JobCauses:
                 )
         return FoundCauses(list(found.values()), [_of_part(each) for each in parts.values()])
 
-    def requests_of(self, principal: Principal, job: Row) -> Mapping[str, Requests]:
-        """Requests of a job by direction, none of a job that `principal` may not see. Raises ArchiveError."""
-        return requests(self._results.components(principal, job["job_key"]))
+    def requests_of(self, job: VisibleJob) -> Mapping[str, Requests]:
+        """Requests of a job by direction. Raises ArchiveError."""
+        return requests(self._results.components(job))
 
     def slow_components(self, asked: SlowJob, method: str) -> list[JobFinding]:
         """Components slower than the job's others, by one of METHODS. Raises ArchiveError."""
         return [_of_part(each) for each in self._slow_parts(asked, method)]
 
     def _slow_parts(self, asked: SlowJob, method: str) -> list[SlowPart]:
-        job, used = asked.job, self._results.components(asked.principal, asked.job["job_key"])
+        job, used = asked.job, self._results.components(asked.job)
         places = JobPlaces(
-            nodes={row["name"] for row in self._queries.nodes(asked.principal, job["job_key"])},
+            nodes={row["name"] for row in self._queries.nodes(job)},
             forwarders={row["node"] for row in used if row["layer"] == FORWARDER},
             osts={row["component"] for row in used if row["layer"] == SERVER},
             start=job["start"],
@@ -152,7 +145,7 @@ class JobCauses:
 
     def _stragglers(self, asked: SlowJob) -> list[PathStraggler]:
         """Alarms that stood while the job did I/O, of components that carried some of it."""
-        carried = carried_shares(self._results.components(asked.principal, asked.job["job_key"]))
+        carried = carried_shares(self._results.components(asked.job))
         start, end = asked.hull
         found = []
         for component, spans in self._alarms(start - _USUAL_DAYS * _DAY, end).items():
@@ -202,10 +195,10 @@ def _of_part(part: SlowPart) -> JobFinding:
     return JobFinding("slow component", part.component, part.factor, part.carried, text, _OPERATORS)
 
 
-def _of_neighbour(cause: Cause, found: NeighbourEvidence, principal: Principal) -> JobFinding:
-    """A neighbour as `principal` may see it; its factor has two digits."""
-    name, text = described(found, principal)
-    return JobFinding("neighbour", name, float(f"{cause.factor:.2g}"), None, text, _OPERATORS)
+def _of_neighbour(cause: Cause, found: NeighbourEvidence) -> JobFinding:
+    """A neighbour; its factor has two digits."""
+    words, factor = described(found), float(f"{cause.factor:.2g}")
+    return JobFinding("neighbour", words.name, factor, None, words.text, _OPERATORS, words.key, words.named)
 
 
 def _finding(cause: Cause, straggler: PathStraggler | None, now: float) -> JobFinding:

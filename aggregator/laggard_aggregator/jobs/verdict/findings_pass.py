@@ -1,7 +1,7 @@
 """The pass that stores verdicts on jobs: table `job_findings`, once after each join of a job.
 
-A verdict holds for everybody who may see the job, so its neighbours have no identity. The index names the
-jobs whose last join has no verdict; a pass that is killed is done again.
+A verdict holds for everybody who may see the job; the identity of neighbours is stored apart, for those who
+may see them. The index names the jobs whose last join has no verdict; a pass that is killed is done again.
 """
 
 import logging
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from laggard_aggregator.archive.table import Table, day_of
-from laggard_aggregator.jobs.access.principals import NOBODY, Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.job_index import JobIndex
-from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.index.schema import FINDING_COLUMNS
 from laggard_aggregator.jobs.join.summary import ResultRow
 from laggard_aggregator.jobs.tables import JOB_FINDINGS
 from laggard_aggregator.jobs.verdict.judge import JobJudge, RunReport
@@ -25,7 +25,6 @@ MAX_JOBS: Final = 256
 """Jobs that are judged in one pass at most; the next one goes on."""
 OLDEST_NS: Final = 7 * 86_400 * 10**9
 """Joins that are older get no verdict: those of an archive from before there were any."""
-_JUDGE: Final = Principal("", Role.ADMIN)
 
 
 class FindingsPass:
@@ -36,7 +35,7 @@ class FindingsPass:
         directory: Path,
         site: str,
         index: JobIndex,
-        judged: Callable[[Row, RunReport], None] | None = None,
+        judged: Callable[[VisibleJob, RunReport], None] | None = None,
     ) -> None:
         self._directory, self._site, self._index = directory, site, index
         self._judged = judged
@@ -73,15 +72,15 @@ class FindingsPass:
             self._index.refresh(go_on)
         return len(reports)
 
-    def _report(self, judge: JobJudge, job: Row) -> RunReport:
+    def _report(self, judge: JobJudge, job: VisibleJob) -> RunReport:
         """The verdict on a job; one that fails is not judged, and stops no other. Raises ArchiveError."""
         try:
-            return judge.verdict(_JUDGE, job, reader=NOBODY)
+            return judge.verdict(job)
         except (ArithmeticError, LookupError, ValueError, TypeError) as exc:
             _log.exception("jobs: no verdict on %s", visible(job["job_key"]))
             return RunReport("not judged", f"Not judged: {type(exc).__name__}, see the aggregator's log")
 
-    def _write(self, reports: list[tuple[Row, RunReport]], now_ns: int) -> None:
+    def _write(self, reports: list[tuple[VisibleJob, RunReport]], now_ns: int) -> None:
         by_day: dict[str, list[ResultRow]] = {}
         for job, report in reports:
             at = job["end"] if job["end"] is not None else now_ns / 1e9
@@ -91,7 +90,7 @@ class FindingsPass:
             findings.append_rows(day, rows, now_ns, JOB_FINDINGS)
 
 
-def finding_rows(job: Row, report: RunReport, now_ns: int) -> list[ResultRow]:
+def finding_rows(job: VisibleJob, report: RunReport, now_ns: int) -> list[ResultRow]:
     """Rows of `job_findings`: one a finding, or one without a kind."""
     own = {
         "job_key": job["job_key"],
@@ -101,7 +100,7 @@ def finding_rows(job: Row, report: RunReport, now_ns: int) -> list[ResultRow]:
         "slowdown": report.factor,
         "sentence": report.sentence,
     }
-    names = ("kind", "cause", "factor", "share", "text", "advice")
+    names = FINDING_COLUMNS
     found = [
         {**own, "rank": rank, **{name: getattr(each, name) for name in names}}
         for rank, each in enumerate(report.findings)

@@ -1,10 +1,11 @@
 """The verdict on a finished job: its phases beside those of its earlier runs, causes of slowness, and advice.
 
-Computed from the archive when somebody asks, as few jobs are ever looked at. The phases of a finished job
-change with its revision alone, so those of earlier runs are kept.
+The daemon stores a verdict after each join of a job: that one is shown, in lists and on pages. A job without
+one is judged from the archive when somebody asks. The phases of a finished job change with its revision
+alone, so those of earlier runs are kept.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -12,9 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from laggard_aggregator.jobs.access.principals import Principal
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.results import JobResults
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.traces.io_modes import ModeShares
 from laggard_aggregator.jobs.traces.job_traces import JobTraces, shares
@@ -35,6 +36,8 @@ from laggard_aggregator.jobs.verdict.evidence.requests import requests, waiting
 MOST_EARLIER: Final = 20
 """Earlier runs beside a job; each takes a look into the archive's folder of its day."""
 _KEPT: Final = 4096
+SHOWN: Final = ("kind", "cause", "factor", "share", "text", "advice")
+"""What readers are told of a finding."""
 _NO_CAUSE: Final = "no cause is known"
 _LAYERS: Final = ("client", "forwarder", "server")
 _DIRECTIONS: Final = {"read_bytes": "read", "written_bytes": "write", "metadata_operations": "metadata"}
@@ -61,61 +64,78 @@ class RunReport:
         """Whether it was slow and a cause is known."""
         return self.verdict == "slow" and not self.sentence.endswith(_NO_CAUSE)
 
+    def named(self, seen: Callable[[str], bool]) -> "RunReport":
+        """The report with the identity of the neighbours of which `seen` holds."""
+        sentence, findings = self.sentence, []
+        for finding in self.findings:
+            key, text = finding.neighbour, finding.named
+            if key is not None and text is not None and seen(key):
+                sentence = sentence.replace(finding.text, text)
+                finding = replace(finding, cause=key, text=text)  # noqa: PLW2901
+            findings.append(finding)
+        return replace(self, sentence=sentence, findings=findings)
+
     def record(self) -> dict[str, Any]:
         """The verdict as JSON has it, but for the modes, which are part of the summary there."""
-        found = asdict(self) | {
+        return {
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "factor": self.factor,
             "phases": [asdict(each) for each in self.phases],
-            "findings": [asdict(each) for each in self.findings],
+            "findings": [{name: getattr(each, name) for name in SHOWN} for each in self.findings],
         }
-        del found["modes"]
-        return found
 
 
 class JobJudge:
-    """Judges jobs of the archive in `directory`; `queries` decides who may see a job. For any thread."""
+    """Judges jobs of the archive in `directory`, whose index `queries` asks. For any thread."""
 
     def __init__(self, directory: Path, queries: JobQueries) -> None:
-        self._directory = directory
         self._queries = queries
-        self._results = JobResults(directory, queries)
+        self._results = JobResults(directory)
         self._causes = JobCauses(directory, queries, self._results)
         self._traces = JobTraces(directory, queries)
         self._phases: dict[tuple[str, int], list[Phase]] = {}
         self._lock = Lock()
 
-    def verdict(
-        self, principal: Principal, job: Row, method: str = "", reader: Principal | None = None
-    ) -> RunReport:
-        """The verdict on a job that `principal` may see. Raises ArchiveError.
+    def shown(self, job: VisibleJob, method: str = "") -> RunReport:
+        """The verdict on a job as its reader may see it: the stored one, if any. Raises ArchiveError.
 
-        `method`: of METHODS, finds slow components whatever the verdict is; by default the detector does for
-        slow jobs. `reader`: who reads the report, if another than who asks.
+        `method`: of METHODS, finds slow components whatever the verdict is, and judges the job with them; by
+        default the detector does for slow jobs.
         """
+        if method or job["verdict"] is None:
+            report = self.verdict(job, method)
+            return report.named(lambda key: self._queries.job(job.principal, key) is not None)
+        findings = [JobFinding(**finding) for finding in job["findings"]]
+        phases = self._phases_of(job) if job["end"] is not None else ()
+        return RunReport(
+            job["verdict"], job["sentence"] or "", job["slowdown"], phases, findings, self._modes(job)
+        )
+
+    def verdict(self, job: VisibleJob, method: str = "") -> RunReport:
+        """The verdict on a job by the archive, without identity of neighbours. Raises ArchiveError."""
         if job["end"] is None:
             return RunReport("not judged", "Not judged: it has not ended")
-        modes = self._traces.modes(principal, job)
-        report = self._judged(principal, job, method, reader, modes)
+        modes = self._traces.modes(job)
+        report = self._judged(job, method, modes)
         return replace(report, modes=shares(modes) if modes else None)
 
-    def _judged(
-        self,
-        principal: Principal,
-        job: Row,
-        method: str,
-        reader: Principal | None,
-        modes: Mapping[str, ModeShares],
-    ) -> RunReport:
-        phases = self._phases_of(principal, job)
-        footprint = _footprint(job, self._results.components(principal, job["job_key"]), modes)
+    def _modes(self, job: VisibleJob) -> Mapping[str, float] | None:
+        modes = self._traces.modes(job)
+        return shares(modes) if modes else None
+
+    def _judged(self, job: VisibleJob, method: str, modes: Mapping[str, ModeShares]) -> RunReport:
+        phases = self._phases_of(job)
+        footprint = _footprint(job, self._results.components(job), modes)
         found = [JobFinding(**asdict(each), cause="") for each in advice(footprint)]
         if not phases:
             return RunReport("not judged", "Not judged: the archive has no I/O of it", findings=found)
-        earlier = self._queries.earlier(principal, job["job_key"], MOST_EARLIER)
-        phased = [(each, then) for each in earlier if (then := self._phases_of(principal, each))]
+        earlier = self._queries.earlier(job, MOST_EARLIER)
+        phased = [(each, then) for each in earlier if (then := self._phases_of(each))]
         history = [_run(each, then) for each, then in phased]
         run = _run(job, phases)
         judged = judge(run, history)
-        asked = SlowJob(principal, job, phases, judged.factor, reader or principal)
+        asked = SlowJob(job, phases, judged.factor)
         if judged.verdict != "slow" or judged.factor is None:
             parts = self._causes.slow_components(asked, method) if method else []
             sentence = _sentence(judged, len(history))
@@ -126,12 +146,12 @@ class JobJudge:
         findings = [*causes.ranked, *causes.beside, *found]
         return RunReport("slow", sentence, judged.factor, phases, findings)
 
-    def _phases_of(self, principal: Principal, job: Row) -> list[Phase]:
+    def _phases_of(self, job: VisibleJob) -> list[Phase]:
         key = (job["job_key"], job["revision_at"])
         with self._lock:
             known = self._phases.get(key)
         if known is None:
-            known = list(_phases(self._results.series(principal, job["job_key"])))
+            known = list(_phases(self._results.series(job)))
             with self._lock:
                 if len(self._phases) >= _KEPT:
                     self._phases.clear()
@@ -154,7 +174,7 @@ def _phases(series: Iterable[Row]) -> Iterator[Phase]:
     yield from sorted(found, key=lambda each: (each.start, each.direction))
 
 
-def _run(job: Row, phases: Sequence[Phase]) -> RunPhases:
+def _run(job: VisibleJob, phases: Sequence[Phase]) -> RunPhases:
     """A run for `judge`: time and amount of all phases of each direction."""
     sums: dict[PhaseKey, tuple[float, float]] = {}
     for each in phases:
@@ -165,7 +185,7 @@ def _run(job: Row, phases: Sequence[Phase]) -> RunPhases:
     return RunPhases(job["job_key"], job["application"], job["node_count"] or 1, filled)
 
 
-def _footprint(job: Row, components: Sequence[Row], modes: Mapping[str, ModeShares]) -> Footprint:
+def _footprint(job: VisibleJob, components: Sequence[Row], modes: Mapping[str, ModeShares]) -> Footprint:
     """The job's totals by its counters, and modes by its traces; files are unknown."""
     asked_by = requests(components)
     asked = job["s_client_read_bytes"]

@@ -7,12 +7,12 @@ an id of its key, so that a later verdict on a revised join is not mailed.
 import re
 import time
 from collections import deque
+from collections.abc import Mapping
 from email.message import EmailMessage
 from email.utils import formatdate
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
-from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.verdict.judge import RunReport
 from laggard_aggregator.notify.email.channel import (
     MAX_SUBJECT_CHARS,
@@ -46,7 +46,7 @@ class OwnerMails:
         self._site, self._page, self._clock = site, page, clock
         self.waiting: deque[QueuedMessage] = deque()
 
-    def judged(self, job: Row, report: RunReport) -> None:
+    def judged(self, job: Mapping[str, Any], report: RunReport) -> None:
         """Notes the mail of a slow job with a cause; for any thread."""
         now = self._clock.wall_ns() / 1e9
         is_recent = job["end"] is not None and now - job["end"] < LATEST_SECONDS
@@ -61,7 +61,7 @@ class OwnerMails:
         id_ = f"j.{digest(job['job_key'])}"
         self.waiting.append(QueuedMessage(id_, now, (to,), self._composed(id_, to, job, report)))
 
-    def _composed(self, id_: str, to: str, job: Row, report: RunReport) -> bytes:
+    def _composed(self, id_: str, to: str, job: Mapping[str, Any], report: RunReport) -> bytes:
         message = EmailMessage(policy=POLICY)
         subject = f"[Laggard {self._site}] Your job {job['job']} ({job['application']}) was slow"
         message["Subject"] = plain(subject, MAX_SUBJECT_CHARS)

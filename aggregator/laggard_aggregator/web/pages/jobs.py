@@ -105,18 +105,17 @@ class JobPages:
         runs = queries.find(who, text)
         if not runs:
             return None
-        job, directory = _shown(self._service.full(queries, who, runs[0], method)), self._service.directory
+        own, directory = runs[0], self._service.directory
+        job = _shown(self._service.full(queries, own, method))
         job["findings"] = [_shown(each) for each in job["findings"]]
         job["neighbours"] = [_shown(each) for each in job["neighbours"]]
-        results = None if directory is None else JobResults(directory, queries)
-        series = results.series(who, job["key"]) if results is not None else []
+        results = None if directory is None else JobResults(directory)
+        series = results.series(own) if results is not None else []
         return {
             "job": job,
             "runs": [(each["job_key"], each["start"]) for each in runs[1:]],
             "charts": [chart for row in series if row["node"] is None for chart in _charts(row)],
-            "components": [_shown(each) for each in results.components(who, job["key"])[:200]]
-            if results
-            else [],
+            "components": [_shown(each) for each in results.components(own)[:200]] if results else [],
             "mode": mode_text(job["summary"]["mode"]),
             "volumes": [(layer, *_volume(job["volumes"], layer)) for layer in _LAYERS],
         }

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from laggard_aggregator.jobs.access.principals import Principal
 from laggard_aggregator.jobs.access.queries import JobQueries, rounded
 from laggard_aggregator.jobs.access.results import JobResults
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, METADATA, SERVER, targets
 from laggard_aggregator.jobs.verdict.analysis.causes import Neighbour
@@ -59,25 +59,24 @@ class NeighbourLoads:
 
     def evidence(
         self,
-        principal: Principal,
-        job: Row,
+        job: VisibleJob,
         spans: Sequence[Times],
         factor: float,
-        earlier: Sequence[tuple[Row, Sequence[Times]]],
+        earlier: Sequence[tuple[VisibleJob, Sequence[Times]]],
     ) -> list[NeighbourEvidence]:
         """Evidence for `ranked_causes`, of each component of `job`; `earlier`: runs and their spans.
 
         Raises ArchiveError.
         """
         mine = self._loads([job], spans).get(job["job_key"], {})
-        beside = self._beside(principal, job, spans)
+        beside = self._beside(job, spans)
         others = self._loads(beside, spans)
         shared = [
             place for place, load in mine.items() if load > 0 and any(place in o for o in others.values())
         ]
         if not shared:
             return []
-        before = [self._sums(principal, job, run["job_key"], at) for run, at in earlier[-MOST_RUNS:]]
+        before = [self._sums(job, run["job_key"], at) for run, at in earlier[-MOST_RUNS:]]
         rows = {row["job_key"]: row for row in beside}
         start, end = _hull(spans)
         found = []
@@ -102,20 +101,20 @@ class NeighbourLoads:
             found.append(NeighbourEvidence(evidence, row, load, place[1], times))
         return found
 
-    def _sums(self, principal: Principal, job: Row, run: str, spans: Sequence[Times]) -> Loads:
+    def _sums(self, job: VisibleJob, run: str, spans: Sequence[Times]) -> Loads:
         """Load of all others on the components of `job`, during the phases of an earlier run."""
         sums: dict[Place, float] = {}
-        for loads in self._loads(self._beside(principal, job, spans, run), spans).values():
+        for loads in self._loads(self._beside(job, spans, run), spans).values():
             for place, load in loads.items():
                 sums[place] = sums.get(place, 0.0) + load
         return sums
 
-    def _beside(self, principal: Principal, job: Row, spans: Sequence[Times], run: str = "") -> list[Row]:
+    def _beside(self, job: VisibleJob, spans: Sequence[Times], run: str = "") -> list[Row]:
         """Jobs on the job's components at that time, but the run that the time is of."""
-        found = self._queries.sharing(principal, job["job_key"], *_hull(spans))
+        found = self._queries.sharing(job, *_hull(spans))
         return [row for row in found if row["job_key"] != run]
 
-    def _loads(self, jobs: Sequence[Row], spans: Sequence[Times]) -> dict[str, Loads]:
+    def _loads(self, jobs: Sequence[Mapping[str, Any]], spans: Sequence[Times]) -> dict[str, Loads]:
         """Mean loads during `spans` by job."""
         components = self._results.of_jobs("job_components", jobs)
         series = self._results.of_jobs("job_series", jobs)
@@ -128,24 +127,37 @@ class NeighbourLoads:
         }
 
 
-def described(found: NeighbourEvidence, principal: Principal) -> tuple[str, str]:
-    """Name and sentence of a neighbour, as far as `principal` may see it."""
+@dataclass(frozen=True, slots=True)
+class NeighbourWords:
+    """A neighbour in words: `name` and `text` for everybody, `named` for those who may see the job `key`."""
+
+    name: str
+    text: str
+    key: str
+    named: str
+
+
+def described(found: NeighbourEvidence) -> NeighbourWords:
+    """A neighbour in words; for everybody without identity and with rounded times."""
     row, usual = found.row, float(np.median(found.evidence.history))
     unit = "metadata operations a second" if found.unit == _OPERATIONS else "MiB a second"
-    load = found.load / (1 if found.unit == _OPERATIONS else _MIB)
-    name = f"a job with {rounded(load)} {unit}"
-    is_seen = principal.may_see(row["user"], row["account"])
-    start, end = found.times if is_seen else tuple(_tens(at) for at in found.times)
+    load = rounded(found.load / (1 if found.unit == _OPERATIONS else _MIB))
+    name = f"a job with {load} {unit}"
     rise = f"{rounded(found.evidence.load / usual)} times the usual load" if usual else "usually without load"
-    until = _moment(end)
-    shown = f"{_moment(start)} to {until[11:] if until[:10] == _moment(start)[:10] else until} UTC"
-    if is_seen:
-        who = f"job {row['job']} of {row['user']} ran with {rounded(load)} {unit}"
-        return row["job_key"], f"{who} on {found.evidence.component}, {rise}, {shown}"
-    return name, f"{name} ran on {found.evidence.component}, {rise}, {shown} (times rounded to 10 minutes)"
+    where, rough = found.evidence.component, tuple(_tens(at) for at in found.times)
+    text = f"{name} ran on {where}, {rise}, {_span(*rough)} (times rounded to 10 minutes)"
+    who = f"job {row['job']} of {row['user']} ran with {load} {unit}"
+    return NeighbourWords(name, text, row["job_key"], f"{who} on {where}, {rise}, {_span(*found.times)}")
 
 
-def _loads_of(job: Row, components: Sequence[Row], series: Sequence[Row], spans: Sequence[Times]) -> Loads:
+def _span(start: float, end: float) -> str:
+    begun, until = _moment(start), _moment(end)
+    return f"{begun} to {until[11:] if until[:10] == begun[:10] else until} UTC"
+
+
+def _loads_of(
+    job: Mapping[str, Any], components: Sequence[Row], series: Sequence[Row], spans: Sequence[Times]
+) -> Loads:
     """Mean loads of one job during `spans`; a component that two layers saw counts in the innermost.
 
     What a server moved for several jobs together is the load of none.
@@ -177,7 +189,7 @@ def _shared(row: Row) -> Iterable[str]:
     return sorted(targets(row["component"])) or (mount, *by_all)
 
 
-def _part_of_time(job: Row, series: Row | None, unit: str, spans: Sequence[Times]) -> float:
+def _part_of_time(job: Mapping[str, Any], series: Row | None, unit: str, spans: Sequence[Times]) -> float:
     """Share of the job's amount that fell into `spans`; evenly spread over its time without a series."""
     edges = np.array([job["start"], max(job["end"], job["start"] + 1.0)])
     sums = np.array([0.0, 1.0])

@@ -5,11 +5,12 @@ Requests are those that clients count, or servers where no client does.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from laggard_aggregator.jobs.access.queries import MANY_OPERATIONS
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.join.volumes import CLIENT
 from laggard_aggregator.jobs.verdict.analysis.advised_gain import UNKNOWN_WAITS, RequestWaits
@@ -59,7 +60,9 @@ def requests(components: Iterable[Row]) -> Mapping[str, Requests]:
 
 
 def own_numbers(
-    job: Row, earlier: Sequence[Row], requests_of: Callable[[Row], Mapping[str, Requests]]
+    job: VisibleJob,
+    earlier: Sequence[VisibleJob],
+    requests_of: Callable[[VisibleJob], Mapping[str, Requests]],
 ) -> Iterator[OwnNumber]:
     """Yields the numbers of `job` beside those of its earlier runs."""
     for name, text in _OF_SUMMARY.items():
@@ -79,7 +82,7 @@ _EXPORT: Final = ":"
 """In the names of NFS exports alone, whose RPCs the kernel sends in its own time while applications go on."""
 
 
-def waiting(job: Row, components: Iterable[Row]) -> RequestWaits:
+def waiting(job: Mapping[str, Any], components: Iterable[Row]) -> RequestWaits:
     """Waits of a finished job by its `job_components`, in the mean of the nodes that had requests.
 
     A direction is unknown when some of its requests have no latency, were shared, or ran in gaps, and when
