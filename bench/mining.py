@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 
 from bench.machine import machine
-from laggard_aggregator.mining.engines import open_engine
-from laggard_aggregator.mining.job_list import intervals_sql
-from laggard_aggregator.mining.store import MineStore, StoreWriter
-from laggard_aggregator.mining.tables import DARSHAN_FILE
+from laggard_aggregator.jobs.darshan.engines import open_engine
+from laggard_aggregator.jobs.darshan.job_list import intervals_sql
+from laggard_aggregator.jobs.darshan.store import MineStore, StoreWriter
+from laggard_aggregator.jobs.darshan.tables import DARSHAN_FILE
 from tests.support.builders.darshan_log import DXT_POSIX, LogWriter
 
 JOBS = 20_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from laggard_aggregator.mining.darshan_library import library
+from laggard_aggregator.jobs.darshan.darshan_library import library
 from laggard_common.errors import ServiceError
 
 

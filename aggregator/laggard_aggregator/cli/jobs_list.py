@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from laggard_aggregator.cli.jobs_source import AskArchive, Asker, AskServer, Record
-from laggard_aggregator.jobs.show import csv_lines, mode_text
+from laggard_aggregator.jobs.show import job_lines, mode_text
 from laggard_aggregator.status.formatting import counted, iso, lasting, size
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
 from laggard_common.errors import InputError
@@ -40,7 +40,7 @@ def _list(args: argparse.Namespace) -> int:
         if args.json:
             _print(json.dumps(each) for each in jobs)
         elif args.csv:
-            sys.stdout.writelines(csv_lines(jobs))
+            sys.stdout.writelines(job_lines(jobs))
         else:
             rows = [_row(each) for each in jobs]
             _print(text_table(_COLUMNS, rows, terminal_width(sys.stdout)) if rows else [asker.nothing])

@@ -10,8 +10,9 @@ from pathlib import Path
 from laggard_aggregator.cli.jobs_source import epoch_seconds
 from laggard_aggregator.jobs.access.filter import GroupBy
 from laggard_aggregator.jobs.access.principals import Principal, Role
+from laggard_aggregator.jobs.engines import ENGINES
 from laggard_aggregator.jobs.loads.statistics import ClassRow, JobStatistics, OrderBy, TopRow
-from laggard_aggregator.jobs.loads.statistics_engines import ENGINES, open_statistics
+from laggard_aggregator.jobs.loads.statistics_engines import open_statistics
 from laggard_aggregator.status.formatting import size
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
 from laggard_common.visible import visible

@@ -5,8 +5,8 @@ import os
 import sys
 
 from laggard_aggregator.files.json_line import line
-from laggard_aggregator.mining.darshan_library import without_pandas
-from laggard_aggregator.mining.single import judged_logs
+from laggard_aggregator.jobs.darshan.darshan_library import without_pandas
+from laggard_aggregator.jobs.darshan.single import judged_logs
 from laggard_aggregator.status.text_table import terminal_width
 from laggard_common.errors import InputError
 from laggard_common.visible import visible
@@ -28,7 +28,7 @@ def _judge(args: argparse.Namespace) -> int:
                 print(line({"record": "not_judged", "job": None, "what": found.path, "reason": found.reason}))
             print(visible(f"laggard mine: {found}"), file=sys.stderr)
             continue
-        from laggard_aggregator.mining import records, screen
+        from laggard_aggregator.jobs.darshan import records, screen
 
         if args.json:
             for record in records.verdict_records(found):

@@ -12,15 +12,16 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from laggard_aggregator.files.atomic_write import written
+from laggard_aggregator.files.csv_lines import csv_lines
 from laggard_aggregator.files.json_line import line
-from laggard_aggregator.mining import output, records, screen
-from laggard_aggregator.mining.building import BuildReport, MineSources, build
-from laggard_aggregator.mining.engines import SqlEngine, open_engine
-from laggard_aggregator.mining.job_list import FACTOR_COLUMNS, JobFilter, job_list
-from laggard_aggregator.mining.miner import size_bytes
-from laggard_aggregator.mining.statistics import STATISTICS
-from laggard_aggregator.mining.store import MineStore
-from laggard_aggregator.mining.stored_job import judge_stored
+from laggard_aggregator.jobs.darshan import output, records, screen
+from laggard_aggregator.jobs.darshan.building import BuildReport, MineSources, build
+from laggard_aggregator.jobs.darshan.engines import LogEngine, open_engine
+from laggard_aggregator.jobs.darshan.job_list import FACTOR_COLUMNS, JobFilter, job_list
+from laggard_aggregator.jobs.darshan.miner import size_bytes
+from laggard_aggregator.jobs.darshan.statistics import STATISTICS
+from laggard_aggregator.jobs.darshan.store import MineStore
+from laggard_aggregator.jobs.darshan.stored_job import judge_stored
 from laggard_aggregator.status.formatting import counted, plain, zoned
 from laggard_aggregator.status.text_table import terminal_width
 from laggard_common.errors import ConfigError
@@ -90,7 +91,7 @@ def _job(args: argparse.Namespace) -> int:
     with closing(_engine(args)) as engine:
         verdict = judge_stored(engine, args.job, args.archive)
         if args.html is not None:
-            from laggard_aggregator.mining.report import job_report
+            from laggard_aggregator.jobs.darshan.report import job_report
 
             with written(args.html) as file:
                 file.write(job_report(verdict))
@@ -115,7 +116,7 @@ def _jobs(args: argparse.Namespace) -> int:
     with closing(_engine(args)) as engine:
         table = job_list(engine, wanted, factors=args.factors or args.html is not None)
         if args.html is not None:
-            from laggard_aggregator.mining.report import jobs_report
+            from laggard_aggregator.jobs.darshan.report import jobs_report
 
             with written(args.html) as file:
                 file.write(jobs_report(table, wanted))
@@ -161,7 +162,7 @@ def _query(args: argparse.Namespace) -> int:
     return 0
 
 
-def _engine(args: argparse.Namespace) -> SqlEngine:
+def _engine(args: argparse.Namespace) -> LogEngine:
     return open_engine(MineStore(args.store), args.engine, args.master)
 
 
@@ -174,7 +175,8 @@ def _lines(args: argparse.Namespace, table: pa.Table) -> Iterator[str]:
     if args.json:
         yield from map(line, output.records(table))
     elif args.csv:
-        yield from output.csv_lines(table)
+        rows = (row.values() for row in table.to_pylist())
+        yield from (text.rstrip("\n") for text in csv_lines(table.column_names, rows))
     else:
         yield from output.text_lines(table, terminal_width(sys.stdout))
 

@@ -1,14 +1,12 @@
 """Records of jobs as commands, API and pages show them, and the same as CSV."""
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from laggard_aggregator.files.csv_lines import csv_lines
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.verdict.judge import JobJudge
-from laggard_common.visible import visible
 
 _OWN: Final = (
     *("cluster", "job", "raw_id", "restarts", "user", "account", "name", "application", "partition", "state"),
@@ -36,7 +34,6 @@ CSV_COLUMNS: Final = (
     "verdict",
 )
 _LEAST_SHARE: Final = 0.01
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def job_record(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,22 +88,7 @@ def mode_text(modes: Mapping[str, float | None]) -> str:
     return ", ".join(f"{name} {-share:.0%}" for share, name in found)
 
 
-def csv_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Lines of CSV in which no text is a formula of a spreadsheet."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for each in records:
-        values = {**each, **each["summary"]}
-        writer.writerow([_cell(values[name]) for name in CSV_COLUMNS])
-        yield buffer.getvalue()
-        buffer.seek(0)
-        buffer.truncate()
-    if buffer.tell():
-        yield buffer.getvalue()
-
-
-def _cell(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    return visible(f"'{value}" if value.startswith(_FORMULA) else value)
+def job_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Lines of CSV with a job each."""
+    values = ({**record, **record["summary"]} for record in records)
+    return csv_lines(CSV_COLUMNS, ([row[name] for name in CSV_COLUMNS] for row in values))

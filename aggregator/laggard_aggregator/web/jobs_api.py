@@ -20,7 +20,7 @@ from laggard_aggregator.jobs.access.principals import NOBODY, Principal
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.job_index import JobIndex
-from laggard_aggregator.jobs.show import csv_lines, full_record, job_record
+from laggard_aggregator.jobs.show import full_record, job_lines, job_record
 from laggard_aggregator.jobs.verdict import METHODS
 from laggard_aggregator.jobs.verdict.judge import JobJudge
 from laggard_aggregator.status import urls
@@ -203,7 +203,7 @@ def _share(text: str) -> float:
 def _chunk(jobs: Iterator[VisibleJob]) -> Iterator[str]:
     """CSV of jobs, the first of which are read now, so that errors have a status."""
     first = list(islice(jobs, 1))
-    return csv_lines(job_record(job) for job in islice(_chained(first, jobs), MOST_ROWS))
+    return job_lines(job_record(job) for job in islice(_chained(first, jobs), MOST_ROWS))
 
 
 def _chained(first: list[VisibleJob], rest: Iterator[VisibleJob]) -> Iterator[VisibleJob]:

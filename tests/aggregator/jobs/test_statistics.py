@@ -13,7 +13,8 @@ import pytest
 
 from laggard_aggregator.jobs.access.filter import GroupBy
 from laggard_aggregator.jobs.access.principals import NOBODY, READ_PROJECT, READ_USER, Principal, Role
-from laggard_aggregator.jobs.loads.statistics import CLASSES, JobStatistics, OrderBy, StatisticsEngine
+from laggard_aggregator.jobs.engines import SqlEngine
+from laggard_aggregator.jobs.loads.statistics import CLASSES, JobStatistics, OrderBy
 from laggard_aggregator.jobs.loads.statistics_engines import open_statistics
 from laggard_common.errors import ConfigError
 from tests import naive_job_statistics as naive
@@ -70,7 +71,7 @@ def archive(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def engine(archive: Path, request: pytest.FixtureRequest) -> Iterator[StatisticsEngine]:
+def engine(archive: Path, request: pytest.FixtureRequest) -> Iterator[SqlEngine]:
     if request.param == "spark" and not HAS_SPARK:
         pytest.skip("needs pyspark and a Java runtime")
     with closing(open_statistics(archive, request.param)) as opened:
@@ -82,7 +83,7 @@ def engine(archive: Path, request: pytest.FixtureRequest) -> Iterator[Statistics
     [*(("duckdb", who) for who in WHO), ("spark", WHO[0]), ("spark", WHO[4])],
     indirect=["engine"],
 )
-def test_equals_plain_loops(engine: StatisticsEngine, rows: Rows, who: Principal) -> None:
+def test_equals_plain_loops(engine: SqlEngine, rows: Rows, who: Principal) -> None:
     after, before = EPOCH + DAY, EPOCH + 4 * DAY
     statistics = JobStatistics(engine, after, before)
     jobs = naive.counted(who, *rows, after, before)

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from laggard_aggregator.mining import lmt_input
-from laggard_aggregator.mining.lmt_input import lmt_rows, ost_number
-from laggard_aggregator.mining.slurm_input import slurm_rows
-from laggard_aggregator.mining.text_input import Rows
+from laggard_aggregator.jobs.darshan import lmt_input
+from laggard_aggregator.jobs.darshan.lmt_input import lmt_rows, ost_number
+from laggard_aggregator.jobs.darshan.slurm_input import slurm_rows
+from laggard_aggregator.jobs.darshan.text_input import Rows
 from laggard_common.errors import InputError
 from tests.support.builders import mine_store
 from tests.support.shared_data import shared

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.mining.intervals import busy_time, critical_path
+from laggard_aggregator.jobs.darshan.intervals import busy_time, critical_path
 from tests import naive_mining as naive
 
 Interval = tuple[int, int]

@@ -16,16 +16,16 @@ import pytest
 
 from laggard_aggregator.cli import mine_options
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.mining.building import MineSources, build
-from laggard_aggregator.mining.engines import SqlEngine, open_engine
-from laggard_aggregator.mining.intervals import busy_time
-from laggard_aggregator.mining.job_list import JobFilter, busy_sql, intervals_sql, job_list, sole_sql
-from laggard_aggregator.mining.miner import Mine, size_bytes
-from laggard_aggregator.mining.records import verdict_records
-from laggard_aggregator.mining.statistics import STATISTICS
-from laggard_aggregator.mining.store import MineStore
-from laggard_aggregator.mining.stored_job import judge_stored
-from laggard_aggregator.mining.tables import DARSHAN_FILE, DARSHAN_JOB, WORD_COLUMNS
+from laggard_aggregator.jobs.darshan.building import MineSources, build
+from laggard_aggregator.jobs.darshan.engines import LogEngine, open_engine
+from laggard_aggregator.jobs.darshan.intervals import busy_time
+from laggard_aggregator.jobs.darshan.job_list import JobFilter, busy_sql, intervals_sql, job_list, sole_sql
+from laggard_aggregator.jobs.darshan.miner import Mine, size_bytes
+from laggard_aggregator.jobs.darshan.records import verdict_records
+from laggard_aggregator.jobs.darshan.statistics import STATISTICS
+from laggard_aggregator.jobs.darshan.store import MineStore
+from laggard_aggregator.jobs.darshan.stored_job import judge_stored
+from laggard_aggregator.jobs.darshan.tables import DARSHAN_FILE, DARSHAN_JOB, WORD_COLUMNS
 from laggard_common.errors import ConfigError, InputError
 from tests.support.builders import mine_store
 from tests.support.darshan import skip_without_darshan
@@ -84,14 +84,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def duck(store: Path) -> Iterator[SqlEngine]:
+def duck(store: Path) -> Iterator[LogEngine]:
     engine = open_engine(MineStore(store))
     yield engine
     engine.close()
 
 
 @pytest.fixture(scope="module")
-def spark(store: Path) -> Iterator[SqlEngine]:
+def spark(store: Path) -> Iterator[LogEngine]:
     if not HAS_SPARK:
         pytest.skip("needs pyspark and a Java runtime")
     engine = open_engine(MineStore(store), "spark")
@@ -117,14 +117,14 @@ def same(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_queries_are_answered_alike(duck: SqlEngine, spark: SqlEngine, name: str) -> None:
+def test_queries_are_answered_alike(duck: LogEngine, spark: LogEngine, name: str) -> None:
     found = rows(duck.query(QUERIES[name]))
     assert found
     same(found, rows(spark.query(QUERIES[name])))
 
 
 @pytest.mark.parametrize("name", STATISTICS)
-def test_statistics_are_answered_alike(duck: SqlEngine, spark: SqlEngine, name: str) -> None:
+def test_statistics_are_answered_alike(duck: LogEngine, spark: LogEngine, name: str) -> None:
     found = rows(STATISTICS[name].rows(duck))
     assert found
     same(found, rows(STATISTICS[name].rows(spark)))
@@ -132,21 +132,21 @@ def test_statistics_are_answered_alike(duck: SqlEngine, spark: SqlEngine, name: 
 
 @pytest.mark.parametrize("direction", ["read", "write"])
 @pytest.mark.parametrize("factors", [False, True])
-def test_jobs_are_listed_alike(duck: SqlEngine, spark: SqlEngine, direction: str, factors: bool) -> None:
+def test_jobs_are_listed_alike(duck: LogEngine, spark: LogEngine, direction: str, factors: bool) -> None:
     wanted = JobFilter(direction, high=size_bytes("100GiB/s"))
     found = rows(job_list(duck, wanted, factors=factors))
     assert found
     same(found, rows(job_list(spark, wanted, factors=factors)))
 
 
-def test_critical_paths_are_identical(duck: SqlEngine, spark: SqlEngine) -> None:
+def test_critical_paths_are_identical(duck: LogEngine, spark: LogEngine) -> None:
     keys = [("job_id", "ascending"), ("start_us", "ascending")]
     found = duck.critical(intervals_sql("write")).sort_by(keys)
     assert found.equals(spark.critical(intervals_sql("write")).sort_by(keys))
 
 
 @pytest.mark.parametrize("direction", ["read", "write"])
-def test_sql_and_kernel_find_the_same_busy_time(duck: SqlEngine, direction: str) -> None:
+def test_sql_and_kernel_find_the_same_busy_time(duck: LogEngine, direction: str) -> None:
     by_sql = {row["job_id"]: int(row["busy_us"]) for row in rows(duck.query(busy_sql(direction)))}
     by_kernel: dict[int, int] = {}
     for row in rows(duck.critical(intervals_sql(direction))):
@@ -155,7 +155,7 @@ def test_sql_and_kernel_find_the_same_busy_time(duck: SqlEngine, direction: str)
     assert len(by_sql) > 5
 
 
-def test_sole_times_by_sql_and_by_the_sweep(duck: SqlEngine) -> None:
+def test_sole_times_by_sql_and_by_the_sweep(duck: LogEngine) -> None:
     found = rows(duck.query(sole_sql("write")))
     intervals = duck.query(intervals_sql("write"))
     jobs, starts, ends = (intervals[name].to_numpy() for name in ("job_id", "start_us", "end_us"))
@@ -171,7 +171,7 @@ def test_sole_times_by_sql_and_by_the_sweep(duck: SqlEngine) -> None:
 
 @pytest.mark.parametrize("name", ["duck", "spark"])
 def test_osts_in_bitmaps_and_long(request: pytest.FixtureRequest, name: str) -> None:
-    engine: SqlEngine = request.getfixturevalue(name)
+    engine: LogEngine = request.getfixturevalue(name)
     long: dict[int, set[int]] = {}
     for row in rows(engine.query("select distinct job_id, ost from job_ost")):
         long.setdefault(row["job_id"], set()).add(row["ost"])
@@ -192,7 +192,7 @@ def test_osts_in_bitmaps_and_long(request: pytest.FixtureRequest, name: str) -> 
 
 
 @pytest.mark.parametrize("direction", ["read", "write"])
-def test_factors_of_the_list_are_those_of_the_verdict(duck: SqlEngine, direction: str) -> None:
+def test_factors_of_the_list_are_those_of_the_verdict(duck: LogEngine, direction: str) -> None:
     """Two implementations of Eq. 2: SQL over the store, numpy over one job."""
     listed = rows(job_list(duck, JobFilter(direction)))
     assert len(listed) > 5
@@ -210,7 +210,7 @@ def test_factors_of_the_list_are_those_of_the_verdict(duck: SqlEngine, direction
             assert row[name] == (value if value is None else pytest.approx(value)), (row["job_id"], name)
 
 
-def test_verdicts_on_stored_jobs_are_alike(duck: SqlEngine, spark: SqlEngine) -> None:
+def test_verdicts_on_stored_jobs_are_alike(duck: LogEngine, spark: LogEngine) -> None:
     for job in (1, 5, 7):
         assert list(verdict_records(judge_stored(duck, job))) == list(
             verdict_records(judge_stored(spark, job))
@@ -292,7 +292,7 @@ TWICE = "select * from darshan_file f join darshan_job j on f.log = j.log order 
 
 @pytest.mark.parametrize("name", ["duck", "spark"])
 def test_columns_of_one_name(request: pytest.FixtureRequest, name: str) -> None:
-    engine: SqlEngine = request.getfixturevalue(name)
+    engine: LogEngine = request.getfixturevalue(name)
     found = engine.query(TWICE)
     assert len(set(found.column_names)) == found.num_columns == len(DARSHAN_FILE) + len(DARSHAN_JOB)
     assert found["log"].to_pylist() == found["log_1"].to_pylist()
@@ -370,7 +370,7 @@ def test_queries_only_read_the_store(store: Path, capsys: pytest.CaptureFixture[
         "select nothing from job",
     ],
 )
-def test_queries_of_spark_only_read_the_store(spark: SqlEngine, sql: str) -> None:
+def test_queries_of_spark_only_read_the_store(spark: LogEngine, sql: str) -> None:
     with pytest.raises(InputError, match="query"):
         spark.query(sql)
     assert not Path("/tmp/laggard-x").exists()
@@ -400,7 +400,7 @@ def test_a_java_runtime_that_does_not_start_is_said(store: Path) -> None:
 
 
 def test_a_job_with_its_step_and_its_coverage(
-    store: Path, duck: SqlEngine, capsys: pytest.CaptureFixture[str]
+    store: Path, duck: LogEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["mine", "job", "1", "--store", str(store), "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -458,6 +458,6 @@ def test_no_sizes(text: str) -> None:
         size_bytes(text)
 
 
-def test_errors_name_the_query(duck: SqlEngine) -> None:
+def test_errors_name_the_query(duck: LogEngine) -> None:
     with pytest.raises(InputError, match="query"):
         duck.query("select 1 +")

@@ -11,12 +11,11 @@ import pyarrow as pa
 import pytest
 
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.mining import output
-from laggard_aggregator.mining.building import MineSources, build
-from laggard_aggregator.mining.convert import convert, opened_job
-from laggard_aggregator.mining.job_list import JobFilter
-from laggard_aggregator.mining.report import MAX_LINES, job_report, jobs_report
-from laggard_aggregator.mining.verdict import judge
+from laggard_aggregator.jobs.darshan.building import MineSources, build
+from laggard_aggregator.jobs.darshan.convert import convert, opened_job
+from laggard_aggregator.jobs.darshan.job_list import JobFilter
+from laggard_aggregator.jobs.darshan.report import MAX_LINES, job_report, jobs_report
+from laggard_aggregator.jobs.darshan.verdict import judge
 from tests.support.builders import mine_store
 from tests.support.builders.darshan_log import LogWriter
 from tests.support.darshan import skip_without_darshan
@@ -168,16 +167,6 @@ def test_a_job_report_has_the_joined_facts(tmp_path: Path, capsys: pytest.Captur
     assert "Slurm: step 1.0, 2 nodes" in text
     assert "LMT: its OSTs wrote" in text
     assert "on average: below 1 MiB 25%" in text
-
-
-def test_csv_runs_no_formula() -> None:
-    table = pa.table(
-        {"name": ["=1+1", "+a", "-b", "@c", "plain", 'with "quotes", and\nlines', None], "n": range(7)}
-    )
-    lines = list(output.csv_lines(table))
-    assert lines[1:6] == ["'=1+1,0", "'+a,1", "'-b,2", "'@c,3", "plain,4"]
-    assert lines[6] == '"with ""quotes"", and\\nlines",5'
-    assert lines[7] == ",6"
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.mining import Mine, building, darshan_library, worker
-from laggard_aggregator.mining.building import MineSources, build
-from laggard_aggregator.mining.readers import LogReader, ReadProblem, ReadTask
-from laggard_aggregator.mining.store import MineStore, StoreWriter
+from laggard_aggregator.jobs.darshan import Mine, building, darshan_library, worker
+from laggard_aggregator.jobs.darshan.building import MineSources, build
+from laggard_aggregator.jobs.darshan.readers import LogReader, ReadProblem, ReadTask
+from laggard_aggregator.jobs.darshan.store import MineStore, StoreWriter
 from laggard_common.errors import InputError
 from tests.support.builders import mine_store
 from tests.support.builders.darshan_log import LogWriter
@@ -101,7 +101,7 @@ def test_killed_at_random_moments_the_store_is_the_same(tmp_path: Path) -> None:
     """Kills the conversion alone, whose reader might go on, or both; after a complete store a new one."""
     mine_store.logs(tmp_path / "logs", LOGS)
     program = (
-        "import sys; from pathlib import Path; from laggard_aggregator.mining import building;"
+        "import sys; from pathlib import Path; from laggard_aggregator.jobs.darshan import building;"
         f"building.BATCH_LOGS = {BATCH};"
         "building.build(Path(sys.argv[2]), building.MineSources(darshan=[Path(sys.argv[1])]), 1)"
     )
@@ -261,7 +261,7 @@ def test_a_crash_is_of_the_log_and_another_end_is_not(
     assert found.is_of_log == is_of_log
 
 
-@pytest.mark.parametrize("missing", ["cffi", "laggard_aggregator.mining.convert"])
+@pytest.mark.parametrize("missing", ["cffi", "laggard_aggregator.jobs.darshan.convert"])
 def test_a_package_that_cannot_be_imported_is_of_the_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:

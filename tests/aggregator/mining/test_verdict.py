@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.mining.convert import convert, opened_job
-from laggard_aggregator.mining.findings import IoFinding
-from laggard_aggregator.mining.job_tables import JobTables
-from laggard_aggregator.mining.peers import compared
-from laggard_aggregator.mining.records import verdict_records
-from laggard_aggregator.mining.screen import verdict_lines
-from laggard_aggregator.mining.single import judged_logs
-from laggard_aggregator.mining.tables import DARSHAN_FILE, DARSHAN_JOB, DXT, JOB_OST
-from laggard_aggregator.mining.verdict import JobVerdict, judge
+from laggard_aggregator.jobs.darshan.convert import convert, opened_job
+from laggard_aggregator.jobs.darshan.findings import IoFinding
+from laggard_aggregator.jobs.darshan.job_tables import JobTables
+from laggard_aggregator.jobs.darshan.peers import compared
+from laggard_aggregator.jobs.darshan.records import verdict_records
+from laggard_aggregator.jobs.darshan.screen import verdict_lines
+from laggard_aggregator.jobs.darshan.single import judged_logs
+from laggard_aggregator.jobs.darshan.tables import DARSHAN_FILE, DARSHAN_JOB, DXT, JOB_OST
+from laggard_aggregator.jobs.darshan.verdict import JobVerdict, judge
 from laggard_common.errors import InputError
 from tests.support.builders.darshan_log import DXT_POSIX, POSIX, STDIO, LogWriter
 from tests.support.darshan import skip_without_darshan

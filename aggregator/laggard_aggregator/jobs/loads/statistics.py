@@ -7,12 +7,13 @@ and operations those of the summaries, zero where a job was not joined with coun
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 
 from laggard_aggregator.jobs.access.filter import GroupBy
 from laggard_aggregator.jobs.access.principals import Principal
+from laggard_aggregator.jobs.engines import SqlEngine
 from laggard_common.errors import ConfigError
 
 NON_TRIVIAL_BYTES: Final = 200e6
@@ -65,21 +66,11 @@ class ClassRow:
     mean_written_bytes: float | None
 
 
-class StatisticsEngine(Protocol):
-    """Runs SQL over the tables `revisions` and `summaries`, `revision_at` as a number."""
-
-    def query(self, sql: str, grants: dict[str, pa.Table]) -> pa.Table:
-        """The rows of a query; `grants`: further tables of it."""
-
-    def close(self) -> None:
-        """Ends the engine."""
-
-
 @dataclass(frozen=True, slots=True)
 class JobStatistics:
     """Statistics of the jobs that ended within [after, before)."""
 
-    engine: StatisticsEngine
+    engine: SqlEngine
     after: float = 0.0
     before: float = 9e15
 
@@ -115,10 +106,9 @@ class JobStatistics:
 
     def _rows(self, principal: Principal, sql: str) -> list[dict[str, Any]]:
         granted = {"granted_users": principal.users, "granted_accounts": principal.accounts}
-        tables = {
-            name: pa.table({"name": pa.array(sorted(names), pa.string())}) for name, names in granted.items()
-        }
-        rows: list[dict[str, Any]] = self.engine.query(sql, tables).to_pylist()
+        for name, names in granted.items():
+            self.engine.register(name, pa.table({"name": pa.array(sorted(names), pa.string())}))
+        rows: list[dict[str, Any]] = self.engine.query(sql).to_pylist()
         return rows
 
     def _jobs(self, principal: Principal) -> str:

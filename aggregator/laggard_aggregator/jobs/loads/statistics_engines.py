@@ -11,26 +11,20 @@ from typing import Any, Final
 import pyarrow as pa
 
 from laggard_aggregator.archive.table import Table, check_archive
-from laggard_aggregator.jobs.loads.spark_session import close_session, first_lines, open_session
-from laggard_aggregator.jobs.loads.statistics import REVISIONS, SUMMARIES, StatisticsEngine
+from laggard_aggregator.jobs.engines import SqlEngine, is_spark
+from laggard_aggregator.jobs.engines.duck import narrow, open_duck
+from laggard_aggregator.jobs.engines.spark_session import close_session, first_lines, open_session
+from laggard_aggregator.jobs.loads.statistics import REVISIONS, SUMMARIES
 from laggard_aggregator.jobs.tables import OF_JOBS
-from laggard_common.errors import ConfigError, InputError
+from laggard_common.errors import InputError
 
-ENGINES: Final = ("duckdb", "spark")
 _TABLES: Final = {"revisions": ("jobs", REVISIONS), "summaries": ("job_summaries", SUMMARIES)}
-_MEMORY: Final = "1GB"
 _DDL: Final = {pa.string(): "string", pa.float64(): "double", pa.int64(): "bigint"}
 
 
-def open_statistics(directory: Path, name: str = "duckdb", master: str | None = None) -> StatisticsEngine:
+def open_statistics(directory: Path, name: str = "duckdb", master: str | None = None) -> SqlEngine:
     """An engine over the archive in `directory`. `master`: of a Spark cluster. Raises LaggardError."""
-    if name == "spark":
-        return SparkStatistics(directory, master)
-    if name != "duckdb":
-        raise ConfigError("", [f"engine: expected {' or '.join(ENGINES)}, got {name}"])
-    if master is not None:
-        raise ConfigError("", ["--master goes with --engine spark"])
-    return DuckStatistics(directory)
+    return SparkStatistics(directory, master) if is_spark(name, master) else DuckStatistics(directory)
 
 
 class DuckStatistics:
@@ -41,25 +35,21 @@ class DuckStatistics:
 
         self._error = duckdb.Error
         self._directory = directory
-        self._spill = TemporaryDirectory(prefix="laggard-jobs-")  # the default is the working directory
-        settings: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": _MEMORY,
-            "temp_directory": self._spill.name,
-            "python_enable_replacements": False,
-        }
-        self._opened: Any = duckdb.connect(":memory:", config=settings)
         check_archive(directory)
+        self._opened, self._spill = open_duck()
         for table, (kind, columns) in _TABLES.items():
             self._opened.register(f"{kind}_files", Table(directory, kind).dataset(_plain(kind, columns)))
             listed = ", ".join(f'{_duck(name, of)} as "{of}"' for of, name in columns.items())
             self._opened.execute(f"create view {table} as select {listed} from {kind}_files")  # noqa: S608
 
-    def query(self, sql: str, grants: dict[str, pa.Table]) -> pa.Table:
+    def register(self, name: str, table: pa.Table) -> None:
+        """Makes `table` known under `name`."""
+        self._opened.register(name, table)
+
+    def query(self, sql: str) -> pa.Table:
         """The rows of a query. Raises InputError for damaged files."""
         try:
-            for name, table in grants.items():
-                self._opened.register(name, table)
-            return _numbers(self._opened.sql(sql).to_arrow_table())
+            return narrow(self._opened.sql(sql).to_arrow_table())
         except (self._error, OSError, pa.ArrowException, RuntimeError) as exc:
             raise InputError(str(self._directory), f"cannot be read: {first_lines(exc)}") from exc
 
@@ -95,14 +85,15 @@ class SparkStatistics:
             frame = frame.selectExpr(*(f"`{name}` as `{of}`" for of, name in columns.items()))
             frame.createOrReplaceTempView(table)
 
-    def query(self, sql: str, grants: dict[str, pa.Table]) -> pa.Table:
+    def register(self, name: str, table: pa.Table) -> None:
+        """Makes `table`, of texts in a column `name`, known under `name`."""
+        rows = [(text,) for text in table["name"].to_pylist()]
+        self._session.createDataFrame(rows, "name string").createOrReplaceTempView(name)
+
+    def query(self, sql: str) -> pa.Table:
         """The rows of a query. Raises InputError for damaged files."""
         try:
-            for name, table in grants.items():
-                rows = [(each,) for each in table["name"].to_pylist()]
-                frame = self._session.createDataFrame(rows, "name string")
-                frame.createOrReplaceTempView(name)
-            return _numbers(self._session.sql(sql).toArrow())
+            return narrow(self._session.sql(sql).toArrow())
         except self._error as exc:
             raise InputError(str(self._directory), f"cannot be read: {first_lines(exc)}") from exc
 
@@ -128,11 +119,3 @@ def _duck(name: str, of: str) -> str:
 def _escaped(path: Path) -> str:
     """A path of which no character is a pattern of Hadoop's."""
     return "".join(f"\\{each}" if each in "{}[]*?\\" else each for each in str(path.absolute()))
-
-
-def _numbers(table: pa.Table) -> pa.Table:
-    """Counts as int64: DuckDB's sums have 128 bits."""
-    for at, field in enumerate(table.schema):
-        if pa.types.is_decimal(field.type) or pa.types.is_integer(field.type):
-            table = table.set_column(at, field.name, table.column(at).cast(pa.int64()))
-    return table

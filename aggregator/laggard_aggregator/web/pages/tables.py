@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from laggard_aggregator.files.csv_lines import csv_cell
 from laggard_aggregator.status import formatting, urls
-from laggard_common.visible import visible
 
 Row = TypeVar("Row")
 Cell = str | float | bool | Mapping[str, Any] | Sequence[Any] | None
@@ -19,8 +19,6 @@ MAX_PAGE = 1_000_000
 MAX_CHARS = 200
 """Limit of a parameter of a query."""
 ROWS_A_PART = 500
-_OPERATORS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
-"""Texts that begin with one of these are formulas in spreadsheets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +214,7 @@ def _cell(column: PageColumn[Any], value: Cell) -> str | float:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return visible(f"'{value}" if value.lstrip()[:1] in _OPERATORS else value)
+        return str(csv_cell(value))
     if isinstance(value, int | float):
         return formatting.iso(value) if column.is_time else value
     return json.dumps(value) if value else ""

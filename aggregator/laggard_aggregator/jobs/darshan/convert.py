@@ -1,0 +1,355 @@
+"""Rows of the store's tables from one Darshan log, written as Arrow files for the caller to map."""
+
+import os
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from laggard_aggregator.jobs.darshan import tables
+from laggard_aggregator.jobs.darshan.darshan_log import DarshanLog, Layouts, LogHead, ModuleRecords
+from laggard_aggregator.jobs.darshan.job_tables import JobTables
+from laggard_common.errors import InputError
+
+_MAX_SECONDS: Final = 1e8
+"""Limit of times within a run, three years: those of a damaged log must not overflow."""
+_FIRST_NS: Final = 631_152_000 * 10**9
+_LAST_NS: Final = 7_258_118_400 * 10**9
+"""Begin and end of the years in which logs are believed to have been written, 1990 to 2199."""
+_ALL_RANKS: Final = -1
+_DXT: Final = {"DXT_POSIX": "POSIX", "DXT_MPIIO": "MPI-IO"}
+_MAX_COMMAND_CHARS: Final = 1000
+
+
+def convert(path: Path, log: int, directory: Path) -> None:
+    """Writes the tables of OF_A_LOG from `path` to `directory`, one Arrow file each. Raises InputError."""
+    with closing(DarshanLog(path)) as opened:
+        head = opened.head()
+        if not _FIRST_NS <= head.start_ns <= head.end_ns + 10**9 <= _LAST_NS:
+            raise InputError(str(path), "damaged: its times of start and end cannot be right")
+        names = opened.names()
+        modules = {
+            name: records for name in ("POSIX", "STDIO", "MPI-IO") if (records := opened.records(name))
+        }
+        layouts = opened.layouts()
+        files = _file_table(log, head, names, modules, layouts)
+        _write(
+            directory,
+            "darshan_job",
+            [_job_table(log, os.fsencode(path).decode("utf-8", "replace"), head, files)],
+        )
+        _write(directory, "darshan_file", [files])
+        _write(directory, "job_ost", [_ost_table(log, head, names, layouts)])
+        _write(directory, "dxt", _dxt_tables(log, head, opened))
+
+
+def open_converted(directory: Path, table: str) -> pa.Table:
+    """A table that `convert` wrote, mapped into memory."""
+    return pa.ipc.open_file(pa.memory_map(str(directory / f"{table}.arrow"))).read_all()
+
+
+def job_of(directory: Path) -> tuple[int, int]:
+    """Job and user of a converted log; the logs of one job are judged together."""
+    row = open_converted(directory, "darshan_job").to_pylist()[0]
+    return row["job_id"], row["uid"]
+
+
+def opened_job(directories: Sequence[Path]) -> JobTables:
+    """The rows of one job, from the folders into which its logs were converted."""
+    names = tables.OF_A_LOG
+    return JobTables(
+        *(pa.concat_tables([open_converted(each, name) for each in directories]) for name in names)
+    )
+
+
+def _write(directory: Path, table: str, parts: Iterable[pa.Table]) -> None:
+    schema = tables.TABLES[table]
+    with pa.OSFile(str(directory / f"{table}.arrow"), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for part in parts:
+            writer.write_table(part)
+
+
+def _job_table(log: int, path: str, head: LogHead, files: pa.Table) -> pa.Table:
+    own = files.filter(pc.is_in(files["module"], pa.array(["POSIX", "STDIO"])))
+    sums = {
+        name: pc.sum(own[name]).as_py() or 0 for name in ("bytes_read", "bytes_written", "reads", "writes")
+    }
+    for name in ("sequential_reads", "sequential_writes"):  # of POSIX; others have null
+        sums[name] = pc.sum(own[name]).as_py() or 0
+    posix = own.filter(pc.equal(own["module"], "POSIX"))
+    sums["posix_requests"] = sum(pc.sum(posix[name]).as_py() or 0 for name in ("reads", "writes"))
+    by_module = {each["values"]: each["counts"] for each in pc.value_counts(files["module"]).to_pylist()}
+    collective = pc.greater(pc.add(files["collective_reads"], files["collective_writes"]), 0)
+    is_mpiio = pc.equal(files["module"], "MPI-IO")
+    row = {
+        "log": log,
+        "job_id": head.job_id,
+        "uid": head.uid,
+        "start_us": head.start_ns // 1000,
+        "end_us": head.end_ns // 1000,
+        "run_us": round(_bounded(head.run_seconds) * 1e6),
+        "processes": head.processes,
+        "path": path,
+        "application": application(head.command),
+        "command": head.command[:_MAX_COMMAND_CHARS],
+        "log_version": head.version,
+        "modules": ",".join(head.modules),
+        "partial": ",".join(head.partial),
+        "files": len(pc.unique(own["file_id"])),
+        **sums,
+        "posix_files": by_module.get("POSIX", 0),
+        "mpiio_files": by_module.get("MPI-IO", 0),
+        "collective_files": pc.sum(pc.and_(collective, is_mpiio)).as_py() or 0,
+    }
+    return pa.Table.from_pylist([row], schema=tables.DARSHAN_JOB)
+
+
+def application(command: str) -> str:
+    """Name of the program in a command line."""
+    return posixpath.basename(command.split(" ", 1)[0]) or "unknown"
+
+
+def _file_table(
+    log: int,
+    head: LogHead,
+    names: Mapping[int, str],
+    modules: Mapping[str, ModuleRecords],
+    layouts: Layouts | None,
+) -> pa.Table:
+    mount_of = _MountPoints(head.mounts)
+    stripes = _Stripes(layouts)
+    mpiio = modules.get("MPI-IO")
+    collective = _collective(mpiio)
+    parts = []
+    for module, records in modules.items():
+        count = records.ids.size
+        ids = records.ids.tolist()
+        file_names = [names.get(each, "") for each in ids]
+        mounts = [mount_of(name) for name in file_names]
+        columns: dict[str, Any] = {
+            "log": np.full(count, log),
+            "job_id": np.full(count, head.job_id),
+            "module": [module] * count,
+            "file_id": records.ids,
+            "rank": records.ranks,
+            "name": file_names,
+            "mount": [mount for mount, _ in mounts],
+            "file_system": [kind for _, kind in mounts],
+            "processes": np.where(records.ranks == _ALL_RANKS, head.processes, 1),
+            "collective_reads": [collective.get(each, (0, 0))[0] for each in ids],
+            "collective_writes": [collective.get(each, (0, 0))[1] for each in ids],
+            "mpiio": [int(each in collective) for each in ids],
+            **_counters(module, records),
+            **_times(head.start_ns // 1000, records),
+            **stripes.columns(records.ids),
+        }
+        arrays = [_array(columns.get(each.name), each.type, count) for each in tables.DARSHAN_FILE]
+        parts.append(pa.table(arrays, schema=tables.DARSHAN_FILE))
+    return pa.concat_tables(parts) if parts else tables.DARSHAN_FILE.empty_table()
+
+
+def _array(values: Any, kind: pa.DataType, count: int) -> pa.Array:
+    if values is None:
+        return pa.nulls(count, kind)
+    return values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind)
+
+
+def _counters(module: str, records: ModuleRecords) -> dict[str, Any]:
+    counters = records.counters
+    if module == "MPI-IO":
+        kinds = ("INDEP", "COLL", "SPLIT", "NB")
+        found = {
+            "opens": counters["INDEP_OPENS"] + counters["COLL_OPENS"],
+            "reads": _sum(counters, [f"{kind}_READS" for kind in kinds]),
+            "writes": _sum(counters, [f"{kind}_WRITES" for kind in kinds]),
+            "small_reads": _sum(counters, [f"SIZE_READ_AGG_{size}" for size in tables.SMALL_BINS]),
+            "small_writes": _sum(counters, [f"SIZE_WRITE_AGG_{size}" for size in tables.SMALL_BINS]),
+        }
+    else:
+        found = {"opens": counters["OPENS"], "reads": counters["READS"], "writes": counters["WRITES"]}
+    found |= {"bytes_read": counters["BYTES_READ"], "bytes_written": counters["BYTES_WRITTEN"]}
+    if module == "POSIX":
+        found |= {
+            "consecutive_reads": counters["CONSEC_READS"],
+            "consecutive_writes": counters["CONSEC_WRITES"],
+            "sequential_reads": counters["SEQ_READS"],
+            "sequential_writes": counters["SEQ_WRITES"],
+            **_small(counters),
+        }
+    slowest = {"slowest_rank": "SLOWEST_RANK", "slowest_bytes": "SLOWEST_RANK_BYTES"}
+    return found | {column: counters[name] for column, name in slowest.items() if name in counters}
+
+
+def _small(counters: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
+    """Requests below 1 MiB. Darshan's bin holds those of 1 MiB too; its list of common sizes counts them."""
+    bins = {
+        kind: [np.maximum(counters[f"SIZE_{kind}_{size}"], 0) for size in tables.SMALL_BINS]
+        for kind in ("READ", "WRITE")
+    }
+    exact = np.zeros_like(counters["READS"])
+    for place in range(1, 5):
+        is_exact = counters[f"ACCESS{place}_ACCESS"] == tables.SMALL_BYTES
+        exact = exact + np.where(is_exact, counters[f"ACCESS{place}_COUNT"], 0)
+    edge = {kind: sizes[-1] for kind, sizes in bins.items()}
+    both = np.maximum(edge["READ"] + edge["WRITE"], 1)
+    found = {}
+    for kind, column in (("READ", "small_reads"), ("WRITE", "small_writes")):
+        not_small = np.minimum(edge[kind], np.rint(exact * (edge[kind] / both)).astype(np.int64))
+        found[column] = sum(bins[kind], np.zeros_like(exact)) - not_small
+    return found
+
+
+def _sum(counters: Mapping[str, NDArray[np.int64]], names: Iterable[str]) -> NDArray[np.int64]:
+    total = np.zeros_like(next(iter(counters.values())))
+    for name in names:
+        total = total + np.maximum(counters[name], 0)
+    return total
+
+
+def _times(start_us: int, records: ModuleRecords) -> dict[str, Any]:
+    times = {name: _bounded(values) for name, values in records.times.items()}
+    found: dict[str, Any] = {}
+    for kind in tables.DIRECTIONS:
+        begin, end = times[f"F_{kind.upper()}_START_TIMESTAMP"], times[f"F_{kind.upper()}_END_TIMESTAMP"]
+        is_none = (begin <= 0) & (end <= 0)
+        for name, seconds in (("start", begin), ("end", end)):
+            found[f"{kind}_{name}_us"] = pa.array(start_us + _micros(seconds), mask=is_none)
+        found[f"{kind}_time_us"] = _micros(times[f"F_{kind.upper()}_TIME"])
+    found["meta_time_us"] = _micros(times["F_META_TIME"])
+    for column, name in (
+        ("slowest_time_us", "F_SLOWEST_RANK_TIME"),
+        ("fastest_time_us", "F_FASTEST_RANK_TIME"),
+    ):
+        if name in times:
+            found[column] = _micros(times[name])
+    for column, name in (
+        ("time_variance", "F_VARIANCE_RANK_TIME"),
+        ("bytes_variance", "F_VARIANCE_RANK_BYTES"),
+    ):
+        if name in records.times:
+            found[column] = records.times[name]
+    return found
+
+
+def _micros(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.rint(seconds * 1e6).astype(np.int64)
+
+
+def _bounded(seconds: Any) -> Any:
+    """Times within a run, within limits that a damaged log may exceed."""
+    return np.clip(np.nan_to_num(seconds, nan=0.0), -_MAX_SECONDS, _MAX_SECONDS)
+
+
+def _collective(mpiio: ModuleRecords | None) -> dict[int, tuple[int, int]]:
+    """Collective reads and writes by file; a file that MPI-IO did not open is not there."""
+    found: dict[int, tuple[int, int]] = {}
+    if mpiio is None:
+        return found
+    counters = mpiio.counters
+    for each, reads, writes in zip(
+        mpiio.ids.tolist(), counters["COLL_READS"].tolist(), counters["COLL_WRITES"].tolist(), strict=True
+    ):
+        before = found.get(each, (0, 0))
+        found[each] = (before[0] + max(reads, 0), before[1] + max(writes, 0))
+    return found
+
+
+class _MountPoints:
+    """Mount point and file system type of a file name, both empty where no mount is above it."""
+
+    def __init__(self, mounts: list[tuple[str, str]]) -> None:
+        self._mounts = [(path.rstrip("/") + "/", path, kind) for path, kind in mounts]
+        self._known: dict[str, tuple[str, str]] = {}
+
+    def __call__(self, name: str) -> tuple[str, str]:
+        directory = posixpath.dirname(name)
+        if directory not in self._known:
+            inside = directory + "/"
+            self._known[directory] = next(
+                ((path, kind) for prefix, path, kind in self._mounts if inside.startswith(prefix)), ("", "")
+            )
+        return self._known[directory]
+
+
+class _Stripes:
+    """Layout of files by their id. Several ranks may have recorded that of one file: the first counts."""
+
+    def __init__(self, layouts: Layouts | None) -> None:
+        self._of: dict[int, tuple[int, int, list[int]]] = {}
+        if layouts is None:
+            return
+        rows = zip(layouts.ids.tolist(), layouts.sizes.tolist(), layouts.offsets.tolist(), strict=True)
+        for at, (each, size, offset) in enumerate(rows):
+            osts = layouts.osts[layouts.first[at] : layouts.first[at + 1]]
+            if each not in self._of and osts.size:
+                self._of[each] = (size, offset, sorted({ost for ost in osts.tolist() if ost >= 0}))
+
+    def __iter__(self) -> Any:
+        return iter(self._of.items())
+
+    def columns(self, ids: NDArray[np.int64]) -> dict[str, Any]:
+        """Stripe size, count and first OST, and the words of the bitmap; null for files without a layout."""
+        known = [self._of.get(each) for each in ids.tolist()]
+        is_none = np.array([each is None for each in known], bool)
+        words = np.zeros((tables.OST_WORDS, len(known)), np.uint64)
+        for at, each in enumerate(known):
+            for ost in each[2] if each else ():
+                if ost < tables.OST_WORDS * 64:
+                    words[ost // 64, at] |= np.uint64(1) << np.uint64(ost % 64)
+        found: dict[str, Any] = {
+            "stripe_size": _masked([each[0] if each else 0 for each in known], is_none),
+            "stripe_count": _masked([len(each[2]) if each else 0 for each in known], is_none),
+            "stripe_offset": _masked([each[1] if each else 0 for each in known], is_none),
+        }
+        for word, column in enumerate(tables.WORD_COLUMNS):
+            found[column] = pa.array(words[word].view(np.int64), mask=is_none)
+        return found
+
+
+def _masked(values: list[int], is_none: NDArray[np.bool_]) -> pa.Array:
+    return pa.array(np.array(values, np.int64), mask=is_none)
+
+
+def _ost_table(log: int, head: LogHead, names: Mapping[int, str], layouts: Layouts | None) -> pa.Table:
+    mount_of = _MountPoints(head.mounts)
+    ids: list[int] = []
+    mounts: list[str] = []
+    osts: list[int] = []
+    stripes: list[int] = []
+    for each, (_, _, of_file) in _Stripes(layouts):
+        ids += [each] * len(of_file)
+        mounts += [mount_of(names.get(each, ""))[0]] * len(of_file)
+        osts += of_file
+        stripes += [len(of_file)] * len(of_file)
+    columns = {"log": [log] * len(ids), "job_id": [head.job_id] * len(ids), "file_id": ids, "mount": mounts}
+    return pa.table({**columns, "ost": osts, "stripes": stripes}, schema=tables.JOB_OST)
+
+
+def _dxt_tables(log: int, head: LogHead, opened: DarshanLog) -> Iterable[pa.Table]:
+    for module, of in _DXT.items():
+        for part in opened.requests(module):
+            count = part.offset.size
+            columns = [
+                pa.array(np.full(count, log)),
+                pa.array(np.full(count, head.job_id)),
+                _repeated(of, count),
+                pa.array(np.full(count, part.rank)),
+                _repeated(part.node, count),
+                pa.array(np.full(count, part.file_id)),
+                _repeated("write" if part.is_write else "read", count),
+                pa.array(part.offset),
+                pa.array(part.length),
+                pa.array(head.start_ns // 1000 + _micros(_bounded(part.start))),
+                pa.array(head.start_ns // 1000 + _micros(_bounded(part.end))),
+            ]
+            yield pa.table(columns, schema=tables.DXT)
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [text]).dictionary_decode()

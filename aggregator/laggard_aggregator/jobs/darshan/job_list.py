@@ -1,0 +1,163 @@
+"""Jobs with their bandwidth on the critical path and their contributing factors, filtered (IOMiner III-F)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from laggard_aggregator.jobs.darshan.engines import LogEngine
+
+FACTOR_COLUMNS: Final = ("small", "nonconsecutive", "collective", "osts", "processes_per_ost", "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs: `low` <= bytes a second < `high`, processes, and bytes a process, in one direction.
+
+    `jobs`: only these; None: all.
+    """
+
+    direction: str
+    low: float = 0.0
+    high: float = math.inf
+    min_processes: int = 0
+    min_bytes_per_process: int = 0
+    jobs: Sequence[int] | None = None
+
+
+def intervals_sql(direction: str, jobs: Sequence[int] | None = None) -> str:
+    """Rows of the intervals of POSIX records in one direction; `jobs`: only of these."""
+    of_jobs = "" if jobs is None else f" and job_id in ({', '.join(map(str, map(int, jobs))) or 'null'})"
+    return (
+        f"select job_id, log, file_id, rank, {direction}_start_us as start_us, {direction}_end_us as end_us "
+        f"from darshan_file where module = 'POSIX' and {direction}s > 0 "
+        f"and {direction}_end_us > {direction}_start_us{of_jobs}"
+    )
+
+
+def busy_sql(direction: str) -> str:
+    """Time with activity of each job in pure SQL: the part of each interval beyond the ends before it.
+
+    The kernel's cross-check, for the tests.
+    """
+    return f"""
+    with intervals as ({intervals_sql(direction)}), reached as (
+      select job_id, start_us, end_us, max(end_us) over (
+        partition by job_id
+        order by start_us nulls last, end_us nulls last, file_id nulls last, rank nulls last, log nulls last
+        rows between unbounded preceding and 1 preceding) as reach
+      from intervals
+    )
+    select job_id, sum(greatest(end_us - greatest(start_us, coalesce(reach, start_us)), 0)) as busy_us
+    from reached group by job_id order by job_id nulls last
+    """
+
+
+def sole_sql(direction: str) -> str:
+    """Time in which each record alone is active: running sums of +1 and -1, and of row numbers, at its ends.
+
+    The kernel's cross-check, for the tests.
+    """
+    return f"""
+    with numbered as (
+      select *, row_number() over (order by job_id, log, file_id, rank) as place from ({intervals_sql(direction)}) as intervals
+    ), events as (
+      select job_id, start_us as at_us, 1 as depth, place as weight from numbered
+      union all select job_id, end_us, -1, -place from numbered
+    ), points as (
+      select job_id, at_us, sum(depth) as depth, sum(weight) as weight from events group by job_id, at_us
+    ), running as (
+      select job_id, at_us, lead(at_us) over by_time as until_us, sum(depth) over so_far as depth, sum(weight) over so_far as weight
+      from points
+      window by_time as (partition by job_id order by at_us nulls last),
+             so_far as (partition by job_id order by at_us nulls last
+                        rows between unbounded preceding and current row)
+    )
+    select n.job_id, n.file_id, n.rank, sum(r.until_us - r.at_us) as sole_us
+    from running r join numbered n on n.place = r.weight and n.job_id = r.job_id
+    where r.depth = 1 group by n.job_id, n.file_id, n.rank
+    order by n.job_id nulls last, n.file_id nulls last, n.rank nulls last
+    """
+
+
+def job_list(engine: LogEngine, wanted: JobFilter, *, factors: bool = True) -> pa.Table:
+    """One row a job that fits, slowest first; with its factors, and its nodes where Slurm has them."""
+    direction = wanted.direction
+    engine.register("critical_path", engine.critical(intervals_sql(direction, wanted.jobs)))
+    joined = _FACTORS.format(direction=direction) if factors else ""
+    columns = (
+        ", "
+        + ", ".join(f"f.{name}" for name in FACTOR_COLUMNS if name not in ("osts", "collective"))
+        + ", o.osts, f.collective"
+        if factors
+        else ""
+    )
+    joins = (
+        "left join factors f on f.job_id = i.job_id left join osts o on o.job_id = i.job_id"
+        if factors
+        else ""
+    )
+    written = "written" if direction == "write" else "read"
+    high = "" if math.isinf(wanted.high) else f"and i.bytes * 1e6 / b.busy_us < {wanted.high!r}"
+    sql = f"""
+    with io as (
+      select job_id, sum(bytes_{written}) as bytes, count(*) filter (where {direction}_end_us > {direction}_start_us and {direction}s > 0) as files
+      from darshan_file where module = 'POSIX' group by job_id
+    ), busy as (
+      select job_id, sum(end_us - start_us) as busy_us, count(*) as critical_files, max(end_us - start_us) as longest_us
+      from critical_path group by job_id
+    ), jobs as (
+      select job_id, min(start_us) as start_us, max(end_us) as end_us, sum(processes) as processes,
+             min(application) as application, count(distinct uid) as users
+      from job group by job_id
+    ), nodes as (
+      select job_id, max(node_count) as node_count from slurm_job group by job_id
+    ){joined}
+    select i.job_id, j.application, j.users, j.start_us, j.end_us, j.processes, n.node_count, i.bytes, b.busy_us,
+           i.bytes / 1048576e0 / (b.busy_us / 1e6) as mib_per_second, i.files, b.critical_files,
+           b.longest_us * 1e0 / b.busy_us as top_share{columns}
+    from io i join busy b on b.job_id = i.job_id join jobs j on j.job_id = i.job_id
+         left join nodes n on n.job_id = i.job_id {joins}
+    where b.busy_us > 0 and j.processes >= {wanted.min_processes}
+      and i.bytes >= {wanted.min_bytes_per_process} * j.processes
+      and i.bytes * 1e6 / b.busy_us >= {wanted.low!r} {high}
+    order by mib_per_second nulls last, i.job_id nulls last
+    """
+    return engine.query(sql)
+
+
+_FACTORS: Final = """, records as (
+      select job_id, log, file_id, rank, {direction}s as requests, small_{direction}s as small_requests,
+             consecutive_{direction}s as consecutive, collective_{direction}s as collective, stripe_count,
+             meta_time_us, read_time_us + write_time_us + meta_time_us as all_us,
+             sum(case when {direction}s > 0 then processes else 0 end)
+               over (partition by job_id, file_id) as processes
+      from darshan_file where module = 'POSIX'
+    ), weighted as (
+      select r.job_id, cast(c.end_us - c.start_us as double) as weight,
+             small_requests * 1e0 / nullif(requests, 0) as small,
+             case when requests > firsts then
+               greatest(1e0 - consecutive * 1e0 / (requests - firsts), 0e0) end as nonconsecutive,
+             processes * 1e0 / nullif(stripe_count, 0) as processes_per_ost,
+             meta_time_us * 1e0 / nullif(all_us, 0) as metadata
+      from critical_path c join (
+        select *, case when rank < 0 then processes else 1 end as firsts from records
+      ) r on r.log = c.log and r.file_id = c.file_id and r.rank = c.rank
+    ), factors as (
+      select e.job_id,
+             sum(weight * small) / nullif(sum(weight) filter (where small is not null), 0) as small,
+             sum(weight * nonconsecutive)
+               / nullif(sum(weight) filter (where nonconsecutive is not null), 0) as nonconsecutive,
+             sum(weight * processes_per_ost)
+               / nullif(sum(weight) filter (where processes_per_ost is not null), 0) as processes_per_ost,
+             sum(weight * metadata) / nullif(sum(weight) filter (where metadata is not null), 0) as metadata,
+             max(k.collective) as collective
+      from weighted e join (
+        select job_id, max(case when collective > 0 then 1 else 0 end) as collective from records group by job_id
+      ) k on k.job_id = e.job_id
+      group by e.job_id
+    ), osts as (
+      select job_id, count(*) as osts from (select distinct job_id, mount, ost from job_ost) o group by job_id
+    )"""

@@ -1,0 +1,53 @@
+"""Verdicts on logs without a store: each is converted by a child process, those of one job judged together.
+
+The children start before this process imports its own libraries, so that both load at the same time.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from laggard_aggregator.jobs.darshan.readers import ReadTask, log_key, reader_pool
+from laggard_common.errors import InputError
+
+if TYPE_CHECKING:
+    from laggard_aggregator.jobs.darshan.verdict import JobVerdict
+
+MAX_READERS = 4
+
+
+def judged_logs(paths: Sequence[Path], readers: int = 1) -> "Iterator[JobVerdict | InputError]":
+    """Yields the verdict of each job of the logs, and an error for each log that cannot be read."""
+    with ExitStack() as opened:
+        directory = Path(opened.enter_context(TemporaryDirectory(prefix="laggard-mine-")))
+        pool = opened.enter_context(reader_pool(min(readers, len(paths), MAX_READERS)))
+        tasks: list[ReadTask | InputError] = []
+        for number, path in enumerate(paths):
+            target = directory / str(number)
+            target.mkdir()
+            try:
+                with InputError.from_os_errors(path):
+                    status = path.stat()
+            except InputError as exc:
+                tasks.append(exc)
+                continue
+            key = log_key(str(path), status.st_size, status.st_mtime_ns)
+            tasks.append(ReadTask(path.absolute(), key, target))
+        results = pool.convert([task for task in tasks if isinstance(task, ReadTask)])
+        from laggard_aggregator.jobs.darshan.convert import job_of, opened_job
+        from laggard_aggregator.jobs.darshan.verdict import judge
+
+        jobs: dict[tuple[int, int], list[Path]] = {}
+        for path, each in zip(paths, tasks, strict=True):
+            if isinstance(each, InputError):
+                yield each
+                continue
+            task, problem = next(results)
+            if problem is not None:
+                yield InputError(str(path), problem.text.removeprefix(f"{task.path}: "))
+                continue
+            jobs.setdefault(job_of(task.directory), []).append(task.directory)
+        for directories in jobs.values():
+            yield judge(opened_job(directories))
