@@ -33,7 +33,7 @@ OF_SHADOWS = ("shadow_verdicts", "shadow_windows")
 """Kinds with the same columns for the shadow detectors, which raise no alarms."""
 OF_JOBS = (
     *("series60", "jobs", "job_nodes", "paths"),
-    *("job_series", "job_components", "job_summaries", "job_findings", "job_traces"),
+    *("job_series", "job_components", "job_summaries", "job_findings", "job_traces", "job_logs"),
 )
 """Kinds of the rollups and of the jobs (`jobs/tables.py`)."""
 _OF_INPUT = ("counters", "schemas", "groups", "closes", "events")

@@ -107,6 +107,10 @@ def _details(job: Record) -> Iterator[str]:
             f"  {job['mib_per_second']:.3g} MiB/s, median of {history['runs']} runs {history['median']:.3g} "
             f"({history['p10']:.3g} to {history['p90']:.3g})"
         )
+    for io in (job.get("darshan") or {}).get("io", ()):
+        rate = "-" if io["mib_per_second"] is None else f"{io['mib_per_second']:.3g} MiB/s"
+        what = f"{io['module']} {io['direction']} {size(io['bytes'])}"
+        yield f"  Darshan: {what} at {rate}, {counted(io['files'], 'file')}"
     for phase in job["phases"][:_SHOWN_PHASES]:
         amount = (
             counted(round(phase["amount"]), "operation")

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
+from laggard_aggregator.jobs.darshan.log_pass import LogPass
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.join.join_pass import JoinPass, JoinSettings
 from laggard_aggregator.jobs.join.path_pass import PathPass, read_forwarders
@@ -36,7 +37,7 @@ JOIN_SHARE = 0.05
 """The most of a core that joining takes, and judging, by longer pauses: one job can be a scan of days."""
 ROLLUPS, JOBS = "rollups of the archive", "join of jobs"
 PATHS, INDEX, FINDINGS = "paths of nodes", "index of jobs", "verdicts on jobs"
-MERGES = "traces of jobs"
+MERGES, LOGS = "traces of jobs", "Darshan logs of jobs"
 
 
 class BackgroundTask:
@@ -77,6 +78,10 @@ class BackgroundTask:
             self._index = JobIndex(settings.directory)
             self._passes[INDEX] = self._refresh_index
             self._findings = FindingsPass(settings.directory, site, self._index, judged)
+            self._logs = None
+            if jobs.darshan_logs is not None:
+                self._logs = LogPass(settings.directory, site, self._index, jobs.darshan_logs)
+                self._passes[LOGS] = self._judge_logs
             self._passes[FINDINGS] = self._judge_jobs
             self._traces = TracePass(settings.directory, site, self._index)
             self._passes[MERGES] = self._merge_traces
@@ -151,6 +156,13 @@ class BackgroundTask:
 
     def _judge_due(self) -> None:
         self._work.judged_jobs += self._findings.run(self._clock.wall_ns(), self._goes_on)
+
+    def _judge_logs(self) -> None:
+        self._paced(LOGS, self._judge_logs_due)
+
+    def _judge_logs_due(self) -> None:
+        if self._logs is not None:
+            self._findings.judge_again(self._logs.run(self._clock.wall_ns(), self._goes_on))
 
     def _merge_due(self) -> None:
         self._traces.run(self._clock.wall_ns(), self._goes_on)

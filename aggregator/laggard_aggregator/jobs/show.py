@@ -1,6 +1,6 @@
 """Records of jobs as commands, API and pages show them, and the same as CSV."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from laggard_aggregator.files.csv_lines import csv_lines
@@ -33,6 +33,11 @@ CSV_COLUMNS: Final = (
     *_SUMMARY,
     "verdict",
 )
+_IO: Final = (
+    *("module", "direction", "bytes", "requests", "files", "critical_files"),
+    *("busy_seconds", "busy_lower_seconds", "span_seconds", "mib_per_second", "top_share"),
+)
+_LOG_FINDING: Final = ("direction", "kind", "component", "factor", "share", "text", "advice")
 _LEAST_SHARE: Final = 0.01
 
 
@@ -47,6 +52,22 @@ def job_record(job: Mapping[str, Any]) -> dict[str, Any]:
         "coverage": job["s_coverage"],
         "verdict": job["verdict"] or "not judged",
         "findings": job.get("findings", []),
+    }
+
+
+def logs_record(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """What the Darshan logs of a job tell, by the names of `laggard mine --json`; None without any."""
+    if not rows:
+        return None
+    return {
+        "logs": [row["log"] for row in rows if row["record"] == "log"],
+        "io": [{name: row[name] for name in _IO} for row in rows if row["record"] == "io"],
+        "findings": [
+            {name: row[name] for name in _LOG_FINDING} for row in rows if row["record"] == "finding"
+        ],
+        "not_judged": [
+            {"what": row["kind"], "reason": row["text"]} for row in rows if row["record"] == "not_judged"
+        ],
     }
 
 
@@ -65,6 +86,7 @@ def full_record(queries: JobQueries, judge: JobJudge, job: VisibleJob, method: s
         "nodes": list(dict.fromkeys(each["name"] for each in queries.nodes(job))),
         "volumes": {name: job[f"s_{name}"] for name in _VOLUMES},
         "mib_per_second": job["rate"],
+        "darshan": logs_record(judge.logs(job)),
         "history": None
         if history is None
         else {name: getattr(history, name) for name in ("runs", "p10", "median", "p90")},

@@ -126,6 +126,19 @@ JOB_TRACES: Final = pa.schema(
 )
 """A row a block of folded records (`merged_block.py`)."""
 
+JOB_LOGS: Final = pa.schema(
+    [
+        *_KEY,
+        *_columns((TEXT, "record"), (pa.int32(), "rank"), nullable=False),
+        *_columns((pa.int64(), "log_key"), (TEXT, "log module direction kind")),
+        *_columns((pa.string(), "component text advice"), (pa.float64(), "factor share")),
+        *_columns((pa.int64(), "bytes requests files critical_files")),
+        *_columns((pa.float64(), "busy_seconds busy_lower_seconds span_seconds mib_per_second top_share")),
+    ]
+)
+"""What the Darshan logs of a job tell, as `laggard mine --json` has it: a row a `record`, log, io, finding or
+not_judged, in their order by `rank`. `log_key`: number of a log by its path, size and time."""
+
 OF_JOBS: Final = {
     "jobs": JOBS,
     "job_nodes": JOB_NODES,
@@ -135,5 +148,6 @@ OF_JOBS: Final = {
     "job_summaries": JOB_SUMMARIES,
     "job_findings": JOB_FINDINGS,
     "job_traces": JOB_TRACES,
+    "job_logs": JOB_LOGS,
 }
 """Schemas by kind; `series60` has a schema for each source (`series60.py`)."""

@@ -33,7 +33,8 @@ class JobsTable:
     one, as records change after they look final. `cluster`: of records that name none. `enabled`: whether
     jobs are joined, `grace_seconds` after their end. `jobid_format`: Lustre's `jobid_name` at this site,
     empty without job ids. `forwarders`: file with the forwarder of each node. `owner_mail`: address of a
-    job's user, `{user}` in it, who gets a mail when it was slow; empty for none.
+    job's user, `{user}` in it, who gets a mail when it was slow; empty for none. `darshan_logs`: folder into
+    which Darshan writes its logs, whose findings belong to the jobs.
     """
 
     sacct: bool = False
@@ -45,6 +46,7 @@ class JobsTable:
     jobid_format: str = ""
     forwarders: Path | None = None
     owner_mail: str = ""
+    darshan_logs: Path | None = None
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """A format without exactly one job id; an address without the user."""

@@ -29,6 +29,7 @@ EXAMPLES = {
     "key_file",
     "lateness_seconds",
     "forwarders",
+    "darshan_logs",
 }
 # Sections that are shown as examples.
 NOT_SHOWN = {"topology", "principal", "peak", "channels", "state", "group", "archive"}

@@ -35,6 +35,11 @@ class JobResults:
         rows: list[Row] = self._rows("job_components", job).drop_columns(["revision_at"]).to_pylist()
         return rows
 
+    def logs(self, job: VisibleJob) -> list[Row]:
+        """Rows of `job_logs`, in their order: what its Darshan logs tell."""
+        rows: list[Row] = self._rows("job_logs", job).sort_by("rank").to_pylist()
+        return rows
+
     def trace_blocks(self, job: VisibleJob) -> Iterator[bytes]:
         """Yields the blocks of `job_traces`."""
         if job["end"] is None:

@@ -139,8 +139,8 @@ class LogReader:
 class ReaderPool:
     """`size` readers, each used by one thread."""
 
-    def __init__(self, size: int, memory_bytes: int = MEMORY_BYTES) -> None:
-        self._memory_bytes, self._size = memory_bytes, size
+    def __init__(self, size: int, memory_bytes: int = MEMORY_BYTES, seconds: float = SECONDS_A_LOG) -> None:
+        self._memory_bytes, self._size, self._seconds = memory_bytes, size, seconds
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="log-reader")
         self._own = threading.local()
         self._readers: list[LogReader] = []
@@ -181,15 +181,17 @@ class ReaderPool:
     def _convert(self, task: ReadTask) -> ReadProblem | None:
         reader: LogReader | None = getattr(self._own, "reader", None)
         if reader is None:
-            reader = self._own.reader = LogReader(self._memory_bytes)
+            reader = self._own.reader = LogReader(self._memory_bytes, self._seconds)
             self._readers.append(reader)
         return reader.convert(task)
 
 
 @contextmanager
-def reader_pool(size: int, memory_bytes: int = MEMORY_BYTES) -> Iterator[ReaderPool]:
+def reader_pool(
+    size: int, memory_bytes: int = MEMORY_BYTES, seconds: float = SECONDS_A_LOG
+) -> Iterator[ReaderPool]:
     """A pool that ends with the block; after an error without waiting for the logs that are being read."""
-    pool = ReaderPool(size, memory_bytes)
+    pool = ReaderPool(size, memory_bytes, seconds)
     try:
         yield pool
     except BaseException:

@@ -9,7 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from laggard_aggregator.jobs.darshan.readers import ReadTask, log_key, reader_pool
+from laggard_aggregator.jobs.darshan.readers import (
+    MEMORY_BYTES,
+    SECONDS_A_LOG,
+    ReadTask,
+    log_key,
+    reader_pool,
+)
 from laggard_common.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,11 +24,19 @@ if TYPE_CHECKING:
 MAX_READERS = 4
 
 
-def judged_logs(paths: Sequence[Path], readers: int = 1) -> "Iterator[JobVerdict | InputError]":
-    """Yields the verdict of each job of the logs, and an error for each log that cannot be read."""
+def judged_logs(
+    paths: Sequence[Path],
+    readers: int = 1,
+    memory_bytes: int = MEMORY_BYTES,
+    seconds: float = SECONDS_A_LOG,
+) -> "Iterator[JobVerdict | InputError]":
+    """Yields the verdict of each job of the logs, and an error for each log that cannot be read.
+
+    `memory_bytes`, `seconds`: what reading a log may take.
+    """
     with ExitStack() as opened:
         directory = Path(opened.enter_context(TemporaryDirectory(prefix="laggard-mine-")))
-        pool = opened.enter_context(reader_pool(min(readers, len(paths), MAX_READERS)))
+        pool = opened.enter_context(reader_pool(min(readers, len(paths), MAX_READERS), memory_bytes, seconds))
         tasks: list[ReadTask | InputError] = []
         for number, path in enumerate(paths):
             target = directory / str(number)

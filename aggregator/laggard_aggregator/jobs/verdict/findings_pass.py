@@ -5,7 +5,7 @@ may see them. The index names the jobs whose last join has no verdict; a pass th
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +41,11 @@ class FindingsPass:
         self._judged = judged
         self._seen_ns: int | None = None
         """Until when joined jobs were looked at as neighbours; None before the first pass."""
+        self._again: set[str] = set()
+
+    def judge_again(self, keys: Collection[str]) -> None:
+        """Has the next pass judge some jobs again, of which there is new evidence."""
+        self._again.update(keys)
 
     def run(self, now_ns: int, go_on: Callable[[], bool] = lambda: True) -> int:
         """Judges the jobs without a verdict, while `go_on()`; returns their number. Raises LaggardError.
@@ -55,13 +60,15 @@ class FindingsPass:
             last_ns = queries.last_join()
             since_ns = queries.last_verdict() if self._seen_ns is None else self._seen_ns
             again = queries.slow_beside(since_ns, MAX_JOBS)
-            due = {job["id"]: job for job in (*queries.unjudged(now_ns - OLDEST_NS, MAX_JOBS), *again)}
+            told = queries.judged(self._again)
+            due = {job["id"]: job for job in (*queries.unjudged(now_ns - OLDEST_NS, MAX_JOBS), *again, *told)}
             self._seen_ns = last_ns if len(again) < MAX_JOBS else since_ns
             for job in due.values():
                 if not go_on():
                     self._seen_ns = since_ns
                     break
                 reports.append((job, self._report(judge, job)))
+            self._again -= {job.key for job, _ in reports} | self._again - {job.key for job in told}
             self._write(reports, max(now_ns, queries.last_verdict() + 1))  # also after a step of the clock
             for job, report in reports:
                 if self._judged is not None:

@@ -31,6 +31,7 @@ from laggard_aggregator.jobs.verdict.analysis.run_history import (
     judge,
 )
 from laggard_aggregator.jobs.verdict.causes import JobCauses, JobFinding, SlowJob
+from laggard_aggregator.jobs.verdict.evidence.logs import log_findings
 from laggard_aggregator.jobs.verdict.evidence.requests import requests, waiting
 
 MOST_EARLIER: Final = 20
@@ -120,6 +121,10 @@ class JobJudge:
         report = self._judged(job, method, modes)
         return replace(report, modes=shares(modes) if modes else None)
 
+    def logs(self, job: VisibleJob) -> list[Row]:
+        """Rows of `job_logs`, what its Darshan logs tell. Raises ArchiveError."""
+        return self._results.logs(job)
+
     def _modes(self, job: VisibleJob) -> Mapping[str, float] | None:
         modes = self._traces.modes(job)
         return shares(modes) if modes else None
@@ -127,9 +132,11 @@ class JobJudge:
     def _judged(self, job: VisibleJob, method: str, modes: Mapping[str, ModeShares]) -> RunReport:
         phases = self._phases_of(job)
         footprint = _footprint(job, self._results.components(job), modes)
-        found = [JobFinding(**asdict(each), cause="") for each in advice(footprint)]
+        logs = log_findings(self._results.logs(job))
+        found = [*logs, *(JobFinding(**asdict(each), cause="") for each in advice(footprint))]
         if not phases:
-            return RunReport("not judged", "Not judged: the archive has no I/O of it", findings=found)
+            sentence = _with_log("Not judged: the archive has no I/O of it", logs)
+            return RunReport("not judged", sentence, findings=found)
         earlier = self._queries.earlier(job, MOST_EARLIER)
         phased = [(each, then) for each in earlier if (then := self._phases_of(each))]
         history = [_run(each, then) for each, then in phased]
@@ -139,9 +146,11 @@ class JobJudge:
         if judged.verdict != "slow" or judged.factor is None:
             parts = self._causes.slow_components(asked, method) if method else []
             sentence = _sentence(judged, len(history))
+            if judged.verdict != "as usual":
+                sentence = _with_log(sentence, logs)
             return RunReport(judged.verdict, sentence, judged.factor, phases, [*parts, *found])
         causes = self._causes.ranked(asked, phased, method or LAGGARD)
-        because = causes.ranked[0].text if causes.ranked else _NO_CAUSE
+        because = next((cause.text for cause in (*causes.ranked, *logs)), _NO_CAUSE)
         sentence = f"{_slowness(run, history, judged.factor)}; {because}"
         findings = [*causes.ranked, *causes.beside, *found]
         return RunReport("slow", sentence, judged.factor, phases, findings)
@@ -200,6 +209,11 @@ def _footprint(job: VisibleJob, components: Sequence[Row], modes: Mapping[str, M
         forwarder_bytes=job["s_forwarder_read_bytes"] if asked else None,
         waiting=waiting(job, components),
     )
+
+
+def _with_log(sentence: str, logs: Sequence[JobFinding]) -> str:
+    """A sentence and, if there is one, the first finding of the job's Darshan logs."""
+    return f"{sentence}; by its Darshan log, {logs[0].text}" if logs else sentence
 
 
 def _sentence(judged: RunVerdict, runs: int) -> str:
