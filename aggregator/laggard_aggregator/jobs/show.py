@@ -56,7 +56,7 @@ def job_record(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def logs_record(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """What the Darshan logs of a job tell, by the names of `laggard mine --json`; None without any."""
+    """The verdict on the Darshan logs of a job, by the names of `laggard mine --json`; None without any."""
     if not rows:
         return None
     return {

@@ -136,8 +136,11 @@ JOB_LOGS: Final = pa.schema(
         *_columns((pa.float64(), "busy_seconds busy_lower_seconds span_seconds mib_per_second top_share")),
     ]
 )
-"""What the Darshan logs of a job tell, as `laggard mine --json` has it: a row a `record`, log, io, finding or
-not_judged, in their order by `rank`. `log_key`: number of a log by its path, size and time."""
+"""The verdict on the Darshan logs of a job, by the names of `laggard mine --json`.
+
+A row a `record` (log, io, finding, not_judged), in order by `rank`. `log_key`: number of a log by its path,
+size and time.
+"""
 
 OF_JOBS: Final = {
     "jobs": JOBS,

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.jobs.background import BackgroundTask
-from laggard_aggregator.jobs.join.path_pass import PathEdge, PathPass, targets_of
+from laggard_aggregator.jobs.join.path_pass import PathEdge, PathPass
+from laggard_aggregator.jobs.join.volumes import FORWARDER
 from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_aggregator.settings.jobs import JobsTable
@@ -41,6 +42,20 @@ def archive(folder: Path) -> Path:
 
 def stored(folder: Path) -> list[PathEdge]:
     return [PathEdge(**row) for row in ArchiveReader(folder).table("paths").to_pylist()]
+
+
+def targets_of(edges: list[PathEdge], node: str, at: float) -> set[str]:
+    """OSTs and MDTs that a node reached at a time, its own and those of its forwarders, by the edges."""
+    hops = {node} | {
+        each.target
+        for each in edges
+        if each.node == node and each.layer == FORWARDER and each.start <= at < each.end
+    }
+    return {
+        each.target
+        for each in edges
+        if each.node in hops and each.layer != FORWARDER and each.start <= at < each.end
+    }
 
 
 def test_edges_of_a_day(tmp_path: Path) -> None:

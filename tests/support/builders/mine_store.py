@@ -57,7 +57,7 @@ def logs(directory: Path, count: int) -> list[Path]:
 
 
 def counted_logs(directory: Path) -> None:
-    """Logs of eight jobs with round numbers, whose statistics tests/aggregator/mining counts by hand."""
+    """Logs of eight jobs with round numbers, whose statistics are counted by hand in the tests."""
     directory.mkdir(parents=True)
 
     def started(job: int, program: str, processes: int) -> LogWriter:

@@ -229,18 +229,6 @@ class JobQueries:
             {"id": job["id"], "revision_at": job["revision_at"]},
         )
 
-    def on_node(self, principal: Principal, node: str, at: float) -> list[VisibleJob]:
-        """Jobs that had a node at a moment, in seconds."""
-        return self._allowed(
-            principal,
-            "j.id in (select m.job from nodes n join boxes b on b.low <= n.number and b.high >= n.number"
-            " join members m on m.id = b.id join jobs o on o.id = m.job"
-            " where n.name = :node and b.start <= :tick and b.end >= :tick and m.start <= :at"
-            " and (m.end is null or m.end > :at) and (m.observed or m.revision_at = o.revision_at))"
-            " order by j.at desc limit :most",
-            {"node": node, "at": at, "tick": tick(at)},
-        )
-
     def components(self, job: VisibleJob) -> list[Row]:
         """Components that carried I/O of a job: layer and name."""
         return self._reader.rows(

@@ -36,7 +36,7 @@ class JobResults:
         return rows
 
     def logs(self, job: VisibleJob) -> list[Row]:
-        """Rows of `job_logs`, in their order: what its Darshan logs tell."""
+        """Rows of `job_logs` in their order: the verdict on its Darshan logs."""
         rows: list[Row] = self._rows("job_logs", job).sort_by("rank").to_pylist()
         return rows
 

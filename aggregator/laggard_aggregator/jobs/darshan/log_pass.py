@@ -39,7 +39,7 @@ PASS_SECONDS: Final = 60.0
 """Further jobs are left to the next pass after this time."""
 LOG_SECONDS: Final = 60.0
 LOG_MEMORY_BYTES: Final = 1 << 30
-"""What reading one log may take in the daemon."""
+"""Limits of reading one log in the daemon."""
 _LATE_SECONDS: Final = 600.0
 """A log may be written this long after its job's end."""
 _NAME: Final = re.compile(r".*_id([0-9]{1,18})[-_].*\.darshan", re.ASCII | re.DOTALL)

@@ -7,7 +7,6 @@ Of the revisions of a job the last counts; nodes count with the revision of thei
 
 import fcntl
 import itertools
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -213,12 +212,6 @@ def _forget(db: sqlite3.Connection, job: int) -> None:
 def _is_damage(exc: sqlite3.Error) -> bool:
     code = getattr(exc, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
-def can_write(directory: Path) -> bool:
-    """Whether this process may keep the index inside of the archive's folder."""
-    where = directory / FOLDER
-    return os.access(where if where.is_dir() else directory, os.W_OK | os.X_OK)
 
 
 _MIN_RUNS = 5

@@ -85,20 +85,6 @@ class PathPass:
         yield from sorted(found, key=lambda each: (each.node, each.target))
 
 
-def targets_of(edges: list[PathEdge], node: str, at: float) -> set[str]:
-    """OSTs and MDTs that a node reached at a time, its own and those of its forwarders."""
-    hops = {node} | {
-        each.target
-        for each in edges
-        if each.node == node and each.layer == FORWARDER and each.start <= at < each.end
-    }
-    return {
-        each.target
-        for each in edges
-        if each.node in hops and each.layer != FORWARDER and each.start <= at < each.end
-    }
-
-
 def _is_ost(target: str) -> bool:
     return target.rpartition("-")[2].startswith("OST")
 

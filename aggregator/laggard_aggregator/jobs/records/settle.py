@@ -136,7 +136,7 @@ def _settle_times(columns: dict[str, pa.Array], state: pa.Array) -> None:
 
 
 def _state(raw: pa.Array) -> pa.Array:
-    """State in upper case without what follows the first word, such as `by 1000`, or a trailing `+`."""
+    """The first word of a state in upper case, as without `by 1000`, and without a trailing `+`."""
     codes = pc.utf8_upper(pc.fill_null(raw, "")).dictionary_encode()
     words = [text.split(" ")[0].rstrip("+") for text in codes.dictionary.to_pylist()]
     return pa.array(words, pa.string()).take(codes.indices)

@@ -38,7 +38,7 @@ MOST_EARLIER: Final = 20
 """Earlier runs beside a job; each takes a look into the archive's folder of its day."""
 _KEPT: Final = 4096
 SHOWN: Final = ("kind", "cause", "factor", "share", "text", "advice")
-"""What readers are told of a finding."""
+"""The columns of a finding that readers get."""
 _NO_CAUSE: Final = "no cause is known"
 _LAYERS: Final = ("client", "forwarder", "server")
 _DIRECTIONS: Final = {"read_bytes": "read", "written_bytes": "write", "metadata_operations": "metadata"}
@@ -122,7 +122,7 @@ class JobJudge:
         return replace(report, modes=shares(modes) if modes else None)
 
     def logs(self, job: VisibleJob) -> list[Row]:
-        """Rows of `job_logs`, what its Darshan logs tell. Raises ArchiveError."""
+        """Rows of `job_logs`: the contents of its Darshan logs. Raises ArchiveError."""
         return self._results.logs(job)
 
     def _modes(self, job: VisibleJob) -> Mapping[str, float] | None:

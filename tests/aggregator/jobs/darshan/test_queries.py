@@ -19,7 +19,7 @@ from laggard_aggregator.cli.main import main
 from laggard_aggregator.jobs.darshan.building import MineSources, build
 from laggard_aggregator.jobs.darshan.engines import LogEngine, open_engine
 from laggard_aggregator.jobs.darshan.intervals import busy_time
-from laggard_aggregator.jobs.darshan.job_list import JobFilter, busy_sql, intervals_sql, job_list, sole_sql
+from laggard_aggregator.jobs.darshan.job_list import JobFilter, intervals_sql, job_list
 from laggard_aggregator.jobs.darshan.miner import Mine, size_bytes
 from laggard_aggregator.jobs.darshan.records import verdict_records
 from laggard_aggregator.jobs.darshan.statistics import STATISTICS
@@ -27,6 +27,7 @@ from laggard_aggregator.jobs.darshan.store import MineStore
 from laggard_aggregator.jobs.darshan.stored_job import judge_stored
 from laggard_aggregator.jobs.darshan.tables import DARSHAN_FILE, DARSHAN_JOB, WORD_COLUMNS
 from laggard_common.errors import ConfigError, InputError
+from tests.sql_intervals import busy_sql, sole_sql
 from tests.support.builders import mine_store
 from tests.support.darshan import skip_without_darshan
 from tests.support.processes import run_command
