@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Imports all files and returns 0. Raises LaggardError."""
-    from laggard_aggregator.cli.jobs_source import epoch_seconds
+    from laggard_aggregator.cli.user_times import epoch_seconds
     from laggard_aggregator.jobs.records.local_times import LocalTimes
     from laggard_aggregator.jobs.records.model import ReadReport
     from laggard_aggregator.jobs.records.settle import with_late_ends

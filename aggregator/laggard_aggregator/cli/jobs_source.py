@@ -5,19 +5,19 @@ Whoever reads the archive's files reads all of it, so there the asker is an admi
 
 import argparse
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 from laggard_aggregator.archive.table import check_archive
 from laggard_aggregator.cli import client
+from laggard_aggregator.cli.user_times import epoch_seconds
 from laggard_aggregator.jobs.access.filter import MAX_PAGE, JobSelection
 from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.show import full_record, job_record
 from laggard_aggregator.jobs.verdict.judge import JobJudge
-from laggard_common.errors import ConfigError, ServiceError
+from laggard_common.errors import ServiceError
 
 Record = dict[str, Any]
 _READER = Principal("", Role.ADMIN)
@@ -137,16 +137,3 @@ class AskServer:
 
     def close(self) -> None:
         """Each request has a connection of its own."""
-
-
-def epoch_seconds(option: str, text: str) -> float | None:
-    """Epoch seconds of an ISO 8601 time, which is UTC without an offset. Raises ConfigError."""
-    if not text:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError) as exc:
-        raise ConfigError(
-            "", [f"{option}: expected a time such as 2026-01-31T10:00, got {text[:40]!r}"]
-        ) from exc

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
-from laggard_aggregator.cli.jobs_source import epoch_seconds
+from laggard_aggregator.cli.user_times import epoch_seconds
 from laggard_aggregator.jobs.access.filter import GroupBy
 from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.engines import ENGINES

@@ -6,11 +6,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from laggard_aggregator.cli.user_times import epoch_seconds
 from laggard_aggregator.files.atomic_write import written
 from laggard_aggregator.files.csv_lines import csv_lines
 from laggard_aggregator.files.json_line import line
@@ -47,8 +47,8 @@ def _init(args: argparse.Namespace) -> int:
         lmt=args.lmt,
         slurm_zone=args.timezone,
         lmt_zone=args.lmt_timezone or args.timezone,
-        low_us=_day_us("--from", args.low),
-        high_us=_day_us("--to", args.high),
+        low_us=_micros("--from", args.low),
+        high_us=_micros("--to", args.high),
     )
     readers = args.readers or os.cpu_count() or 1
     if not 1 <= readers <= 256:
@@ -73,14 +73,9 @@ def _counts(report: BuildReport) -> dict[str, int]:
     return {name: getattr(report, name) for name in ("read", "converted", "known", "outside")}
 
 
-def _day_us(option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError("", [f"{option}: expected a day such as 2026-11-22, got {text[:40]}"]) from None
-    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1e6)
+def _micros(option: str, text: str | None) -> int | None:
+    at = epoch_seconds(option, text)
+    return None if at is None else round(at * 1e6)
 
 
 def _progress(done: int, count: int) -> None:
