@@ -141,9 +141,9 @@ class Table:
         self, schema: pa.Schema, *where: Condition, first_day: str = "", last_day: str = LAST_DAY
     ) -> pa.Table:
         """The same as one table with the columns of `schema`, null where a file lacks one."""
-        found = self.scan(schema.names, *where, first_day=first_day, last_day=last_day)
+        tables = self.scan(schema.names, *where, first_day=first_day, last_day=last_day)
         return pa.concat_tables(
-            [schema.empty_table(), *found], promote_options="default"
+            [schema.empty_table(), *tables], promote_options="default"
         ).unify_dictionaries()
 
     def unchanged(self, read: Callable[[list[Part]], T], first_day: str = "", last_day: str = LAST_DAY) -> T:
@@ -208,9 +208,9 @@ class Table:
         self, day: str, rows: Iterable[Mapping[str, Any]], opened_ns: int, schema: pa.Schema
     ) -> None:
         """Appends rows as one file of a day; no file without rows."""
-        found = list(rows)
-        if found:
-            self.append(day, [rows_table(schema, found)], opened_ns, schema)
+        listed = list(rows)
+        if listed:
+            self.append(day, [rows_table(schema, listed)], opened_ns, schema)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -274,7 +274,7 @@ class Table:
                 if changes == _LISTINGS:
                     raise ArchiveError(str(folder), _CHANGES) from None
                 last = given[-1][0].last if given else 0
-                waiting = [each for each in self._parts(folder) if each.last > last]
+                waiting = [later for later in self._parts(folder) if later.last > last]
                 continue
             if file is None:
                 continue
@@ -342,7 +342,8 @@ def _row_groups(
         rows = file.metadata.row_group(group).num_rows
         dropped, skip = min(skip, rows), max(skip - rows, 0)
         if dropped == rows or not all(
-            each.may_match(*(_range(file, group, name) for name in each.columns)) for each in where
+            condition.may_match(*(_range(file, group, name) for name in condition.columns))
+            for condition in where
         ):
             continue
         chosen = np.arange(rows) >= dropped

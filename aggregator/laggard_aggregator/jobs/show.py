@@ -83,7 +83,7 @@ def full_record(queries: JobQueries, judge: JobJudge, job: VisibleJob, method: s
     return {
         **own,
         **report.record(),
-        "nodes": list(dict.fromkeys(each["name"] for each in queries.nodes(job))),
+        "nodes": list(dict.fromkeys(other["name"] for other in queries.nodes(job))),
         "volumes": {name: job[f"s_{name}"] for name in _VOLUMES},
         "mib_per_second": job["rate"],
         "darshan": logs_record(judge.logs(job)),
@@ -92,22 +92,23 @@ def full_record(queries: JobQueries, judge: JobJudge, job: VisibleJob, method: s
         else {name: getattr(history, name) for name in ("runs", "p10", "median", "p90")},
         "neighbours": [
             {
-                "load": each.text,
-                "key": None if each.job is None else each.job["job_key"],
-                "job": None if each.job is None else each.job["job"],
-                "user": None if each.job is None else each.job["user"],
+                "load": other.text,
+                "key": None if other.job is None else other.job["job_key"],
+                "job": None if other.job is None else other.job["job"],
+                "user": None if other.job is None else other.job["user"],
             }
-            for each in queries.neighbours(job)
+            for other in queries.neighbours(job)
         ],
     }
 
 
 def mode_text(modes: Mapping[str, float | None]) -> str:
     """The I/O modes in words: those with a hundredth of the volume, the largest first; or unknown."""
-    found = sorted((-(share or 0.0), name) for name, share in modes.items() if (share or 0.0) >= _LEAST_SHARE)
-    if [name for _, name in found] in ([], ["unknown"]):
+    known = {name: share for name, share in modes.items() if share is not None and share >= _LEAST_SHARE}
+    shares = sorted((-share, name) for name, share in known.items())
+    if [name for _, name in shares] in ([], ["unknown"]):
         return "unknown"
-    return ", ".join(f"{name} {-share:.0%}" for share, name in found)
+    return ", ".join(f"{name} {-share:.0%}" for share, name in shares)
 
 
 def job_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -114,15 +114,15 @@ class JobQueries:
 
     def judged(self, keys: Collection[str]) -> list[VisibleJob]:
         """Those of some jobs that have a verdict. For the daemon's verdicts: nobody's access is checked."""
-        found = []
+        jobs = []
         for key in keys:
             condition, values = _of_key(key)
-            found += self._of_daemon(
+            jobs += self._of_daemon(
                 f"select {COLUMNS}, s.revision_at as joined_at from {FROM_JOBS}"  # noqa: S608 - own texts
                 f" where {condition} and v.joined_at is not null and s.revision_at is not null",
                 values,
             )
-        return found
+        return jobs
 
     def slow_beside(self, since_ns: int, limit: int) -> list[VisibleJob]:
         """Jobs judged slow before a job was joined, since then, that had run on a component of theirs.
@@ -155,7 +155,7 @@ class JobQueries:
             " where job in (select value from json_each(:ids)) order by job, rank",
             {"ids": json.dumps(list(by_id))},
         )
-        seen = self._seen(principal, {each["neighbour"] for each in findings if each["neighbour"]})
+        seen = self._seen(principal, {finding["neighbour"] for finding in findings if finding["neighbour"]})
         for row in rows:
             row["findings"] = []
         for finding in findings:
@@ -179,14 +179,14 @@ class JobQueries:
 
     def count(self, principal: Principal, selection: JobSelection) -> int:
         """Number of jobs of a list, counted up to a million."""
-        found = self._lists.count(principal, selection)
-        if found is not None:
-            return min(found, _COUNT_LIMIT)
+        rare = self._lists.count(principal, selection)
+        if rare is not None:
+            return min(rare, _COUNT_LIMIT)
         conditions, values = selection.sql()
         searches = []
         for access, granted in grants(principal):
             if not excludes(granted, values):
-                own = in_order(conditions, {each.rstrip("0123456789") for each in granted})
+                own = in_order(conditions, {name.rstrip("0123456789") for name in granted})
                 searches.append(f"select j.id from {FROM_JOBS} where {' and '.join([*own, access])}")  # noqa: S608
                 values |= granted
         if not searches:
@@ -196,14 +196,14 @@ class JobQueries:
 
     def job(self, principal: Principal, job_key: str) -> VisibleJob | None:
         """The job of a key; None where there is none that the principal may see."""
-        found = self._visible(principal, *_of_key(job_key))
-        return found[0] if found else None
+        jobs = self._visible(principal, *_of_key(job_key))
+        return jobs[0] if jobs else None
 
     def find(self, principal: Principal, text: str) -> list[VisibleJob]:
         """Jobs by key, or by the id that the scheduler shows (`42`, `17_3`, `20+1`), newest first."""
         if "/" in text:
-            found = self.job(principal, text)
-            return [found] if found else []
+            job = self.job(principal, text)
+            return [job] if job else []
         shown = self._visible(principal, "j.job = :key", {"key": text})
         if shown or not (text.isascii() and text.isdecimal() and len(text) < 19):
             return shown
@@ -242,12 +242,12 @@ class JobQueries:
         if job["node_count"] is None:
             return None
         names = ("user", "account", "application", "node_count")
-        found = self._reader.rows(
+        rows = self._reader.rows(
             "select runs, p10, median, p90 from history where user = :user and account = :account"
             " and application = :application and node_count = :node_count",
             {name: job[name] for name in names},
         )
-        return JobHistory(**found[0]) if found else None
+        return JobHistory(**rows[0]) if rows else None
 
     def earlier(self, job: VisibleJob, limit: int) -> list[VisibleJob]:
         """Finished runs before a job of the same user, project, application and nodes; oldest first."""
@@ -270,10 +270,10 @@ class JobQueries:
         values = {"id": job["id"], "start": job["start"], "end": end, "revision_at": job["revision_at"]}
         values |= {"from": tick(job["start"]), "to": tick(end), "most": MAX_NEIGHBOURS}
         values["last_span"] = OPEN_SPAN
-        found = self._reader.rows(NEIGHBOURS, values)
+        rows = self._reader.rows(NEIGHBOURS, values)
         return [
             JobNeighbour(_anonymous(row), row if job.principal.may_see(row["user"], row["account"]) else None)
-            for row in found
+            for row in rows
         ]
 
     def sharing(self, job: VisibleJob, start: float, end: float) -> list[Row]:
@@ -282,11 +282,11 @@ class JobQueries:
         For sums over all jobs: rows of jobs that its reader may not see are among them and not to be shown.
         """
         values = {"id": job["id"], "start": start, "end": end, "last_span": OPEN_SPAN - 1}
-        found: dict[int, Row] = {}
+        by_id: dict[int, Row] = {}
         for order in ("mdops", "rate"):
             sql, most = SHARING.format(load=order), {"most": MAX_NEIGHBOURS}
-            found |= {row["id"]: row for row in self._reader.rows(sql, values | most)}
-        return list(found.values())
+            by_id |= {row["id"]: row for row in self._reader.rows(sql, values | most)}
+        return list(by_id.values())
 
     def sees_site(self, principal: Principal) -> bool:
         """Whether the load of all jobs together may be seen."""
@@ -297,8 +297,8 @@ class JobQueries:
         plus = "" if principal.sees_all else "+"  # keeps the index of all jobs from the choice
         condition = f"{plus}s.amplification > {AMPLIFIED}"
         most = min(limit, MAX_PAGE)
-        found = self._of_grants(principal, condition, f"{plus}s.amplification desc, j.id", {"most": most})
-        return sorted(found, key=lambda row: (-row["s_amplification"], row["id"]))[:most]
+        rows = self._of_grants(principal, condition, f"{plus}s.amplification desc, j.id", {"most": most})
+        return sorted(rows, key=lambda row: (-row["s_amplification"], row["id"]))[:most]
 
     def metadata_operations(
         self, principal: Principal, group: GroupBy, after: float, before: float, since: float
@@ -320,8 +320,8 @@ class JobQueries:
 
     def _granted(self, principal: Principal, condition: str, values: dict[str, Any]) -> list[Row]:
         """The jobs of a condition, newest first."""
-        found = self._of_grants(principal, condition, "j.at desc", {"most": _MAX_MATCHES} | values)
-        return sorted(found, key=lambda row: (row["at"], row["id"]), reverse=True)[:_MAX_MATCHES]
+        rows = self._of_grants(principal, condition, "j.at desc", {"most": _MAX_MATCHES} | values)
+        return sorted(rows, key=lambda row: (row["at"], row["id"]), reverse=True)[:_MAX_MATCHES]
 
     def _of_grants(
         self, principal: Principal, condition: str, order: str, values: dict[str, Any]
@@ -330,12 +330,12 @@ class JobQueries:
 
         The indexes have both, so a search does not reach the jobs of others: they cost as much as none.
         """
-        found: dict[int, Row] = {}
+        by_id: dict[int, Row] = {}
         for access, more in grants(principal):
             where = f"{condition} and {access} order by {order} limit :most"
             sql = f"select {COLUMNS} from {FROM_JOBS} where {where}"  # noqa: S608 - texts of this module
-            found |= {row["id"]: row for row in self._reader.rows(sql, values | more)}
-        return list(found.values())
+            by_id |= {row["id"]: row for row in self._reader.rows(sql, values | more)}
+        return list(by_id.values())
 
     def _visible(self, principal: Principal, condition: str, values: dict[str, Any]) -> list[VisibleJob]:
         """The jobs of a condition with their stored findings, newest first."""

@@ -76,11 +76,11 @@ class JobResults:
         for job in jobs:
             if job["end"] is not None:
                 days.setdefault(day_of(job["end"]), []).append(job["job_key"])
-        found: dict[str, list[Row]] = {}
+        by_key: dict[str, list[Row]] = {}
         for day, keys in days.items():
             for row in _records(self._of_day(kind, day, keys)):
-                found.setdefault(row["job_key"], []).append(row)
-        return found
+                by_key.setdefault(row["job_key"], []).append(row)
+        return by_key
 
     def _rows(self, kind: str, job: VisibleJob) -> pa.Table:
         """The rows of the last revision."""
@@ -98,7 +98,7 @@ class JobResults:
 
 def _records(table: pa.Table) -> Iterator[Row]:
     """Yields rows; lists are arrays."""
-    lists = [each.name for each in table.schema if pa.types.is_list(each.type)]
+    lists = [field.name for field in table.schema if pa.types.is_list(field.type)]
     for at, row in enumerate(table.drop_columns(lists).to_pylist()):
         yield row | {name: _values(table[name], at) for name in lists}
 

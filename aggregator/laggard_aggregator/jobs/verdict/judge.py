@@ -82,8 +82,8 @@ class RunReport:
             "verdict": self.verdict,
             "sentence": self.sentence,
             "factor": self.factor,
-            "phases": [asdict(each) for each in self.phases],
-            "findings": [{name: getattr(each, name) for name in SHOWN} for each in self.findings],
+            "phases": [asdict(item) for item in self.phases],
+            "findings": [{name: getattr(item, name) for name in SHOWN} for item in self.findings],
         }
 
 
@@ -133,13 +133,13 @@ class JobJudge:
         phases = self._phases_of(job)
         footprint = _footprint(job, self._results.components(job), modes)
         logs = log_findings(self._results.logs(job))
-        found = [*logs, *(JobFinding(**asdict(each), cause="") for each in advice(footprint))]
+        others = [*logs, *(JobFinding(**asdict(advised), cause="") for advised in advice(footprint))]
         if not phases:
             sentence = _with_log("Not judged: the archive has no I/O of it", logs)
-            return RunReport("not judged", sentence, findings=found)
+            return RunReport("not judged", sentence, findings=others)
         earlier = self._queries.earlier(job, MOST_EARLIER)
-        phased = [(each, then) for each in earlier if (then := self._phases_of(each))]
-        history = [_run(each, then) for each, then in phased]
+        phased = [(other, known) for other in earlier if (known := self._phases_of(other))]
+        history = [_run(other, known) for other, known in phased]
         run = _run(job, phases)
         judged = judge(run, history)
         asked = SlowJob(job, phases, judged.factor)
@@ -148,11 +148,11 @@ class JobJudge:
             sentence = _sentence(judged, len(history))
             if judged.verdict != "as usual":
                 sentence = _with_log(sentence, logs)
-            return RunReport(judged.verdict, sentence, judged.factor, phases, [*parts, *found])
+            return RunReport(judged.verdict, sentence, judged.factor, phases, [*parts, *others])
         causes = self._causes.ranked(asked, phased, method or LAGGARD)
         because = next((cause.text for cause in (*causes.ranked, *logs)), _NO_CAUSE)
         sentence = f"{_slowness(run, history, judged.factor)}; {because}"
-        findings = [*causes.ranked, *causes.beside, *found]
+        findings = [*causes.ranked, *causes.beside, *others]
         return RunReport("slow", sentence, judged.factor, phases, findings)
 
     def _phases_of(self, job: VisibleJob) -> list[Phase]:
@@ -172,24 +172,24 @@ def _phases(series: Iterable[Row]) -> Iterator[Phase]:
     """Phases of the whole job in the outermost layer that was observed, in order of time."""
     whole = {row["layer"]: row for row in series if row["node"] is None}
     row = next((whole[layer] for layer in _LAYERS if layer in whole), None)
-    found = []
+    phases = []
     for name, direction in _DIRECTIONS.items() if row is not None else ():
         values = row[name] if row is not None else None
         if row is None or values is None or np.isfinite(values).sum() < 2:
             continue
         middle = np.arange(len(values)) + 0.5  # phases end half a value around those of their values
         times = row["start"] + row["resolution_seconds"] * middle
-        found += find_phases(rate_series(times, values), direction)
-    yield from sorted(found, key=lambda each: (each.start, each.direction))
+        phases += find_phases(rate_series(times, values), direction)
+    yield from sorted(phases, key=lambda phase: (phase.start, phase.direction))
 
 
 def _run(job: VisibleJob, phases: Sequence[Phase]) -> RunPhases:
     """A run for `judge`: time and amount of all phases of each direction."""
     sums: dict[PhaseKey, tuple[float, float]] = {}
-    for each in phases:
-        key = (each.direction, each.direction)
+    for phase in phases:
+        key = (phase.direction, phase.direction)
         seconds, amount = sums.get(key, (0.0, 0.0))
-        sums[key] = (seconds + each.end - each.start, amount + each.amount)
+        sums[key] = (seconds + phase.end - phase.start, amount + phase.amount)
     filled = {key: (seconds, max(amount, 1.0)) for key, (seconds, amount) in sums.items()}
     return RunPhases(job["job_key"], job["application"], job["node_count"] or 1, filled)
 
@@ -205,7 +205,7 @@ def _footprint(job: VisibleJob, components: Sequence[Row], modes: Mapping[str, M
         reads=asked_by["read"].count if "read" in asked_by else None,
         writes=asked_by["write"].count if "write" in asked_by else None,
         metadata_rate=job["s_mdops"],
-        modes={direction: each.shares for direction, each in modes.items()} or None,
+        modes={direction: mode.shares for direction, mode in modes.items()} or None,
         forwarder_bytes=job["s_forwarder_read_bytes"] if asked else None,
         waiting=waiting(job, components),
     )
@@ -229,11 +229,11 @@ def _slowness(run: RunPhases, history: Sequence[RunPhases], factor: float) -> st
     """How much longer the direction that lost most took than in the median of earlier runs."""
     lost: dict[str, tuple[float, float, int]] = {}
     for key, (seconds, _) in run.phases.items():
-        earlier = [each.phases[key][0] for each in history if key in each.phases]
+        earlier = [other.phases[key][0] for other in history if key in other.phases]
         if len(earlier) >= LEAST_RUNS:
             median = float(np.median(earlier))
             lost[key[0]] = (seconds - median, seconds / median, len(earlier))
-    direction, (_, times, runs) = max(lost.items(), key=lambda each: each[1][0])
+    direction, (_, times, runs) = max(lost.items(), key=lambda loss: loss[1][0])
     return (
         f"{_DOING[direction]} took {times:.1f} times the median of {runs} earlier runs, "
         f"its I/O {factor:.1f} times what its volume makes expected"
