@@ -65,21 +65,28 @@ def recover(directory: Path, node: str) -> Recovered:
     """Reads every segment in `directory` and truncates torn tails.
 
     The spool of another node (an image that was cloned, a host that was renamed) is spent, with a WARNING:
-    its streams are the other node's. Raises SpoolError when a file can neither be read nor truncated.
+    its streams are the other node's. A file that can neither be read nor truncated is left out, with a
+    WARNING. Raises SpoolError when the directory cannot be read.
     """
     found = Recovered()
     foreign = ""
-    paths = sorted(p for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
+    with SpoolError.from_os_errors(directory):
+        paths = sorted(p for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
     for at, path in enumerate(paths, start=1):
         follows, lost = int(path.stem) == found.next_file, len(found.lost)
         found.next_file = int(path.stem) + 1
-        torn = segment_log.recover(path)
-        if torn:
-            _log.warning("spool: truncated %d damaged bytes of %s", torn, path)
         segment = SpoolSegment(path)
         found.closed = False
-        found.whole &= not torn
-        header = _read(segment, found, paths[at:], follows=follows)
+        try:
+            torn = segment_log.recover(path)
+            if torn:
+                _log.warning("spool: truncated %d damaged bytes of %s", torn, path)
+            found.whole &= not torn
+            header = _read(segment, found, paths[at:], follows=follows)
+        except SpoolError as exc:
+            _log.warning("spool: %s; it is left out", exc)
+            found.whole = False
+            continue
         if header is not None and header.node != node:
             foreign = header.node
             del found.lost[lost:]

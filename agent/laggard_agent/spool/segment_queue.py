@@ -91,6 +91,7 @@ class SegmentQueue:
         self._header_bytes = 0  # of the newest segment
         self._next_file = 0
         self._full = False
+        self._is_left = False  # a file that cannot be deleted
 
     def __iter__(self) -> Iterator[SpoolSegment]:
         return iter(self._segments)
@@ -164,7 +165,7 @@ class SegmentQueue:
         try:
             segment.append(SpoolRecordType.HEADER, encode_header(header))
         except SpoolError:
-            discard(segment)
+            self.discard(segment)
             raise
         self._next_file += not in_memory
         if self._segments:
@@ -187,7 +188,7 @@ class SegmentQueue:
         done = [s for s in self._segments if s is not self._segments[-1] and not self._unacked(s)]
         for segment in done:
             self._segments.remove(segment)
-            discard(segment)
+            self.discard(segment)
         self._full &= len(self._segments) > 1
         return bool(done)
 
@@ -227,7 +228,18 @@ class SegmentQueue:
                 self.unconfirmed_samples += batch.envelope.n
             else:
                 self.dropped_samples += batch.envelope.n
-        discard(segment)
+        self.discard(segment)
+
+    def discard(self, segment: SpoolSegment) -> None:
+        """Deletes a segment; one WARNING for files that cannot be deleted, until one can be."""
+        try:
+            segment.delete()
+        except SpoolError as exc:
+            if not self._is_left:
+                _log.warning("spool: %s; it stays, empty where it can be", exc)
+            self._is_left = True
+        else:
+            self._is_left = False
 
     def _is_sent(self, key: Key, low: int, high: int) -> bool:
         return self.acked[key].covers(low, high) or self.sent[key].covers(low, high)
@@ -236,11 +248,3 @@ class SegmentQueue:
         """Number of unacknowledged batches in the segment."""
         spans = segment.spans.items()
         return sum(high - low + 1 - self.acked[key].count(low, high) for key, (low, high) in spans)
-
-
-def discard(segment: SpoolSegment) -> None:
-    """Deletes a segment; a file that cannot be removed is found again at the next start."""
-    try:
-        segment.delete()
-    except SpoolError as exc:
-        _log.debug("spool: %s", exc)

@@ -4,7 +4,9 @@ Both hold the same records. A segment begins with a HEADER, which suffices to co
 next sequence numbers and schemas. So the newest segment always stays, and all others may be deleted.
 """
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -160,9 +162,17 @@ class SpoolSegment:
             self._writer = None
 
     def delete(self) -> None:
-        """Deletes the records. Raises SpoolError when the file cannot be removed."""
+        """Deletes the records. Raises SpoolError when the file cannot be removed.
+
+        Then it is emptied, if it can be: the next start would send its batches again.
+        """
         self.close()
         self._records = []
         if self.path is not None:
             with SpoolError.from_os_errors(self.path):
-                self.path.unlink(missing_ok=True)
+                try:
+                    self.path.unlink(missing_ok=True)
+                except OSError:
+                    with suppress(OSError):
+                        os.truncate(self.path, 0)
+                    raise

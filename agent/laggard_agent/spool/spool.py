@@ -22,7 +22,7 @@ from laggard_agent.sampling.batcher import Dictionary, EncodedBatch
 from laggard_agent.settings import AgentSettings
 from laggard_agent.spool.backlog import Backlog
 from laggard_agent.spool.recovery import Recovered, recover
-from laggard_agent.spool.segment_queue import SegmentQueue, discard
+from laggard_agent.spool.segment_queue import SegmentQueue
 from laggard_agent.spool.segments import Header, Key, SpooledBatch, SpoolRecordType, Stream
 from laggard_common import wire
 from laggard_common.daemon import file_lock
@@ -69,7 +69,7 @@ class Spool:
                 self._continue(stream)
             self._begin_segment()
             for segment in recovered.spent:
-                discard(segment)
+                self.queue.discard(segment)
             if recovered.spent:
                 self._forget()
             self._drop_acknowledged()

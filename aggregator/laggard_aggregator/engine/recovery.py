@@ -63,6 +63,7 @@ class Recovery:
         self._from_segment = 0
         self._run_ns = 0
         self._continues = False
+        self._problems: dict[str, str] = {}
         self.snapshot_bytes = 0
         self.snapshot_at = math.nan
         self.snapshot_seconds = 0.0
@@ -207,12 +208,24 @@ class Recovery:
             await asyncio.to_thread(snapshots.publish, self._directory, number)
             self.journal.checkpointed(lsn, token)
             self.snapshot_bytes, self.snapshot_at = size, now_ns / 1e9
-            oldest = await asyncio.to_thread(snapshots.prune, self._directory, self._unusable)
-            await self.journal.release(oldest)
+            self._note("a snapshot is written", "")
+            pruned = await asyncio.to_thread(snapshots.prune, self._directory, self._unusable)
+            problem = await self.journal.release(pruned.oldest)
+            self._note("old files are deleted", pruned.problem or problem)
         except StateError as exc:
+            if self.journal.whole:  # else the journal has said it
+                self._note("a snapshot is written", f"no snapshot is written: {exc}")
             self.journal.failed(str(exc))
             return False
         return True
+
+    def _note(self, part: str, problem: str) -> None:
+        """Logs the begin of a problem and its end, once each."""
+        before, self._problems[part] = self._problems.get(part, ""), problem
+        if problem and not before:
+            _log.warning("state: %s", problem)
+        elif before and not problem:
+            _log.info("state: %s again", part)
 
     def close(self) -> None:
         """Unlocks the directory."""

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import itertools
 import logging
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -161,12 +162,14 @@ class Journal:
         self.damaged += 1
         _log.warning("journal: " + message, *of)
 
-    def release(self, number: int) -> None:
-        """Deletes the segments before `number`. Raises StateError."""
-        for old in [each for each in self._sizes if each < number]:
-            with state_errors(self._path(old)):
-                self._path(old).unlink(missing_ok=True)
-            del self._sizes[old]
+    def release(self, number: int) -> str:
+        """Deletes the segments before `number`; about the first that stays, empty when all are gone."""
+        old = [each for each in self._sizes if each < number]
+        problem = delete_all(map(self._path, old))
+        for each in old:
+            if not os.path.lexists(self._path(each)):
+                del self._sizes[each]
+        return problem
 
     def close(self) -> None:
         """Closes the open segment; `append` needs a `rotate` then."""
@@ -316,11 +319,12 @@ class GroupCommit:
         if not self.whole:
             self._warn(reason)
 
-    async def release(self, number: int) -> None:
-        """Deletes the segments before `number`. Raises StateError."""
+    async def release(self, number: int) -> str:
+        """Deletes the segments before `number`; about the first that stays, empty when all are gone."""
         async with self._busy:
-            await asyncio.to_thread(self._journal.release, number)
+            problem = await asyncio.to_thread(self._journal.release, number)
             self.bytes = self._journal.size_bytes
+        return problem
 
     def _break(self, reason: str) -> None:
         self.failures += 1
@@ -355,6 +359,17 @@ def _returned(segments: Iterable[Path]) -> Iterator[int]:
             for record in segment_log.scan(path):
                 if record.type == journal_codec.RecordType.RETURN:
                     yield journal_codec.returned_lsn(record, str(path))
+
+
+def delete_all(paths: Iterable[Path]) -> str:
+    """Deletes files; about the first that cannot be deleted, in one line, empty when all are gone."""
+    problem = ""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as exc:
+            problem = problem or f"{path} cannot be deleted: {exc.strerror or exc}"
+    return problem
 
 
 @contextmanager

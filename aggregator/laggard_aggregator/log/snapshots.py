@@ -8,12 +8,12 @@ import logging
 from collections.abc import Collection, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
 from laggard_aggregator.log import snapshot_codec
-from laggard_aggregator.log.journal import state_errors
+from laggard_aggregator.log.journal import delete_all, state_errors
 from laggard_common import segment_log
 from laggard_common.errors import StateError
 
@@ -23,6 +23,13 @@ SUFFIX = ".snapshot"
 KEPT = 2
 _PIECE_BYTES = 4 * 1024 * 1024
 _PIECE, _LAST_PIECE, _END = 1, 2, 3
+
+
+class Pruned(NamedTuple):
+    """`oldest`: number of the oldest snapshot that is kept. `problem`: about a file that stays, or empty."""
+
+    oldest: int
+    problem: str
 
 
 def write(directory: Path, number: int, sections: Iterator[Any]) -> int:
@@ -98,21 +105,19 @@ def read(directory: Path, number: int) -> Iterator[Any]:
         raise StateError(str(path), "is not a snapshot: it is cut short, or damaged")
 
 
-def prune(directory: Path, unusable: Collection[int] = ()) -> int:
-    """Deletes all but the newest KEPT and the leftovers of a crash; the number of the oldest kept.
+def prune(directory: Path, unusable: Collection[int] = ()) -> "Pruned":
+    """Deletes all but the newest KEPT and the leftovers of a crash; the oldest kept.
 
     Those that are `unusable` do not count and are deleted; the result is 0 where only one is left then. The
-    caller writes no snapshot meanwhile. Raises StateError.
+    caller writes no snapshot meanwhile. Raises StateError where the directory cannot be read.
     """
     found = numbers(directory)
     kept = [number for number in found if number not in unusable][:KEPT]
     with state_errors(directory):
-        for left_over in directory.glob(f".*{SUFFIX}.tmp"):
-            left_over.unlink(missing_ok=True)
-        for number in found:
-            if number not in kept:
-                _path(directory, number).unlink(missing_ok=True)
-    return kept[-1] if kept and not (unusable and len(kept) < KEPT) else 0
+        left_overs = list(directory.glob(f".*{SUFFIX}.tmp"))
+    old = [_path(directory, number) for number in found if number not in kept]
+    problem = delete_all([*left_overs, *old])
+    return Pruned(kept[-1] if kept and not (unusable and len(kept) < KEPT) else 0, problem)
 
 
 def _path(directory: Path, number: int) -> Path:

@@ -202,7 +202,7 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
 def _guarded(app: ASGIApp) -> ASGIApp:
     """`app` with the missing SECURITY_HEADERS on every response, and its limits.
 
-    413 for bodies beside decisions; 400 for a head beyond MAX_HEADER_BYTES that came in one piece: h11 checks
+    413 for bodies beside decisions; 400 for two lengths, and for a head beyond MAX_HEADER_BYTES that came in one piece: h11 checks
     incomplete ones alone.
     """
 
@@ -218,6 +218,9 @@ def _guarded(app: ASGIApp) -> ASGIApp:
         decides = scope.get("method") == "POST" and scope["path"] in (FORM_PATH, API_PATH)
         answer = _problem(413, "requests have no body here") if has_body and not decides else app
         head = len(scope.get("raw_path", b"")) + len(scope.get("query_string", b""))
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            answer = _problem(400, "a request has one length")  # of which a proxy may read the other one
+            answer.headers["connection"] = "close"
         if head + sum(len(name) + len(value) for name, value in scope.get("headers", ())) > MAX_HEADER_BYTES:
             answer = _problem(400, "the headers are too long")
         await answer(scope, receive, send_with_headers)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_agent.spool.segment_queue import RangeSet, SegmentQueue, discard
+from laggard_agent.spool.segment_queue import RangeSet, SegmentQueue
 from laggard_agent.spool.segments import Header, SpoolRecordType, SpoolSegment
 from laggard_common import wire
 from laggard_common.errors import SpoolError
@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_removed_is_not_a_failure(
     segment = SpoolSegment.create(path)
     path.unlink()
     path.mkdir()
-    discard(segment)
+    SegmentQueue(tmp_path, 1024 * KIB, 5).discard(segment)
     assert "0000000000.segment" in caplog.text
 
 

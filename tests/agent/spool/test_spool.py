@@ -1,5 +1,7 @@
 import contextlib
+import errno
 import logging
+import os
 import random
 import resource
 import stat
@@ -462,6 +464,50 @@ def test_files_that_somebody_removed_do_not_stop_the_agent(
     assert "its batches are lost" in caplog.text
     assert spool.status()["dropped_samples"] == (260 - len(backlog(spool)) - 2) * 5
     spool.close()
+
+
+def test_a_file_that_cannot_be_deleted_is_one_warning_and_nothing_comes_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = opened(tmp_path)
+    stored = [added(spool) for _ in range(3)]
+    unlink = Path.unlink
+
+    def refuse(path: Path, *, missing_ok: bool = False) -> None:
+        if path.suffix == ".segment":
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with caplog.at_level(logging.WARNING):
+        for batch_ in stored:
+            spool._begin_segment()
+            spool.acknowledge(batch_.key, (batch_.seqs,))
+    assert sum("it stays, empty where it can be" in message for message in caplog.messages) == 1
+    spool.close()
+    monkeypatch.undo()
+    again = opened(tmp_path)
+    assert backlog(again) == []
+    again.close()
+
+
+def test_a_file_that_cannot_be_read_costs_its_own_batches(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = opened(tmp_path)
+    for _ in range(3):
+        added(spool)
+        spool._begin_segment()
+    spool.close()
+    second = sorted(tmp_path.glob("*.segment"))[1]
+    second.unlink()
+    second.mkdir()
+    with caplog.at_level(logging.WARNING):
+        again = opened(tmp_path)
+    assert not again.in_memory
+    assert backlog(again) == [0, 2]
+    again.close()
+    assert [message for message in caplog.messages if "Is a directory; it is left out" in message]
 
 
 def test_a_record_of_another_format_is_passed_over(tmp_path: Path) -> None:

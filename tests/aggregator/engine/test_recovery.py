@@ -747,3 +747,53 @@ def test_a_snapshot_waits_for_the_archive_while_the_journal_has_room(tmp_path: P
         process.kill()
 
     asyncio.run(story())
+
+
+def test_a_snapshot_that_cannot_be_renamed_is_one_warning_though_the_journal_is_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        process = await Process(tmp_path).start()
+        in_the_way = [tmp_path / f"{number:012d}.snapshot" for number in range(2, 5)]
+        for path in in_the_way:
+            (path / "full").mkdir(parents=True)
+        with caplog.at_level(logging.INFO):
+            assert [await process.snapshot() for _ in range(3)] == [False] * 3
+            assert process.durable()
+            for path in in_the_way:
+                shutil.rmtree(path)
+            assert await process.snapshot()
+        process.kill()
+        lines = [r.getMessage() for r in caplog.records if "snapshot" in r.getMessage()]
+        assert [line.partition(":")[2][:25] for line in lines] == [
+            " no snapshot is written: ",
+            " a snapshot is written ag",
+        ]
+
+    asyncio.run(story())
+
+
+def test_files_of_the_state_that_cannot_be_deleted_keep_no_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else the journal would grow to its limit, and nothing be acknowledged any more."""
+
+    async def story() -> None:
+        process = await Process(tmp_path).start()
+        (tmp_path / ".000000000000.snapshot.tmp" / "full").mkdir(parents=True)
+        (tmp_path / "000000000000.snapshot" / "full").mkdir(parents=True)
+        for messages, _ in steps(3):
+            receive(process.core, messages)
+            await process.commit()
+        (first,) = tmp_path.glob("*.journal")
+        first.unlink()
+        (first / "full").mkdir(parents=True)
+        with caplog.at_level(logging.INFO):
+            assert all([await process.snapshot() for _ in range(5)])
+        process.kill()
+        assert len([path for path in tmp_path.glob("*.journal") if path.is_file()]) == 2
+        assert len([path for path in tmp_path.glob("*.snapshot") if path.is_file()]) == 2
+        lines = [message for message in caplog.messages if "cannot be deleted" in message]
+        assert len(lines) == 1
+
+    asyncio.run(story())
