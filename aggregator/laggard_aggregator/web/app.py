@@ -202,8 +202,8 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
 def _guarded(app: ASGIApp) -> ASGIApp:
     """`app` with the missing SECURITY_HEADERS on every response, and its limits.
 
-    413 for bodies beside decisions; 400 for two lengths, and for a head beyond MAX_HEADER_BYTES that came in one piece: h11 checks
-    incomplete ones alone.
+    413 for bodies beside decisions; 400 for two lengths, and for a head beyond MAX_HEADER_BYTES that came in
+    one piece: h11 checks incomplete ones alone.
     """
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:

@@ -25,8 +25,8 @@ from laggard_aggregator.status.view import Counters, GroupView, Status
 class Scrape:
     """The values of one moment from which all metrics are computed.
 
-    `standings`: makes them, once, in the thread that encodes. `nodes`: those that have series. `page`:
-    address of the site's pages.
+    `standings`: makes them, once, in the thread that encodes. `nodes`: those that have series;
+    `unlisted_nodes`: unhealthy nodes that have none. `page`: address of the site's pages.
     """
 
     standings: Callable[[], Sequence[Standing]] = tuple
@@ -34,6 +34,7 @@ class Scrape:
     judgements: Sequence[Judgement] = ()
     node_counts: Mapping[tuple[str, NodeState], int] = field(default_factory=dict)
     nodes: Sequence[NodeView] = ()
+    unlisted_nodes: int = 0
     roles: Sequence[RoleView] = ()
     counters: Counters = field(default_factory=Counters)
     durability: Durability | None = None
@@ -56,6 +57,15 @@ def drained(nodes: Iterable[NodeView], decisions: Iterable[Decision]) -> list[No
     return [node for node in nodes if any(each.covers(node.node) for each in drains)] if drains else []
 
 
+MAX_UNHEALTHY = 500
+"""Limit of unhealthy nodes with series of their own in `/metrics`; thousands of them are a number."""
+
+
+def _urgency(node: NodeView) -> tuple[bool, float]:
+    """Order of unhealthy nodes: those that are up, then those whose last sample is the latest."""
+    return node.state != "up", -node.last_sample if math.isfinite(node.last_sample) else math.inf
+
+
 def scrape(view: Status, listed: Collection[str] = (), page: str = "") -> Scrape:
     """The values of `view` now; to be called on the event loop.
 
@@ -63,9 +73,11 @@ def scrape(view: Status, listed: Collection[str] = (), page: str = "") -> Scrape
     `page`: as in Scrape.
     """
     judgements, alarms, decisions = view.judgements(), view.alarms(), view.decisions()
-    unhealthy = view.unhealthy_nodes()
+    every = view.unhealthy_nodes()
+    urgent = {node.node for node in sorted(every, key=_urgency)[:MAX_UNHEALTHY]}
+    unhealthy = [node for node in every if node.node in urgent]
     named = drained(view.nodes(), decisions) if decisions else ()
-    healthy = {*listed, *(node.node for node in named)}.difference(node.node for node in unhealthy)
+    healthy = {*listed, *(node.node for node in named)}.difference(node.node for node in every)
 
     def silenced(*names: str) -> Decision | None:
         return next(silencing(decisions, *names), None) if decisions else None
@@ -76,6 +88,7 @@ def scrape(view: Status, listed: Collection[str] = (), page: str = "") -> Scrape
         judgements=judgements,
         node_counts=view.node_counts(),
         nodes=(*unhealthy, *filter(None, map(view.node, sorted(healthy)))),
+        unlisted_nodes=len(every) - len(unhealthy),
         roles=view.roles(),
         counters=view.counters(),
         durability=view.durability(),

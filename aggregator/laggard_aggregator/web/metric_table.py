@@ -228,6 +228,12 @@ PER_GROUP = (
         _node_counts,
     ),
     MetricRow(
+        "laggard_unlisted_nodes",
+        (),
+        "Unhealthy nodes without series in /metrics, beyond 500; /metrics/nodes has all.",
+        lambda values: (((), values.unlisted_nodes),),
+    ),
+    MetricRow(
         "laggard_shadow_verdicts_total",
         ("group", "detector", "agrees", "anomalous"),
         "Verdicts of a group's shadow detector, by agreement with the group's detector, over all metrics.",

@@ -15,12 +15,12 @@ import ssl
 import sys
 import termios
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator
 from dataclasses import dataclass
 from typing import Protocol
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from laggard_aggregator.settings.http import parse_listen
 from laggard_common.errors import ServiceError
@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 MAX_HEADER_BYTES = 16 * 1024  # request line and headers; a longer request is answered with 400, see web.app
 MAX_CONNECTIONS = 128  # open at once; beyond that a request is answered with 503
+SPARE_CONNECTIONS = 384  # beyond them, for HEALTH alone; the oldest idle ones make room within a second
+HEALTH = ("/healthz",)  # answered whatever others do: a container is restarted without it
 KEEP_ALIVE_SECONDS = 75  # longer than Prometheus' usual scrape interval of 15 to 60 s
 SHUTDOWN_SECONDS = 2  # time limit for answers under way at the end
 HEAD_SECONDS = 10.0  # for a request's head, from the connection's first byte or the request's on
@@ -48,6 +50,7 @@ class HttpServer:
         self._app = app
         self._tls = tls
         self._socket: socket.socket | None = None
+        self._connections: Collection[object] = ()
 
     @property
     def url(self) -> str:
@@ -72,7 +75,8 @@ class HttpServer:
         if self._socket is None:
             self.bind()
         config = uvicorn.Config(
-            self._app,
+            self._limited,
+            interface="asgi3",
             http="h11",
             ws="none",
             lifespan="off",
@@ -81,8 +85,8 @@ class HttpServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            backlog=MAX_CONNECTIONS,
-            limit_concurrency=MAX_CONNECTIONS,
+            backlog=MAX_CONNECTIONS + SPARE_CONNECTIONS,
+            limit_concurrency=MAX_CONNECTIONS + SPARE_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
@@ -90,6 +94,7 @@ class HttpServer:
         config.load()
         config.ssl = self._tls
         server = _Server(config)
+        self._connections = server.server_state.connections
         assert self._socket is not None
         serving = asyncio.create_task(server.serve(sockets=[self._socket]), name="http")
         stopping = asyncio.create_task(stop.wait(), name="http stop")
@@ -104,6 +109,17 @@ class HttpServer:
             self.close()
             if not closing.cancelled() and closing.done():
                 closing.result()  # its error
+
+    async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application, but 503 beyond MAX_CONNECTIONS, as uvicorn does it; not for HEALTH."""
+        if scope["path"] in HEALTH or len(self._connections) < MAX_CONNECTIONS:
+            await self._app(scope, receive, send)
+            return
+        body = b"Service Unavailable"
+        headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
+        headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": 503, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     def close(self) -> None:
         """Closes the port; idempotent."""
@@ -129,7 +145,7 @@ class _Connection(Protocol):
 
 
 async def _close_slow(server: uvicorn.Server) -> None:
-    """Closes connections whose head takes longer than HEAD_SECONDS, and the oldest beyond MAX_CONNECTIONS.
+    """Closes connections whose head takes longer than HEAD_SECONDS, and idle ones beyond MAX_CONNECTIONS.
 
     Also those that take nothing of their answer for TAKEN_SECONDS, or do not take all in ANSWER_SECONDS.
 
@@ -148,14 +164,16 @@ async def _check(server: uvicorn.Server) -> None:
     while True:
         await asyncio.sleep(_CHECK_SECONDS)
         now = time.monotonic()
-        connections: Iterable[_Connection] = tuple(server.server_state.connections)  # type: ignore[arg-type]
-        waiting = [(each, id(each.cycle)) for each in connections if _awaits_head(each)]
-        since = {each: since.get(each, now) for each in waiting}
+        connections: tuple[_Connection, ...] = tuple(server.server_state.connections)  # type: ignore[arg-type]
+        idle = [(each, id(each.cycle)) for each in connections if _is_idle(each)]
+        since = {each: since.get(each, now) for each in idle}
         oldest = sorted(since, key=since.__getitem__)
-        beyond = max(len(oldest) - MAX_CONNECTIONS, 0)
+        beyond = max(len(connections) - MAX_CONNECTIONS, 0)
         for at, each in enumerate(oldest):
-            if at < beyond or now - since[each] >= HEAD_SECONDS:
-                each[0].transport.abort()
+            connection, _ = each
+            is_kept = connection.timeout_keep_alive_task is not None
+            if at < beyond or (not is_kept and now - since[each] >= HEAD_SECONDS):
+                connection.transport.abort()
         left = {each: size for each in connections if (size := _untaken_bytes(each.transport))}
         answers = {each: _Untaken.after(answers.get(each), size, now) for each, size in left.items()}
         for connection, untaken in answers.items():
@@ -188,10 +206,9 @@ def _untaken_bytes(transport: asyncio.Transport) -> int:
     return size
 
 
-def _awaits_head(connection: _Connection) -> bool:
-    """Whether a connection has sent a part of a request's head, or nothing yet; not a kept idle one."""
-    answered = connection.cycle is None or getattr(connection.cycle, "response_complete", False)
-    return answered and connection.timeout_keep_alive_task is None
+def _is_idle(connection: _Connection) -> bool:
+    """Whether no request is under way: it is kept, or has sent a part of a request's head, or nothing yet."""
+    return connection.cycle is None or bool(getattr(connection.cycle, "response_complete", False))
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -186,6 +186,12 @@ def test_a_body_is_refused() -> None:
     assert (answer.status_code, answer.json()["error"]) == (413, "requests have no body here")
 
 
+def test_a_request_with_two_lengths_is_refused_and_its_connection_ends() -> None:
+    """A proxy may take the other one, and so see another request in the rest."""
+    answer = ask("/", headers={"Content-Length": "0", "Transfer-Encoding": "chunked"})
+    assert (answer.status_code, answer.headers["connection"]) == (400, "close")
+
+
 def test_an_error_of_our_own_tells_nothing_but_that() -> None:
     class Broken(live_status.MadeView):
         def groups(self):  # type: ignore[no-untyped-def]

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.ingest.nodes import Nodes
-from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
+from laggard_aggregator.web.exposition import MAX_UNHEALTHY, Exposition, Scrape, scrape
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
 from tests.support.builders import live_status
 from tests.support.processes import run_command
@@ -178,6 +178,23 @@ def test_the_documentation_names_exactly_these_metrics() -> None:
             labels = tuple(label.strip("` ") for label in cells[2].split(",") if label.strip("` "))
             documented[cells[0].strip("`")] = (cells[1], labels, cells[3])
     assert documented == {metric.name: (metric.type, metric.labels, metric.help) for metric in TABLE}
+
+
+def test_nodes_that_came_once_are_a_number_beyond_a_bound() -> None:
+    view = live_status.site()
+    silent = next(node for node in view.nodes_ if node.state == "silent")
+    failing = replace(silent, node="failing", state="up")
+    view.nodes_ = (
+        *(replace(silent, node=f"n{at:05}", last_sample=1e9 + at) for at in range(10_000)),
+        failing,
+    )
+    values = scrape(view)
+    assert (len(values.nodes), values.unlisted_nodes) == (MAX_UNHEALTHY, 10_001 - MAX_UNHEALTHY)
+    names = {node.node for node in values.nodes}
+    assert {"failing", "n09999", f"n{10_001 - MAX_UNHEALTHY:05}"} <= names, "and those that were heard last"
+    text = generate_latest(Exposition(values, TABLE)).decode()
+    assert samples(text, "laggard_unlisted_nodes") == {(): 10_001 - MAX_UNHEALTHY}
+    assert len(text) < 500_000
 
 
 def test_nodes_that_are_listed_are_told_of_though_they_are_well() -> None:

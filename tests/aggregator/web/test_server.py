@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from laggard_aggregator.settings.http import parse_listen
 from laggard_aggregator.web.app import make_app
-from laggard_aggregator.web.server import HttpServer
+from laggard_aggregator.web.server import MAX_CONNECTIONS, HttpServer
 from laggard_common.errors import ServiceError
 from tests.support.builders import live_status
 from tests.support.wait import LIMIT_SECONDS, time_limit
@@ -171,7 +171,7 @@ def test_a_uvicorn_that_hides_its_connections_ends_no_server(
 ) -> None:
     """The limit of heads is off then, with one warning."""
     monkeypatch.setattr("laggard_aggregator.web.server._CHECK_SECONDS", 0.01)
-    monkeypatch.setattr("laggard_aggregator.web.server._awaits_head", attrgetter("of_another_version"))
+    monkeypatch.setattr("laggard_aggregator.web.server._is_idle", attrgetter("of_another_version"))
 
     async def use(server: HttpServer) -> None:
         parts = urlsplit(server.url)
@@ -206,6 +206,8 @@ def test_slow_heads_end_after_a_time(monkeypatch: pytest.MonkeyPatch, sent: byte
 
         dripping = [asyncio.create_task(drip(writer)) for _, writer in links]
         async with time_limit():
+            for reader, _ in links if b"\r\n\r\n" in sent else ():
+                await reader.readuntil(b"hello /x")
             while (await asyncio.to_thread(get, server.url))[0] != 503:
                 await asyncio.sleep(0.01)
             monkeypatch.setattr("laggard_aggregator.web.server.HEAD_SECONDS", 0.1)
@@ -254,6 +256,45 @@ def test_silent_connections_beyond_the_limit_are_closed(monkeypatch: pytest.Monk
         async with time_limit():
             while sum(not reader.at_eof() and reader.exception() is None for reader, _ in links) > 10:
                 await asyncio.sleep(0.02)
+        for _, writer in links:
+            writer.close()
+
+    asyncio.run(served("127.0.0.1:0", use))
+
+
+def test_idle_connections_do_not_take_the_way_of_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container without health is restarted: whoever may connect could restart it."""
+    monkeypatch.setattr("laggard_aggregator.web.server._CHECK_SECONDS", 3600.0)
+
+    async def use(server: HttpServer) -> None:
+        port = urlsplit(server.url).port
+        links = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_CONNECTIONS)]
+        for at, (reader, writer) in enumerate(links):
+            if at % 2:  # kept after an answer
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        assert (await asyncio.to_thread(get, server.url))[0] == 503
+        assert await asyncio.to_thread(get, server.url, "/healthz") == (200, "hello /healthz")
+        for _, writer in links:
+            writer.close()
+
+    asyncio.run(served("127.0.0.1:0", use))
+
+
+def test_kept_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laggard_aggregator.web.server.MAX_CONNECTIONS", 10)
+    monkeypatch.setattr("laggard_aggregator.web.server._CHECK_SECONDS", 0.05)
+
+    async def use(server: HttpServer) -> None:
+        port = urlsplit(server.url).port
+        links = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
+        for _, writer in links:
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        async with time_limit():
+            for reader, _ in links[-10:]:
+                await reader.readuntil(b"\r\n\r\n")
+            while await asyncio.to_thread(get, server.url) != (200, "hello /x"):
+                await asyncio.sleep(0.01)
         for _, writer in links:
             writer.close()
 
