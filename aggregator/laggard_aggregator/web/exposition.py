@@ -77,7 +77,7 @@ def scrape(view: Status, listed: Collection[str] = (), page: str = "") -> Scrape
     urgent = {node.node for node in sorted(every, key=_urgency)[:MAX_UNHEALTHY]}
     unhealthy = [node for node in every if node.node in urgent]
     named = drained(view.nodes(), decisions) if decisions else ()
-    healthy = {*listed, *(node.node for node in named)}.difference(node.node for node in every)
+    healthy = {*listed, *(node.node for node in named)}.difference(node.node for node in unhealthy)
 
     def silenced(*names: str) -> Decision | None:
         return next(silencing(decisions, *names), None) if decisions else None
