@@ -6,8 +6,9 @@ import logging
 import math
 import random
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from asyncio import FIRST_COMPLETED
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from laggard_agent.spool.worker import Worker
 from laggard_agent.transport.outbox import POLL_SECONDS, NodeOutbox
 from laggard_agent.transport.publisher import Publisher
 from laggard_common.clock import Clock, SystemClock
+from laggard_common.daemon.host_name import HostName, host_name
 from laggard_common.daemon.sd_notify import Notifier
+from laggard_common.daemon.service import is_set_within
 from laggard_common.mqtt.settings import client_arguments
 from laggard_common.wire.codec import Encoder
 
@@ -32,6 +35,11 @@ _log = logging.getLogger(__name__)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _WATCH_SECONDS = 10.0
 _WATCHES_A_WATCHDOG = 3
+_NAME_SECONDS = 1.0
+_OPENING_SECONDS = 5.0
+_HUNG_SECONDS = 10.0
+_FEW_BYTES = 64 * 1024
+"""Batches in memory that may be lost when the spool returns to its directory; they are with the broker."""
 # An orderly end takes at most the sum of these, spooling counted twice (batches, then closing).
 _READING_ENDS_SECONDS = 0.5
 _SPOOLING_ENDS_SECONDS = 1.0
@@ -41,8 +49,10 @@ _PUBLISHING_ENDS_SECONDS = 2.0
 class App:
     """One agent. Several may run in one loop, each with its own settings, roots and spool directory.
 
-    `notifier` reports start, status and life to the service manager. Raises ConfigError when a file
-    that `settings` names cannot be used.
+    `notifier` reports start, status and life to the service manager.
+
+    The agent runs again from its start, in the same process, when the host's name changes (while `node` is
+    not set), when the spool's directory does not answer (then without it), and when it answers again.
     """
 
     def __init__(
@@ -59,11 +69,11 @@ class App:
         self._rng = rng or random.SystemRandom()
         self._notifier = notifier or Notifier()
         self._arguments = partial(client_arguments, settings.mqtt)
-        self._arguments()  # reports an unusable file at the start
-        batch_ns = settings.batch_samples * settings.interval_ns
-        phase = splay_ns(settings.site, settings.node, batch_ns)
-        self._phase_ticks, phase_rest_ns = divmod(phase, settings.interval_ns)
-        self._publish_delay_seconds = phase_rest_ns / 1e9
+        self._phase_ticks = 0
+        self._publish_delay_seconds = 0.0
+        self._hung: Worker | None = None
+        """The spool's thread that a directory holds up, which does not answer."""
+        self._again = asyncio.Event()
         self._encoder = Encoder()
         self._dictionaries: dict[str, Dictionary] = {}
         self._samplers: list[Sampler] = []
@@ -78,19 +88,43 @@ class App:
 
         Sets `started` when sampling begins.
         """
-        await self._startup()
-        if started is not None:
-            started.set()
-        try:
-            await self._main_loop(stop)
-        finally:
-            await self._shutdown()
+        while await self._has_name(stop):
+            self._again.clear()
+            await self._startup(stop)
+            if started is not None:
+                started.set()
+            try:
+                await self._main_loop(stop)
+            finally:
+                await self._shutdown()
+            if stop.is_set():
+                break
+        _log.info("stopped")
 
-    async def _startup(self) -> None:
+    async def _has_name(self, stop: asyncio.Event) -> bool:
+        """Waits for a name of the node; False when `stop` was set before there is one."""
+        name = self._settings.node
+        waits = False
+        while isinstance(name, HostName) and not (name := host_name()).is_usable:
+            text = f"waiting for a host name, {str(name)!r} is nobody's: set it, or node in the configuration"
+            if not waits:
+                _log.warning("%s", text)
+            waits = True
+            self._notifier.ready(text)
+            self._notifier.alive()
+            if await is_set_within(stop, _NAME_SECONDS):
+                return False
+        self._settings = s = replace(self._settings, node=name)
+        phase = splay_ns(s.site, s.node, s.batch_samples * s.interval_ns)
+        self._phase_ticks, phase_rest_ns = divmod(phase, s.interval_ns)
+        self._publish_delay_seconds = phase_rest_ns / 1e9
+        return not stop.is_set()
+
+    async def _startup(self, stop: asyncio.Event) -> None:
         s = self._settings
         self._failure = asyncio.get_running_loop().create_future()
         self._worker = Worker("spool", self._fail)
-        self._spool = await self._worker.call(partial(Spool, s, boot_id(), self._rng.randbytes))
+        self._spool = await self._open_spool(stop)
         self._dictionaries = self._spool.dictionaries()
         self._publisher = Publisher(
             s,
@@ -106,6 +140,32 @@ class App:
         _log.info(
             "node %s (%s) samples %s every %g s", s.node, s.role, ", ".join(s.collectors), s.interval_seconds
         )
+
+    async def _open_spool(self, stop: asyncio.Event) -> Spool:
+        """The spool in its directory, or in memory while that does not answer. Raises ServiceError."""
+        make = partial(Spool, self._settings, boot_id(), self._rng.randbytes)
+        if self._hung is None:
+            opened: list[Spool] = []
+            opening = asyncio.ensure_future(self._worker.call(lambda: opened.append(make())))
+            stopped = asyncio.ensure_future(stop.wait())
+            await _ends_within(_first_of(opening, stopped), _OPENING_SECONDS)
+            stopped.cancel()
+            if opening.done():
+                opening.result()
+                return opened[0]
+            opening.cancel()
+            self._abandon_disk(partial(_close_all, opened))
+            self._worker = Worker("spool in memory", self._fail)
+        return await self._worker.call(partial(make, on_disk=False))
+
+    def _abandon_disk(self, close: Callable[[], object]) -> None:
+        """Leaves the spool's thread to the directory that holds it up; it ends when that answers."""
+        _log.warning(
+            "spool: %s does not answer; keeping batches in memory only", self._settings.spool.directory
+        )
+        self._hung = self._worker
+        self._worker.submit(close)
+        self._worker.end()
 
     def _make_sampler(self, collector: str) -> Sampler:
         s = self._settings
@@ -128,7 +188,8 @@ class App:
             following = group.create_task(self._follow_traces(), name="traces")
             for sampler in self._samplers:
                 sampler.start()
-            await stop.wait()
+            again = asyncio.ensure_future(self._again.wait())
+            await asyncio.wait({asyncio.ensure_future(stop.wait()), again}, return_when=FIRST_COMPLETED)
             await self._end_sampling()
             watching.cancel()
             sending.cancel()
@@ -157,7 +218,9 @@ class App:
             return
         from laggard_agent.tools.iotrace.follow import TraceFollower
 
-        follower = TraceFollower(s.traces, s.node, s.spool.directory, self._roots.procfs, self._clock)
+        follower = await asyncio.to_thread(
+            TraceFollower, s.traces, s.node, s.spool.directory, self._roots.procfs, self._clock
+        )
         while True:
             await asyncio.to_thread(follower.read)
             await self._worker.call(partial(follower.send, self._publisher.store_document))
@@ -178,6 +241,24 @@ class App:
             if all(sampler.works() for sampler in self._samplers):
                 self._tell_manager()
                 self._notifier.alive()
+            await self._watch_surroundings()
+
+    async def _watch_surroundings(self) -> None:
+        """Lets the agent start again when its name changed, or its disk hangs or works again."""
+        node = self._settings.node
+        if isinstance(node, HostName) and (name := host_name()) != node and name.is_usable:
+            _log.warning("the host's name changed from %s to %s: going on under it", node, name)
+            self._again.set()
+        elif self._hung is None:
+            if self._worker.busy_seconds > _HUNG_SECONDS:
+                self._abandon_disk(self._spool.close)
+                self._again.set()
+        elif self._hung.has_ended and self._publisher.connected:
+            waiting = await self._worker.call(self._spool.queue.pending_bytes)
+            if waiting < _FEW_BYTES:
+                _log.info("spool: %s answers again", self._settings.spool.directory)
+                self._hung = None
+                self._again.set()
 
     def _health_changed(self) -> None:
         """Publishes a status after the first read of a collector or a change of its success."""
@@ -204,10 +285,11 @@ class App:
         await _bounded(asyncio.ensure_future(self._worker.call(lambda: None)), _SPOOLING_ENDS_SECONDS)
 
     async def _shutdown(self) -> None:
-        closing = asyncio.ensure_future(self._worker.call(self._spool.close))
-        await _bounded(closing, _SPOOLING_ENDS_SECONDS)
-        self._worker.end()
-        _log.info("stopped")
+        if self._worker is not self._hung:
+            closing = asyncio.ensure_future(self._worker.call(self._spool.close))
+            await _bounded(closing, _SPOOLING_ENDS_SECONDS)
+            self._worker.end()
+        self._publisher.close()
 
     def _fail(self, exc: BaseException) -> None:
         """Ends the agent with the exception of a thread."""
@@ -237,6 +319,7 @@ class App:
                 **outbox,
             },
             **spool,
+            "unacknowledged_seconds": round(self._publisher.unacknowledged_seconds),
             "dropped_samples": spool["dropped_samples"] + self._publisher.overflow_samples,
             "missed_ticks": sum(sampler.timeline.missed_ticks for sampler in self._samplers),
             "clock_steps": max((sampler.timeline.steps for sampler in self._samplers), default=0),
@@ -273,3 +356,13 @@ async def _ends_within(future: "asyncio.Future[Any]", seconds: float) -> bool:
         async with asyncio.timeout(seconds):
             await asyncio.wait({future})
     return future.done()
+
+
+def _first_of(*futures: "asyncio.Future[Any]") -> "asyncio.Future[Any]":
+    """Ends with the first of `futures`."""
+    return asyncio.ensure_future(asyncio.wait(futures, return_when=FIRST_COMPLETED))
+
+
+def _close_all(spools: Sequence[Spool]) -> None:
+    for spool in spools:
+        spool.close()

@@ -27,6 +27,7 @@ from laggard_common.visible import visible
 Reread = Callable[[], AgentSettings]
 
 _SETTLED_SECONDS = 10.0
+_CHECK_SECONDS = 3.0
 _COLLECT_AFTER = 10_000
 MOST_KEPT_BYTES = 128 * 1024
 """Larger free blocks return to the system at once: an agent seldom needs them."""
@@ -35,6 +36,7 @@ _EXAMPLES = """\
 examples:
   laggard-agent --config /etc/laggard/agent.toml
   laggard-agent --config /etc/laggard/agent.toml --check-config
+  laggard-agent --config /etc/laggard/agent.toml --check
   laggard-agent --once --collectors diskstats,net
   laggard-agent --once --collectors diskstats --procfs /tmp/copied/proc
   laggard-agent --once --collectors lustre --lctl-dump params.txt
@@ -100,6 +102,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="with --fold: the format of the log (default: detected from its first line)",
     )
     add("--check-config", action="store_true", help="check the files, report all problems, and exit")
+    add(
+        "--check",
+        action="store_true",
+        help="check the files, the broker and whether an aggregator answers, a line each, and exit",
+    )
     add("--verbose", action="store_true", help="log every cycle")
     add("--version", action="version", version=f"laggard-agent {__version__}")
     return parser
@@ -111,9 +118,17 @@ def _run(options: argparse.Namespace) -> int:
     settings = _settings(options)
     roots = _roots(options)
     if options.check_config:
-        _check_files(options.config, settings)
+        try:
+            _check_files(options.config, settings)
+        except ConfigError as exc:
+            exc.exit_code = 2  # also for a missing file, for which the daemon would wait
+            raise
         print(f"{options.config or 'the defaults'}: good")
         return 0
+    if options.check:
+        from laggard_agent.tools.check import check
+
+        return check(options.config, settings, roots, SystemClock(), sys.stdout)
     if options.fold is not None:
         return _fold(options.fold, options.format, settings.node)
     if options.dump is not None:
@@ -124,7 +139,7 @@ def _run(options: argparse.Namespace) -> int:
         return _report(read_once(settings, roots, SystemClock(), sys.stdout))
     logs.configure(logging.DEBUG if options.verbose else logging.INFO)
     memory.settle(MOST_KEPT_BYTES)
-    _check_files(options.config, settings)
+    _check_files_at_start(options.config, settings)
     return _serve(settings, roots, partial(_reread, options))
 
 
@@ -203,6 +218,28 @@ def _check_files(path: Path, settings: AgentSettings) -> None:
         client_arguments(settings.mqtt)
     except ConfigError as exc:
         raise ConfigError(str(path), exc.problems) from exc
+
+
+def _check_files_at_start(path: Path, settings: AgentSettings) -> None:
+    """Checks them, but waits for those that are missing or do not answer. Raises ConfigError for wrong ones.
+
+    Certificates may be made, or their file system mounted, after the agent's start; batches wait meanwhile.
+    """
+    failed: list[ConfigError] = []
+
+    def check() -> None:
+        try:
+            _check_files(path, settings)
+        except ConfigError as exc:
+            failed.append(exc)
+
+    thread = threading.Thread(target=check, name="check files", daemon=True)
+    thread.start()
+    thread.join(_CHECK_SECONDS)
+    if failed and not failed[0].may_pass:
+        raise failed[0]
+    for problem in failed[0].problems if failed else ():
+        logging.getLogger(__name__).warning("%s: %s: waiting for it", path, problem)
 
 
 def _reread(options: argparse.Namespace) -> AgentSettings:

@@ -1,16 +1,16 @@
 """agent.toml as one frozen object."""
 
-import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
 from laggard_agent.collectors import registry
 from laggard_common.config import between, checked, distinct, each, further_tables, one_of, topic_level
+from laggard_common.daemon.host_name import host_name
 from laggard_common.mqtt.settings import MqttSettings
 from laggard_common.wire.limits import MAX_TICKS
-from laggard_common.wire.topics import ROLES, is_level
+from laggard_common.wire.topics import ROLES
 
 DEFAULT_COLLECTORS = ("diskstats", "net", "host")
 
@@ -58,20 +58,19 @@ class TracesSettings:
     send_seconds: float = field(default=30.0, metadata=checked(between(1, 3600)))
 
 
-def _host_name() -> str:
-    return socket.gethostname()
-
-
 def _known(collector: str) -> str | None:
     return one_of(registry.names())(collector)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """All of agent.toml. `tables`: the settings of collectors that have a table, by name."""
+    """All of agent.toml. `tables`: the settings of collectors that have a table, by name.
+
+    `node` is a HostName, which the agent follows, unless it is set.
+    """
 
     site: str = field(default="site", metadata=checked(topic_level()))
-    node: str = field(default_factory=_host_name, metadata=checked(topic_level()))
+    node: str = field(default_factory=host_name, metadata=checked(topic_level()))
     role: str = field(default="storage", metadata=checked(one_of(ROLES)))
     interval_seconds: float = field(default=1.0, metadata=checked(between(0.05, 3600)))
     batch_samples: int = field(default=10, metadata=checked(between(1, MAX_TICKS)))
@@ -86,11 +85,6 @@ class AgentSettings:
         default_factory=dict,
         metadata=further_tables(registry.names, registry.settings_class, skip_empty=True),
     )
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """A default that does not fit: the name of this host."""
-        if not is_level(self.node):
-            yield "node", f"the host's name {self.node!r} is no level of a topic: set this"
 
     @property
     def interval_ns(self) -> int:

@@ -27,14 +27,24 @@ class LaggardError(Exception):
     exit_code = 1
 
 
-class ConfigError(LaggardError):
-    """All problems of one configuration file. `problems`: one line each, `key: expected X, got Y`."""
+class MissingFile(str):
+    """A problem of a configuration: a file that it names is not there, or not there yet."""
 
-    exit_code = 2
+    __slots__ = ()
+
+
+class ConfigError(LaggardError):
+    """All problems of one configuration file. `problems`: one line each, `key: expected X, got Y`.
+
+    `may_pass`: nothing is wrong but that files are missing. Its exit code is 1, so that a service manager
+    tries again: certificates may be made after the start of the host.
+    """
 
     def __init__(self, path: str, problems: Sequence[str]) -> None:
         self.path = path
         self.problems = tuple(problems)
+        self.may_pass = bool(problems) and all(isinstance(each, MissingFile) for each in problems)
+        self.exit_code = 1 if self.may_pass else 2
         super().__init__("\n".join(f"{path}: {problem}" if path else problem for problem in self.problems))
 
 

@@ -1,7 +1,22 @@
 """Permission check of files with passwords, keys and hashes."""
 
+import errno
+import os
 import stat
 from pathlib import Path
+
+from laggard_common.errors import MissingFile
+
+
+def problem(key: str, path: Path, reason: str) -> str:
+    """A problem of a configuration with the file `path`; a MissingFile when it is not there."""
+    text = f"{key}: {path}: {reason}"
+    return MissingFile(text) if reason == os.strerror(errno.ENOENT) else text
+
+
+def below(name: str, problem: str) -> str:
+    """The problem with the name of a table before its key; a MissingFile stays one."""
+    return type(problem)(f"{name}.{problem}")
 
 
 def unfit(path: Path) -> str | None:

@@ -308,6 +308,13 @@ NODE = Dashboard(
             link="/node/$node",
         ),
         Panel("Spool", "timeseries", ((f"max(laggard_agent_spool_bytes{_NODE})", "bytes"),), "bytes"),
+        Panel(
+            "Not acknowledged",
+            "timeseries",
+            ((f"max(laggard_agent_unacknowledged_seconds{_NODE})", "seconds"),),
+            "s",
+            about="Time for which the aggregator has acknowledged none of its batches.",
+        ),
     ),
     (("node", "label_values(laggard_node_up, node)"),),
 )

@@ -28,7 +28,7 @@ from laggard_agent.transport.publisher import Publisher
 from laggard_common import wire
 from laggard_common.clock import SystemClock
 from laggard_common.daemon.sd_notify import Notifier
-from laggard_common.errors import ConfigError, ServiceError
+from laggard_common.errors import ServiceError
 from laggard_common.wire import Ack, Envelope, Kind
 from laggard_common.wire.schema import Schema
 from tests import naive_wire
@@ -817,15 +817,6 @@ def test_two_agents_with_one_spool(tmp_path: Path) -> None:
         await site.run(second)
 
     site_test(test, tmp_path)
-
-
-def test_files_that_settings_name_are_checked_before_anything_runs(tmp_path: Path) -> None:
-    async def make() -> None:
-        mqtt = AgentMqttSettings(ca_file=tmp_path / "none")
-        with pytest.raises(ConfigError, match="ca_file"):
-            App(AgentSettings(mqtt=mqtt), Roots())
-
-    asyncio.run(make())
 
 
 def test_the_service_manager_hears_that_it_samples_and_that_it_lives(tmp_path: Path) -> None:

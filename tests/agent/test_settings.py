@@ -9,6 +9,7 @@ import pytest
 from laggard_agent.collectors import registry
 from laggard_agent.settings import AgentSettings
 from laggard_common.config import load, parse
+from laggard_common.daemon.host_name import HostName
 from laggard_common.errors import ConfigError
 
 SAMPLE = Path(__file__).resolve().parents[2] / "deploy" / "agent.toml"
@@ -47,11 +48,27 @@ def test_the_sample_shows_every_setting_with_its_default() -> None:
             assert shown[key] == (str(value) if isinstance(value, Path) else value), key
 
 
-def test_a_host_name_that_cannot_stand_in_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: "(none)")
-    with pytest.raises(ConfigError, match=r"^node: the host's name '\(none\)' is no level of a topic"):
-        parse(AgentSettings, {})
-    assert parse(AgentSettings, {"node": "oss-1"}).node == "oss-1"
+@pytest.mark.parametrize(
+    ("name", "is_usable"),
+    [
+        ("oss-1", True),
+        ("localhosts", True),
+        ("oss-1.example.org", True),
+        ("localhost", False),
+        ("LOCALHOST", False),
+        ("localhost.localdomain", False),
+        ("localhost4", False),
+        ("(none)", False),
+        ("", False),
+        ("a/b", False),
+    ],
+)
+def test_the_node_is_named_by_its_host(name: str, is_usable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: name)
+    node = parse(AgentSettings, {}).node
+    assert isinstance(node, HostName)
+    assert (node, node.is_usable) == (name, is_usable)
+    assert not isinstance(parse(AgentSettings, {"node": "oss-1"}).node, HostName)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from laggard_agent.spool.segments import (
     decode_header,
 )
 from laggard_common import segment_log, wire
+from laggard_common.daemon.host_name import HostName
 from laggard_common.errors import SpoolError, WireError
 from laggard_common.wire import Ack
 from laggard_common.wire.schema import Schema
@@ -47,13 +48,18 @@ class Recovered:
         """Number of damaged batches."""
         return sum(high - low + 1 for _, low, high in self.lost)
 
-    def streams_to_continue(self, boot_id: str) -> tuple[Stream, ...]:
+    def streams_to_continue(self, boot_id: str, node: str) -> tuple[Stream, ...]:
         """The earlier agent's streams; none, with a log line, when batches of them may be lost.
+
+        None either when the host had another name than `node`: streams are a node's.
 
         Nothing can be lost after a clean shutdown, nor with complete files within one boot of the kernel.
         After a power loss published records may be missing.
         """
         if self.header is None or not self.header.streams:
+            return ()
+        if self.header.node != node:
+            _log.info("spool: the node was %s: starting new streams", self.header.node)
             return ()
         if self.whole and (self.closed or self.header.boot_id == boot_id != ""):
             return self.header.streams
@@ -61,12 +67,13 @@ class Recovered:
         return ()
 
 
-def recover(directory: Path, node: str) -> Recovered:
+def recover(directory: Path, node: str, boot_id: str) -> Recovered:
     """Reads every segment in `directory` and truncates torn tails.
 
-    The spool of another node (an image that was cloned, a host that was renamed) is spent, with a WARNING:
-    its streams are the other node's. A file that can neither be read nor truncated is left out, with a
-    WARNING. Raises SpoolError when the directory cannot be read.
+    The spool of another node (an image that was cloned) is spent, with a WARNING: its streams are the other
+    node's. One of this boot is this host's under an earlier name, when the node is named by the host or was
+    named by nobody: its batches are kept, and are published under the present name. A file that can neither
+    be read nor truncated is left out, with a WARNING. Raises SpoolError when the directory cannot be read.
     """
     found = Recovered()
     foreign = ""
@@ -87,7 +94,7 @@ def recover(directory: Path, node: str) -> Recovered:
             _log.warning("spool: %s; it is left out", exc)
             found.whole = False
             continue
-        if header is not None and header.node != node:
+        if header is not None and header.node != node and not _is_renamed(header, node, boot_id):
             foreign = header.node
             del found.lost[lost:]
         elif header is not None:
@@ -101,6 +108,12 @@ def recover(directory: Path, node: str) -> Recovered:
     if foreign:
         _log.warning("spool: %s belongs to node %s: discarding its batches", directory, foreign)
     return found
+
+
+def _is_renamed(header: Header, node: str, boot_id: str) -> bool:
+    """Whether a spool is of this host, when it had another name."""
+    by_host = isinstance(node, HostName) or not HostName(header.node).is_usable
+    return by_host and header.boot_id == boot_id != ""
 
 
 def _read(segment: SpoolSegment, found: Recovered, later: Sequence[Path], *, follows: bool) -> Header | None:

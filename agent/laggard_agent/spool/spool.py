@@ -39,12 +39,18 @@ _NOTE_ACKED_EVERY = 60  # batches kept on disk: bounds the batches sent again af
 class Spool:
     """The spool of one agent, recovered from its directory; `random_bytes` makes stream ids.
 
+    `on_disk` False: the directory does not answer, and is never touched.
     Raises ServiceError when another agent uses the directory. An unusable directory causes one WARNING, and
     the spool is kept in memory.
     """
 
     def __init__(
-        self, settings: AgentSettings, boot_id: str, random_bytes: Callable[[int], bytes] = os.urandom
+        self,
+        settings: AgentSettings,
+        boot_id: str,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+        *,
+        on_disk: bool = True,
     ) -> None:
         self._settings = settings
         self._directory = settings.spool.directory
@@ -62,10 +68,15 @@ class Spool:
         self.in_memory = False
         self.found_late = False
         """True when an earlier agent's batches were found late; the publisher resets it."""
+        self._on_disk = on_disk
+        if not on_disk:
+            self.in_memory = True
+            self._begin_segment()
+            return
         try:
             self._lock = _take_lock(self._directory)
             recovered = self._take_over()
-            for stream in recovered.streams_to_continue(boot_id):
+            for stream in recovered.streams_to_continue(boot_id, settings.node):
                 self._continue(stream)
             self._begin_segment()
             for segment in recovered.spent:
@@ -281,7 +292,7 @@ class Spool:
 
     def _take_over(self) -> Recovered:
         """Inserts an earlier agent's batches before all others. Raises SpoolError."""
-        recovered = recover(self._directory, self._settings.node)
+        recovered = recover(self._directory, self._settings.node, self._boot_id)
         self._taken_over = True
         self.queue.prepend(recovered.segments, recovered.next_file)
         self._schemas |= recovered.schemas
@@ -314,7 +325,7 @@ class Spool:
 
     def _try_disk_again(self) -> None:
         self._memory_appends += 1
-        if self._memory_appends % _TRY_DISK_EVERY:
+        if not self._on_disk or self._memory_appends % _TRY_DISK_EVERY:
             return
         self.in_memory = False
         try:

@@ -5,6 +5,7 @@ asyncio joins the threads of its pool at exit, so a stalled disk would outlive S
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -24,7 +25,8 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._piggybacked: deque[Job] = deque()
-        self._failed = failed
+        self.failed = failed
+        self._busy_since: float | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -32,6 +34,17 @@ class Worker:
     def waiting(self) -> int:
         """Number of jobs that have not started."""
         return self._jobs.qsize()
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds since the running job began, 0 without one."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the thread has ended, after `end`."""
+        return not self._thread.is_alive()
 
     def submit(self, job: Job) -> None:
         """Queues `job`, from any thread."""
@@ -73,8 +86,10 @@ class Worker:
     def _run(self) -> None:
         try:
             while (job := self._jobs.get()) is not None:
+                self._busy_since = time.monotonic()
                 while self._piggybacked:
                     self._piggybacked.popleft()()
                 job()
+                self._busy_since = None
         except BaseException as exc:
-            self._failed(exc)
+            self.failed(exc)

@@ -10,6 +10,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -21,8 +22,10 @@ from laggard_agent.spool.backlog import LEAST_TICKS
 from laggard_agent.spool.segments import Key, SpooledBatch
 from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker
+from laggard_agent.transport.broker_check import check_broker, explain
 from laggard_agent.transport.pacing import BacklogRate, Backoff
 from laggard_agent.transport.redelivery import Redelivery
+from laggard_agent.transport.unanswered import Unanswered
 from laggard_common import __version__, wire
 from laggard_common.clock import Clock
 from laggard_common.errors import ConfigError, MqttError, WireError
@@ -41,6 +44,8 @@ _LIVE_BATCHES = 64
 _MAX_QUEUED_BATCHES = 1000
 _FINISH_SECONDS = 1.0
 _CLOSE_SECONDS = 0.5
+_FILES_SECONDS = 10.0
+_PACKETS_LOST = 2
 
 
 class Publisher:
@@ -84,6 +89,10 @@ class Publisher:
         self._live: deque[tuple[float, SpooledBatch]] = deque()
         self._wake = asyncio.Event()
         self._finishing = False
+        self._unanswered = Unanswered(by_aggregator=settings.spool.acknowledge == "aggregator")
+        self._files = Worker("mqtt files", worker.failed) if _has_files(settings) else None
+        self._broker_check: asyncio.Task[None] | None = None
+        self._packets_lost = 0
         self.connected = False
         """Whether a session is open."""
         self._warned = False
@@ -92,6 +101,11 @@ class Publisher:
         self._overflowed = False
         self.overflow_samples = 0
         """Samples discarded while the spool's disk hangs."""
+
+    @property
+    def unacknowledged_seconds(self) -> float:
+        """Seconds for which batches have been published and none was acknowledged by the aggregator."""
+        return self._unanswered.seconds(self._now())
 
     @property
     def acks_seen(self) -> bool:
@@ -144,6 +158,11 @@ class Publisher:
         self._finishing = True
         self._wake.set()
 
+    def close(self) -> None:
+        """Ends the thread that reads the files of [mqtt]."""
+        if self._files is not None:
+            self._files.end()
+
     async def run(self) -> None:
         """Keeps a session open until `finish`."""
         while not self._finishing:
@@ -153,6 +172,7 @@ class Publisher:
             except (MqttError, ConfigError) as exc:
                 self._warn_once(exc)
             was_connected, self.connected = self.connected, False
+            self._unanswered.disconnected()
             self._live.clear()
             gc.collect()  # clients and TLS contexts are cycles
             if not self._finishing:
@@ -162,6 +182,17 @@ class Publisher:
 
     def _warn_once(self, exc: Exception) -> None:
         reason = str(exc)  # the exception itself keeps the socket of a failed TLS handshake
+        size = self._unanswered.lost_bytes()
+        if size:
+            reason += f" while a packet of {size} bytes was sent"
+            self._packets_lost += 1
+            if self._packets_lost == _PACKETS_LOST and not self._finishing:
+                _log.warning(
+                    "the broker at %s ends each connection on a packet of %d bytes: is its limit lower"
+                    " (mosquitto: max_packet_size)? Lower batch_samples makes smaller packets",
+                    self._settings.mqtt.address,
+                    size,
+                )
         if self._warned or self._finishing:
             _log.debug("no connection to the broker: %s", reason)
             return
@@ -176,7 +207,7 @@ class Publisher:
         s = self._settings
         will = self._status_message("down", {}, seq=0)
         self._client = MqttClient(
-            self._arguments(),
+            await self._read_files(),
             f"laggard-{s.node}@{s.site}",
             on_message=self._on_ack,
             on_lost=self._wake.set,
@@ -205,6 +236,18 @@ class Publisher:
         finally:
             await self._client.close(_CLOSE_SECONDS)  # in order, so that the broker drops the will
 
+    async def _read_files(self) -> ClientArguments:
+        """The arguments of a connection. Raises ConfigError, and MqttError while the files do not answer."""
+        if self._files is None:
+            return self._arguments()
+        if self._files.busy_seconds or self._files.waiting:
+            raise MqttError("the files of [mqtt] do not answer")
+        try:
+            async with asyncio.timeout(_FILES_SECONDS):
+                return await self._files.call(self._arguments)
+        except TimeoutError as exc:
+            raise MqttError("the files of [mqtt] do not answer") from exc
+
     async def _start_backlog(self) -> None:
         """Rewinds the backlog, after the batches that the last session's broker may have lost."""
         await self._redelivery.connected(self._now())
@@ -221,6 +264,8 @@ class Publisher:
         """Publishes the most urgent message, or sleeps until one is due."""
         self._client.check()
         now = self._now()
+        if self._unanswered.is_due(now):
+            self._broker_check = asyncio.create_task(self._report_unanswered(now), name="check the broker")
         if self._redelivery.suspected:
             self._redelivery.check_soon(now, idle=self._rate.is_idle(now))
         if self._live and self._live[0][0] <= now:
@@ -267,6 +312,22 @@ class Publisher:
         message = self._status_message(state, facts, self._status_seq)
         await self._client.publish(self._status_topic, message, retain=self._settings.mqtt.retain)
 
+    async def _send(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Publishes a batch or schema, whose size may be too large for the broker."""
+        self._unanswered.sending(len(topic) + len(payload))
+        await self._client.publish(topic, payload, retain=retain)
+        self._unanswered.sent()
+
+    async def _report_unanswered(self, now: float) -> None:
+        """Logs the answer of the broker to such messages."""
+        seconds = self._unanswered.seconds(now)
+        size = self._unanswered.largest_bytes
+        arguments = await self._read_files()
+        findings = await asyncio.to_thread(check_broker, self._settings, arguments, size)
+        _log.warning(
+            "the aggregator has acknowledged nothing for %.0f s: %s", seconds, explain(findings, size)
+        )
+
     def _status_message(self, state: str, facts: Mapping[str, Any], seq: int) -> bytes:
         """A status message, or the last will, which the broker publishes without a DISCONNECT."""
         always = {"state": state, "role": self._settings.role, "version": __version__}
@@ -287,10 +348,11 @@ class Publisher:
 
     async def _publish(self, batch: SpooledBatch) -> None:
         """Publishes a batch, after its schema when this session has not published that one."""
-        s, schema, envelope = self._settings, batch.schema, batch.envelope
+        s, schema, envelope = self._settings, batch.schema, self._own(batch.envelope)
         if schema is not None and self._published_schemas.get(batch.key, -1) < envelope.schema_epoch:
             await self._publish_schema(schema)
-        await self._client.publish(self._data_topic(envelope.source), wire.encode_envelope(envelope))
+        await self._send(self._data_topic(envelope.source), wire.encode_envelope(envelope))
+        self._unanswered.published(self._now())
         if s.spool.acknowledge == "broker":
             self._worker.piggyback(partial(self._spool.acknowledge, batch.key, (batch.seqs,)))
         else:
@@ -302,8 +364,14 @@ class Publisher:
         current = await self._worker.call(self._spool.current_schemas)
         topic = topics.schema_topic(s.site, s.role, s.node, schema.source)
         retain = s.mqtt.retain and any(schema.stream == other.stream for other in current)
-        await self._client.publish(topic, wire.encode_schema(schema), retain=retain)
+        own = schema if schema.node == s.node else replace(schema, node=s.node)
+        await self._send(topic, wire.encode_schema(own), retain=retain)
         self._published_schemas[schema.stream, schema.source] = schema.epoch
+
+    def _own(self, envelope: wire.Envelope) -> wire.Envelope:
+        """The envelope under the node's present name; it may have been spooled under an earlier one."""
+        node = self._settings.node
+        return envelope if envelope.node == node else replace(envelope, node=node)
 
     async def _redeliver(self, now: float) -> None:
         """Returns lost batches to the backlog, and their schemas, which may not be retained, before them."""
@@ -320,6 +388,10 @@ class Publisher:
         except WireError as exc:
             _log.debug("malformed acknowledgement: %s", exc)
             return
+        if any(ack.ranges for ack in acks):
+            self._packets_lost = 0
+            if self._unanswered.acknowledged():
+                _log.info("the aggregator acknowledges again")
         for ack in acks:
             self._worker.piggyback(partial(self._redelivery.acknowledged, ack))
             if self._backlog or self._rate.in_flight:
@@ -347,3 +419,7 @@ class Publisher:
         finally:
             timer.cancel()
         self._wake.clear()
+
+
+def _has_files(settings: AgentSettings) -> bool:
+    return settings.mqtt.tls or settings.mqtt.password_file is not None

@@ -83,7 +83,12 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigError("", [f"--test-{options.test_channel}: not together with --check-config"])
     if options.token:
         raise ConfigError("", ["--token: only together with --credential"])
-    settings = _load(options.config)
+    try:
+        settings = _load(options.config)
+    except ConfigError as exc:
+        if options.check_config:
+            exc.exit_code = 2  # also for a missing file, for which a service manager tries again
+        raise
     if options.check_config:
         for name, text in settings.identity.warnings():
             print(f"laggard-aggregator: {options.config}: warning: identity.{name}: {text}", file=sys.stderr)

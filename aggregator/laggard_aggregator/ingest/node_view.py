@@ -28,7 +28,7 @@ class NodeView:
 
     `last_sample`: newest time of reading. `clock_offset_seconds`: the node's clock minus the aggregator's.
     `healthy`: up, every collector succeeds, and the clock is off by less than one sampling interval. The
-    agent's own figures, `collectors` to `resident_bytes`, are defined in docs/wire-format.md.
+    agent's own figures, from `collectors` on, are defined in docs/wire-format.md.
     """
 
     node: str
@@ -44,6 +44,7 @@ class NodeView:
     missed_ticks: int | None = None
     cpu_seconds: float | None = None
     resident_bytes: int | None = None
+    unacknowledged_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -346,5 +346,6 @@ _FIGURES: Mapping[str, Callable[[object], Any]] = {
     "missed_ticks": _count,
     "cpu_seconds": _number,
     "resident_bytes": _count,
+    "unacknowledged_seconds": _count,
 }
 """Figures that an agent reports of itself, and the check of each."""

@@ -19,7 +19,7 @@ from laggard_aggregator.settings.http import unusable
 from laggard_aggregator.status.formatting import plain
 from laggard_common.config import between, checked
 from laggard_common.errors import ConfigError, ServiceError
-from laggard_common.secret_files import unfit
+from laggard_common.secret_files import below, problem, unfit
 
 MAX_SECRET_BYTES = 16_384
 
@@ -119,7 +119,7 @@ def make_channels(settings: Mapping[str, ChannelSettings]) -> list[Channel]:
         try:
             made.append(channels()[name](each))
         except ConfigError as exc:
-            problems += [f"{name}.{problem}" for problem in exc.problems]
+            problems += [below(name, problem) for problem in exc.problems]
     if problems:
         raise ConfigError("", problems)
     return made
@@ -145,7 +145,7 @@ def read_secret(key: str, path: Path | None, problems: list[str]) -> list[str]:
             if lines and lines[0]:
                 return lines
             reason = "is empty"
-    problems.append(f"{key}: {path}: {reason}")
+    problems.append(problem(key, path, reason))
     return []
 
 
@@ -154,7 +154,7 @@ def tls_client(key: str, ca_file: Path | None, problems: list[str]) -> ssl.SSLCo
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except OSError as exc:
-        problems.append(f"{key}: {ca_file}: {unusable(exc)}")
+        problems.append(problem(key, Path(str(ca_file)), unusable(exc)))
         return None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context

@@ -1,5 +1,7 @@
 """`[http]`: address and access of the HTTP server."""
 
+import errno
+import os
 import re
 import socket
 import ssl
@@ -9,7 +11,7 @@ from pathlib import Path
 
 from laggard_common.config import checked, distinct, each, is_loopback, topic_level
 from laggard_common.errors import ConfigError
-from laggard_common.secret_files import unfit
+from laggard_common.secret_files import problem, unfit
 
 _URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?", re.ASCII)
 
@@ -78,11 +80,11 @@ def tls_context(settings: HttpSettings) -> ssl.SSLContext | None:
         return None
     key, name = (settings.key_file, "key") if settings.key_file else (settings.cert_file, "cert")
     if key.exists() and (reason := unfit(key)):
-        raise ConfigError("", [f"http.{name}_file: {key}: {reason}"])
+        raise ConfigError("", [problem(f"http.{name}_file", key, reason)])
     try:
         return serving(settings.cert_file, settings.key_file)
     except OSError as exc:
-        raise ConfigError("", [f"http.cert_file: {settings.cert_file}: {unusable(exc)}"]) from exc
+        raise ConfigError("", [problem("http.cert_file", settings.cert_file, unusable(exc))]) from exc
 
 
 _LISTEN = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,5})", re.ASCII)
@@ -108,4 +110,6 @@ def serving(cert_file: Path, key_file: Path | None) -> ssl.SSLContext:
 
 def unusable(exc: OSError) -> str:
     """The reason why a certificate, key or list is unusable."""
+    if isinstance(exc, FileNotFoundError):
+        return os.strerror(errno.ENOENT)
     return f"not usable: {exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror}"

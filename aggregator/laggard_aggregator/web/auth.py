@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from laggard_aggregator.web.identity import Identity
 from laggard_common.errors import ConfigError
-from laggard_common.secret_files import unfit
+from laggard_common.secret_files import problem, unfit
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_HEADER_BYTES = 1024
@@ -235,5 +235,5 @@ def _checked(name: str) -> str:
     return name
 
 
-def _problem(path: Path, problem: str) -> ConfigError:
-    return ConfigError("", [f"http.credentials_file: {path}: {problem}"])
+def _problem(path: Path, reason: str) -> ConfigError:
+    return ConfigError("", [problem("http.credentials_file", path, reason)])

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from laggard_aggregator.jobs.access.principals import NOBODY, Principal, Role
 from laggard_aggregator.settings.identity import IdentityTable, PrincipalTable
 from laggard_common.errors import ConfigError
+from laggard_common.secret_files import problem
 
 MAX_TOKEN_BYTES = 8192
 MAX_KEY_BYTES = 1024 * 1024
@@ -196,5 +197,5 @@ def _text(raw: bytes) -> str:
         return ""
 
 
-def _problem(path: Path, problem: str) -> ConfigError:
-    return ConfigError("", [f"identity.jwks_file: {path}: {problem}"])
+def _problem(path: Path, reason: str) -> ConfigError:
+    return ConfigError("", [problem("identity.jwks_file", path, reason)])

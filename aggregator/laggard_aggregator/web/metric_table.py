@@ -288,6 +288,11 @@ PER_NODE = (
     ),
     _node("laggard_agent_cpu_seconds_total", "CPU time used by the agent.", lambda n: n.cpu_seconds),
     _node("laggard_agent_resident_bytes", "Resident memory of the agent.", lambda n: n.resident_bytes),
+    _node(
+        "laggard_agent_unacknowledged_seconds",
+        "Time for which the agent's batches have not been acknowledged by the aggregator.",
+        lambda n: n.unacknowledged_seconds,
+    ),
 )
 
 PER_ROLE = (

@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from laggard_common.config import checked, host_name, non_empty, tcp_port
 from laggard_common.errors import ConfigError
-from laggard_common.secret_files import unfit
+from laggard_common.secret_files import problem, unfit
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _password(settings: MqttSettings, problems: list[str]) -> str | None:
     try:
         return path.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as exc:
-        problems.append(f"mqtt.password_file: {path}: {_reason(exc)}")
+        problems.append(problem("mqtt.password_file", path, _reason(exc)))
         return None
 
 
@@ -94,7 +94,7 @@ def _tls_context(settings: MqttSettings, problems: list[str]) -> "ssl.SSLContext
             cafile=None if settings.ca_file is None else str(settings.ca_file)
         )
     except OSError as exc:
-        problems.append(f"mqtt.ca_file: {settings.ca_file}: {_reason(exc)}")
+        problems.append(problem("mqtt.ca_file", Path(str(settings.ca_file)), _reason(exc)))
         context = ssl.create_default_context()
     if settings.cert_file is not None:
         key = settings.key_file or settings.cert_file
@@ -103,14 +103,14 @@ def _tls_context(settings: MqttSettings, problems: list[str]) -> "ssl.SSLContext
             try:
                 context.load_cert_chain(settings.cert_file, key, password=lambda: "")  # no prompt
             except OSError as exc:
-                problems.append(f"mqtt.cert_file: {settings.cert_file}: {_reason(exc)}")
+                problems.append(problem("mqtt.cert_file", settings.cert_file, _reason(exc)))
     return context
 
 
 def _private(path: Path, name: str, problems: list[str]) -> bool:
     reason = unfit(path)
     if reason is not None:
-        problems.append(f"{name}: {path}: {reason}")
+        problems.append(problem(name, path, reason))
     return reason is None
 
 

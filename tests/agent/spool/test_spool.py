@@ -17,6 +17,7 @@ from laggard_agent.sampling.batcher import Dictionary, EncodedBatch
 from laggard_agent.settings import AgentSettings, SpoolSettings
 from laggard_agent.spool.segments import SpooledBatch, SpoolRecordType
 from laggard_agent.spool.spool import Spool
+from laggard_common.daemon.host_name import HostName
 from laggard_common.errors import ServiceError
 from laggard_common.segment_log import scan
 from tests.support.builders.trees import FIELDS, components
@@ -338,6 +339,23 @@ def test_the_spool_of_another_node_is_discarded(tmp_path: Path, caplog: pytest.L
     assert backlog(spool) == []
     assert added(spool).envelope.stream != before.envelope.stream
     assert len(files(tmp_path)) == 1
+    spool.close()
+
+
+@pytest.mark.parametrize(("before", "now"), [("old-name", HostName("oss-2")), ("localhost", "oss-2")])
+def test_the_spool_of_this_host_under_an_earlier_name_is_kept(
+    tmp_path: Path, before: str, now: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = opened(tmp_path, owner=replace(OWNER, node=before))
+    first = added(spool)
+    spool.close()
+    spool = opened(tmp_path, owner=replace(OWNER, node=now), seed=2)
+    assert "discarding" not in caplog.text
+    assert backlog(spool) == [first.envelope.seq]
+    assert added(spool).envelope.stream != first.envelope.stream
+    spool.close()
+    spool = opened(tmp_path, boot="another boot", owner=replace(OWNER, node="oss-3"), seed=3)
+    assert backlog(spool) == []
     spool.close()
 
 

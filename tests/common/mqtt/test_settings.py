@@ -98,3 +98,22 @@ def test_a_host_that_no_resolver_takes(host: str) -> None:
 @pytest.mark.parametrize("host", ["broker-1.example", "10.0.0.1", "::1", "fe80::1%eth0", "b\xfccher.example"])
 def test_hosts(host: str) -> None:
     assert parse(MqttSettings, {"host": host}).host == host
+
+
+def test_missing_files_may_come_and_wrong_ones_do_not(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.pem"
+    wrong.write_text("no certificate")
+    wrong.chmod(0o600)
+    missing = tmp_path / "missing.pem"
+    for ca, cert, may_pass in (
+        (missing, None, True),
+        (None, missing, True),
+        (missing, missing, True),
+        (wrong, None, False),
+        (missing, wrong, False),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            client_arguments(MqttSettings(ca_file=ca, cert_file=cert))
+        assert (caught.value.may_pass, caught.value.exit_code) == (may_pass, 1 if may_pass else 2)
+        again = ConfigError("agent.toml", caught.value.problems)
+        assert again.may_pass == may_pass
