@@ -153,8 +153,8 @@ class _Check:
             if "lost" in self._answers:
                 reason = self._answers["lost"][0]
                 text = (
-                    f"the broker closed the connection ({reason}) on {self._size} bytes on {topic}: are they too"
-                    f" large for it (mosquitto: message_size_limit)?"
+                    f"the broker closed the connection ({reason}) on {self._size} bytes on {topic}:"
+                    f" are they too large for it (mosquitto: message_size_limit)?"
                 )
             self.add(Question.PUBLISH, good=False, text=text)
             return
