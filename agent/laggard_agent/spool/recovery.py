@@ -67,7 +67,7 @@ class Recovered:
         return ()
 
 
-def recover(directory: Path, node: str, boot_id: str) -> Recovered:
+def recover(directory: Path, node: str, boot_id: str = "") -> Recovered:
     """Reads every segment in `directory` and truncates torn tails.
 
     The spool of another node (an image that was cloned) is spent, with a WARNING: its streams are the other
