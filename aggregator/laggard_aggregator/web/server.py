@@ -145,7 +145,7 @@ class _Connection(Protocol):
 
 
 async def _close_slow(server: uvicorn.Server) -> None:
-    """Closes connections whose head takes longer than HEAD_SECONDS, and idle ones beyond MAX_CONNECTIONS.
+    """Closes connections whose head takes longer than HEAD_SECONDS, and idle ones near MAX_CONNECTIONS.
 
     Also those that take nothing of their answer for TAKEN_SECONDS, or do not take all in ANSWER_SECONDS.
 
@@ -168,7 +168,7 @@ async def _check(server: uvicorn.Server) -> None:
         idle = [(each, id(each.cycle)) for each in connections if _is_idle(each)]
         since = {each: since.get(each, now) for each in idle}
         oldest = sorted(since, key=since.__getitem__)
-        beyond = max(len(connections) - MAX_CONNECTIONS, 0)
+        beyond = max(len(connections) - MAX_CONNECTIONS + MAX_CONNECTIONS // 4, 0)  # room for others
         for at, each in enumerate(oldest):
             connection, _ = each
             is_kept = connection.timeout_keep_alive_task is not None
