@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from laggard_aggregator.jobs.darshan.slurm_input import ZonedTimes
 from laggard_aggregator.jobs.darshan.tables import LMT, LMT_TOTAL
 from laggard_aggregator.jobs.darshan.text_input import Rows, file_lines, portions
+from laggard_aggregator.jobs.records.local_times import LocalTimes
 from laggard_common.errors import InputError
 
 _SQLITE: Final = b"SQLite format 3\0"
@@ -70,18 +70,24 @@ def file_system_of(name: str) -> str:
 
 
 def _database(path: Path, zone: str | None) -> Rows:
-    stamps = ZonedTimes(path, zone)
+    known = LocalTimes(zone)
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as opened:
-            times = {
-                int(each): stamps.micros(str(at))
-                for each, at in opened.execute("select TS_ID, TIMESTAMP from TIMESTAMP_INFO")
-            }
+            stamps = opened.execute("select TS_ID, TIMESTAMP from TIMESTAMP_INFO").fetchall()
+            times = dict(
+                zip(
+                    [int(number) for number, _ in stamps],
+                    known.micros([str(at) for _, at in stamps]),
+                    strict=True,
+                )
+            )
             names = {
                 int(each): str(name) for each, name in opened.execute("select OST_ID, OST_NAME from OST_INFO")
             }
             for low, high in _portions_of_osts(opened):
                 yield from _differences(_fetched(opened, low, high), times, names)
+    except InputError as exc:
+        raise InputError(str(path), exc.reason) from exc
     except (sqlite3.Error, KeyError, TypeError, ValueError, OverflowError) as exc:
         raise InputError(str(path), f"no database of LMT: {exc}") from exc
 

@@ -5,7 +5,7 @@ times and its elapsed seconds. Where these do not decide, the earlier one is kep
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -63,6 +63,14 @@ class LocalTimes:
                 early[name][at] = value
         stamps = {name: pa.array(value, mask=np.isnan(value)) for name, value in early.items()}
         return stamps, pa.array(doubtful), pa.array(valid)
+
+    def micros(self, texts: Sequence[str]) -> list[int | None]:
+        """Microseconds since the epoch, None for a time that is not known yet. Raises InputError."""
+        cells = pa.array([text.strip().replace(" ", "T", 1) for text in texts], pa.string())
+        seconds, _, good = self._seconds(cells)
+        if not good.all():
+            raise InputError("", f"expected a time, got {texts[int(np.argmin(good))][:40]!r}")
+        return [None if np.isnan(at) else round(at * 1e6) for at in seconds.tolist()]
 
     def _seconds(self, cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Earlier and later reading of each cell, NaN for unknown, and which cells can be read."""

@@ -3,7 +3,7 @@
 import gzip
 import io
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -37,11 +37,18 @@ def job_tables(
     path: Path, form: str, cluster: str, times: LocalTimes, report: ReadReport
 ) -> Iterator[pa.Table]:
     """Yields the records of a file in portions. `form`: one of FORMATS. Raises InputError, with the path."""
+    with opened(path) as file:
+        yield from stream_tables(file, form, cluster, times, report)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[io.BufferedReader]:
+    """A plain or gzip-compressed file. Raises InputError, with the path also for those of the block."""
     try:
         with path.open("rb") as raw:
             packed: Any = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP else None
             with closing(io.BufferedReader(packed) if packed is not None else raw) as file:
-                yield from stream_tables(file, form, cluster, times, report)
+                yield file
     except InputError as exc:
         raise InputError(str(path), exc.reason) if not exc.path else exc from exc
     except (EOFError, OSError) as exc:

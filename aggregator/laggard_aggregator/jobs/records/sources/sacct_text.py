@@ -29,6 +29,16 @@ _ARRAY: Final = r"^(?P<job>[0-9]+)_(?P<task>[0-9]*)"
 _HET: Final = r"^(?P<job>[0-9]+)\+(?P<offset>[0-9]+)$"
 _NAME: Final = r"^[0-9A-Za-z_.\-]{1,64}$"
 _REQUIRED: Final = ("State", "Submit", "Start", "End", "NodeList")
+_STEPS_REQUIRED: Final = ("Start", "End", "NodeList")
+_STEP: Final = r"^[0-9]{1,18}(\..*)?$"
+STEPS: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("raw_id", "job", "user", "name", "state", "node_list")),
+        *((name, pa.float64()) for name in ("start", "end")),
+        ("node_count", pa.int64()),
+    ]
+)
+"""Rows of jobs and of their steps; `raw_id` has the step behind a dot."""
 _TEXTS: Final = {"user": "User", "account": "Account", "name": "JobName", "partition": "Partition"}
 _COUNTS: Final = {
     "uid": ("UID",),
@@ -44,14 +54,21 @@ class SacctText:
     Raises InputError for a header that lacks columns.
     """
 
-    def __init__(self, header: str, cluster: str, times: LocalTimes, report: ReadReport) -> None:
+    def __init__(
+        self,
+        header: str,
+        cluster: str,
+        times: LocalTimes,
+        report: ReadReport,
+        required: Sequence[str] = _REQUIRED,
+    ) -> None:
         self._separator = "\x1f" if "\x1f" in header else "|"
         self._header = header
         names = [name.strip().lower() for name in header.split(self._separator)]
         if names and not names[-1]:
             names.pop()  # of -p
         self._names = names
-        missing = [name for name in _REQUIRED if name.lower() not in names]
+        missing = [name for name in required if name.lower() not in names]
         if "jobidraw" not in names and "jobid" not in names:
             missing.insert(0, "JobIDRaw")
         if missing:
@@ -98,6 +115,29 @@ class SacctText:
         self._report.records += len(found)
         self._report.ambiguous += pc.sum(pc.and_(doubtful, keep)).as_py() or 0
         return found
+
+    def steps(self, lines: Sequence[str]) -> pa.Table:
+        """Rows of some lines, of jobs and of steps, with the columns of STEPS."""
+        cells = _Cells(self._names, *self._rows(lines), self._report)
+        raw = cells.column("JobIDRaw", "JobID")
+        good = pc.match_substring_regex(raw, _STEP)
+        cells.require(good, "no number of a job or step (JobIDRaw)")
+        texts = {name.lower(): cells.column(name) for name in ("Start", "End")}
+        elapsed = pc.cast(_digits(cells.column("ElapsedRaw")), pa.float64())
+        stamps, _, readable = self._times.columns(texts, elapsed)
+        cells.require(readable, "no time")
+        columns = {
+            "raw_id": raw,
+            "job": cells.column("JobID", "JobIDRaw"),
+            "user": cells.column("User"),
+            "name": cells.column("JobName"),
+            "state": cells.column("State"),
+            "node_list": cells.column("NodeList"),
+            "node_count": _digits(cells.column("NNodes", "AllocNodes")),
+            **stamps,
+        }
+        table = pa.table([columns[name] for name in STEPS.names], schema=STEPS)
+        return table.filter(pa.array(cells.keep))
 
     def _rows(self, lines: Sequence[str]) -> tuple[list[Sequence[str]], list[int]]:
         """Rows with as many cells as the header, and the numbers of their lines."""
@@ -208,6 +248,17 @@ def sacct_tables(file: BinaryIO, cluster: str, times: LocalTimes, report: ReadRe
         if parser is None:
             parser = SacctText(lines.pop(0), cluster, times, report)
         yield parser.table(lines)
+    if parser is None:
+        raise InputError("", "is empty, expected the header line of sacct -P")
+
+
+def step_tables(file: BinaryIO, times: LocalTimes, report: ReadReport) -> Iterator[pa.Table]:
+    """Yields the rows of a text, of jobs and of steps, in portions. Raises InputError."""
+    parser: SacctText | None = None
+    for lines in _portions(file):
+        if parser is None:
+            parser = SacctText(lines.pop(0), "", times, report, _STEPS_REQUIRED)
+        yield parser.steps(lines)
     if parser is None:
         raise InputError("", "is empty, expected the header line of sacct -P")
 
