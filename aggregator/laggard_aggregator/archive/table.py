@@ -75,11 +75,9 @@ class OpenPart:
 
     def span(self, column: str) -> tuple[int, int] | None:
         """Least and largest value of a column of integers or times, by statistics; None without any."""
-        ranges = [
-            known
-            for group in range(self.file.num_row_groups)
-            if (known := _range(self.file, group, column)) is not None
-        ]
+        place, metadata = self.file.schema_arrow.names.index(column), self.file.metadata
+        groups = (metadata.row_group(group) for group in range(metadata.num_row_groups))
+        ranges = [known for group in groups if (known := _range(group, place)) is not None]
         return (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
 
     def scan(self, columns: Sequence[str] | None = None, *where: Condition) -> Iterator[pa.Table]:
@@ -336,14 +334,16 @@ def _row_groups(
     file: pq.ParquetFile, columns: Sequence[str] | None, where: Sequence[Condition], skip: int = 0
 ) -> Iterator[pa.Table]:
     """Yields the rows of a file behind the first `skip` that meet all conditions, by row group."""
-    names = file.schema_arrow.names
+    names, metadata = file.schema_arrow.names, file.metadata
     wanted = None if columns is None else [name for name in columns if name in names]
-    for group in range(file.num_row_groups):
-        rows = file.metadata.row_group(group).num_rows
+    places = [[names.index(name) for name in condition.columns] for condition in where]
+    for group in range(metadata.num_row_groups):
+        known = metadata.row_group(group)
+        rows = known.num_rows
         dropped, skip = min(skip, rows), max(skip - rows, 0)
         if dropped == rows or not all(
-            condition.may_match(*(_range(file, group, name) for name in condition.columns))
-            for condition in where
+            condition.may_match(*(_range(known, at) for at in own))
+            for condition, own in zip(where, places, strict=True)
         ):
             continue
         chosen = np.arange(rows) >= dropped
@@ -356,9 +356,9 @@ def _row_groups(
             yield table if chosen.all() else table.filter(pa.array(chosen))
 
 
-def _range(file: pq.ParquetFile, group: int, column: str) -> Range:
+def _range(group: pq.RowGroupMetaData, place: int) -> Range:
     """Least and largest value of a column in a row group, as its statistics have them."""
-    known = file.metadata.row_group(group).column(file.schema_arrow.names.index(column)).statistics
+    known = group.column(place).statistics
     if known is None or not known.has_min_max:
         return None
     if known.physical_type == "BYTE_ARRAY":

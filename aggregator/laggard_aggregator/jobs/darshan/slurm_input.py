@@ -24,15 +24,19 @@ _NO_NODES: Final = ("", "Unknown", "None", "None assigned", "N/A")
 
 
 def slurm_rows(path: Path, zone: str | None, skipped: list[str]) -> Rows:
-    """Yields the tables `slurm_job` and `slurm_step` of a file, in portions. Raises InputError.
+    """Yields the tables `slurm_job` and `slurm_step` of a file, in portions.
 
-    Adds a line for each reason why rows were left out to `skipped`.
+    Adds a line for each reason why rows were left out to `skipped`. Raises InputError, also for a file of
+    which all rows were.
     """
-    times, report = LocalTimes(zone), ReadReport()
+    times, report, count = LocalTimes(zone), ReadReport(), 0
     with opened(path) as file:
         is_json = file.peek(64)[:64].lstrip()[:1] == b"{"
         for rows in [_json_rows(file, times)] if is_json else step_tables(file, times, report):
+            count += rows.num_rows
             yield from _split(rows.filter(pc.is_valid(rows["start"])))
+        if not count and report.named:
+            raise InputError("", report.named[0])
     skipped += [f"{path}: {count} rows left out: {reason}" for reason, count in sorted(report.broken.items())]
 
 

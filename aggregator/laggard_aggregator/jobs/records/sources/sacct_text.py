@@ -125,7 +125,7 @@ class SacctText:
         texts = {name.lower(): cells.column(name) for name in ("Start", "End")}
         elapsed = pc.cast(_digits(cells.column("ElapsedRaw")), pa.float64())
         stamps, _, readable = self._times.columns(texts, elapsed)
-        cells.require(readable, "no time")
+        cells.require(readable, "expected a time")
         columns = {
             "raw_id": raw,
             "job": cells.column("JobID", "JobIDRaw"),
