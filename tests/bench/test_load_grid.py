@@ -196,6 +196,13 @@ def test_an_alarm_during_the_fault_is_found_and_one_before_is_false() -> None:
     assert (unconfirmed.found, unconfirmed.delays, unconfirmed.alarmed) == (0, (1800.0,), ())
 
 
+def test_an_alarm_of_a_fault_to_the_end_has_no_time_of_clearing() -> None:
+    lasting = replace(FAULT, end=24 * HOUR)
+    verdict = Verdict({"a": "component"}, tuple(alarm("a", 8.5, None)))
+    assert outcome(made((lasting,)), verdict, HALF_MINUTES).clearing == ()
+    assert outcome(made((FAULT,)), verdict, HALF_MINUTES).clearing == (float("inf"),)
+
+
 def test_healthy_ones_are_named_or_only_alarmed() -> None:
     verdict = Verdict({"b": "component"}, (*alarm("b", 1.0, 4.0), *alarm("c", 5.0, None)))
     counts = outcome(made((FAULT,)), verdict, HALF_MINUTES)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -96,9 +97,12 @@ def _run(args: argparse.Namespace, chosen: list[Scenario], seeds: Seeds) -> None
         (result for result in done if (result.row, result.column, result.number) in place),
         key=lambda result: place[result.row, result.column, result.number],
     )
-    facts = (
-        f"{detector()}; {seeds} seeds; {len(done)} runs in {time.monotonic() - begun:.0f} s, {cpus} processes"
+    used, took = os.times(), time.monotonic() - begun
+    cpu = used.user + used.system + used.children_user + used.children_system
+    counts = (
+        f"{len(done)} runs, {len(known)} of them earlier; {took:.0f} s, {cpu:.0f} s of CPU, {cpus} processes"
     )
+    facts = f"{detector()}; {seeds} seeds; {counts}"
     _print_tables(done, args.before)
     print(f"\n{facts}\n{machine('numpy', 'scipy')}")
     if args.output:

@@ -17,12 +17,13 @@ class Outcome:
 
     `ill`: episodes of faults; `found`: those whose component is called a straggler, with an alarm raised
     during the episode. `delays`: seconds from a fault's begin to its first alarm; `clearing`: windows from
-    its end to the end of its alarm (infinite if it never ended). `healthy`: component-spans without a fault;
-    `healthy_days` the time of these. `named`: healthy components called stragglers; `alarmed`: components
-    with an alarm while they had no fault, also those that were ill at another time. `parents`: levels and
-    names above components that had an alarm. `notes`: windows not judged. `parts`: parts of the group that
-    are slow together, `parts_told` those of which an alarm above components holds the name.
-    `false_hours`: hours from the begin of the series to each alarm of a component that had no fault.
+    its end, if the series goes on, to the end of its alarm (infinite if it stands at the end). `healthy`:
+    component-spans without a fault; `healthy_days` the time of these. `named`: healthy components called
+    stragglers; `alarmed`: components with an alarm while they had no fault, also those that were ill at
+    another time. `parents`: levels and names above components that had an alarm. `notes`: windows not
+    judged. `parts`: parts of the group that are slow together, `parts_told` those of which an alarm above
+    components holds the name. `false_hours`: hours from the begin of the series to each alarm of a component
+    that had no fault.
     """
 
     ill: int
@@ -64,12 +65,14 @@ def outcome(series: Series, verdict: Verdict, windows: Windows) -> Outcome:
     spans = _spans(verdict)
     grace = windows.samples * windows.interval_seconds + windows.shift_seconds
     ill = {fault.component for fault in series.ill}
+    total = series.latency.shape[1] * series.interval_seconds
     delays, clearing, found = [], [], 0
     for fault in series.ill:
         raised = [s for s in spans if s.component == fault.component and _raised_by(s, fault, grace)]
         found += bool(raised) and fault.component in verdict.stragglers
         if raised:
             delays.append(raised[0].raised - fault.begin)
+        if raised and fault.end < total:
             clearing.append(max(raised[-1].cleared - fault.end, 0.0) / windows.shift_seconds)
     false = [
         span
@@ -78,7 +81,6 @@ def outcome(series: Series, verdict: Verdict, windows: Windows) -> Outcome:
     ]
     named = [name for name, level in verdict.stragglers.items() if level == "component" and name not in ill]
     parents = {f"{event.level}:{event.component}" for event in verdict.events if event.level != "component"}
-    total = series.latency.shape[1] * series.interval_seconds
     return Outcome(
         ill=len(series.ill),
         found=found,
