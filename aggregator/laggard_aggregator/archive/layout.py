@@ -50,6 +50,9 @@ DAY_OPENS_NS = 5 * 1_000_000_000
 DAMAGED = "damaged"
 """Folder of an archive for files whose content is not what was written, in the same layout."""
 
+FOLDER_MODE, FILE_MODE = 0o750, 0o640
+"""Modes of new folders and files, whatever the umask of a command: an archive names users and their jobs."""
+
 _DIGEST_BYTES = 8
 _NAME = re.compile(r"\d{8}T\d{6}Z-(\d{6,})-(\d{6,})(?:-[0-9a-f]{16})?\.parquet", re.ASCII)
 _USED = re.compile(r"\.used-(\d{6,})", re.ASCII)
@@ -337,7 +340,7 @@ class _DigestedFile(io.FileIO):
     """A new file; `digest` covers all bytes as they were handed to it."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, "wb")
+        super().__init__(path, "wb", opener=lambda name, flags: os.open(name, flags, FILE_MODE))
         self.digest = _digest()
 
     def write(self, data: Any) -> int:
@@ -376,5 +379,5 @@ def make_folder(folder: Path) -> None:
     """Creates a folder durably (fsync of its parent)."""
     if not folder.is_dir():
         make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
         sync_path(folder.parent)

@@ -233,6 +233,15 @@ class Table:
             raise InputError(str(damaged.part.path), f"damaged: {damaged.reason}") from damaged
         set_aside(damaged)
 
+    def set_aside(self, exc: InputError) -> None:
+        """Sets the damaged file aside for which a strict table raised `exc`.
+
+        Raises ArchiveError where it cannot be moved, and `exc` where that is about something else.
+        """
+        if not isinstance(exc.__cause__, DamagedPartError):
+            raise exc
+        set_aside(exc.__cause__)
+
     def _folders(self, first_day: str, last_day: str) -> list[tuple[str, Path]]:
         """Day and folder of each site, oldest first."""
         with ArchiveError.from_os_errors(self.directory):

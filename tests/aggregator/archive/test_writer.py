@@ -2,8 +2,10 @@
 
 import dataclasses
 import gc
+import os
 import resource
 import signal
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -368,3 +370,17 @@ def test_a_day_of_many_epochs_and_streams_leaves_one_schema_of_a_node_in_memory(
     writer.flush()
     assert alive() - before <= 1
     assert [taken.lsn for taken in read(tmp_path)] == list(range(20))
+
+
+def test_only_the_owner_and_its_group_read_an_archive(tmp_path: Path) -> None:
+    """Also where a command makes it, `laggard jobs import` under the usual umask."""
+    before = os.umask(0o022)
+    try:
+        writer = ArchiveWriter(tmp_path / "archive", "site", START_NS)
+        writer.batch(batch(SCHEMA, 0, START_NS))
+        writer.flush()
+    finally:
+        os.umask(before)
+    made = [tmp_path / "archive", *(tmp_path / "archive").rglob("*")]
+    modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in made}
+    assert modes == {(True, 0o750), (False, 0o640)}

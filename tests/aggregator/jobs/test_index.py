@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from laggard_aggregator.archive import layout, table
 from laggard_aggregator.jobs.access.filter import JobSelection
 from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.index.schema import PAGE_BYTES
-from laggard_common.errors import ArchiveError, InputError
+from laggard_common.errors import ArchiveError
 from tests.support.builders.job_tables import DAY, EPOCH, job_row, node_rows, write_rows
 
 ADMIN = Principal("root", Role.ADMIN)
@@ -95,11 +96,25 @@ def test_deleted_days_leave_the_index(tmp_path: Path) -> None:
     assert set(_states(index)) == {2}
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("may_move", [True, False], ids=["set aside", "of another user"])
+def test_files_after_a_damaged_one_are_in_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, may_move: bool
+) -> None:
     path = write_rows(tmp_path, "jobs", [job_row(1)])
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(InputError, match="damaged"):
-        JobIndex(tmp_path).refresh()
+    write_rows(tmp_path, "jobs", [job_row(2)])
+    if not may_move:
+
+        def refuse(damaged: layout.DamagedPartError) -> None:
+            raise ArchiveError(str(damaged.part.path), "Permission denied")
+
+        monkeypatch.setattr(table, "set_aside", refuse)
+    index = JobIndex(tmp_path)
+    for _ in range(2):
+        index.refresh()
+    assert set(_states(index)) == {2}
+    assert path.exists() != may_move
+    assert len([message for message in caplog.messages if "damaged" in message]) == 1
 
 
 def test_damage_that_a_reader_finds_is_mended_by_the_next_refresh(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ Of the revisions of a job the last counts; nodes count with the revision of thei
 
 import fcntl
 import itertools
+import logging
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -25,7 +26,9 @@ from laggard_aggregator.jobs.index.rows import (
     add_summaries,
 )
 from laggard_aggregator.jobs.index.schema import INDEXES, PAGE_BYTES, TABLES, VERSION
-from laggard_common.errors import ArchiveError
+from laggard_common.errors import ArchiveError, InputError
+
+_log = logging.getLogger(__name__)
 
 FILE: Final = "jobs.sqlite"
 FOLDER: Final = "index"
@@ -53,16 +56,18 @@ class JobIndex:
         self.directory = directory
         self.path = path if path is not None else directory / FOLDER / FILE
         self._damaged = self.path.with_suffix(".damaged")
+        self._left_out: set[Path] = set()
 
     def refresh(self, goes_on: Callable[[], bool] = lambda: True) -> int:
         """Adds the archive's new files and drops days that are gone; returns the number of files read.
 
-        It ends early, after a file, when `goes_on` is false; the next one adds the rest.
+        It ends early, after a file, when `goes_on` is false; the next one adds the rest. A damaged file of
+        the archive is set aside, or left where it cannot be, with a WARNING.
 
-        Raises ArchiveError where the index cannot be written, InputError for a damaged file of the archive.
+        Raises ArchiveError where the index cannot be written.
         """
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(0o750, parents=True, exist_ok=True)
             with self._locked():
                 try:
                     return self._refresh(goes_on)
@@ -132,12 +137,23 @@ class JobIndex:
             for table, part in self._new_parts(db):
                 if not goes_on():
                     return read
-                read += self._add(db, table, part)
+                try:
+                    read += self._add(db, table, part)
+                except InputError as exc:
+                    self._leave_out(table, part, exc)
             db.executescript(f"{INDEXES}pragma user_version = {VERSION};")
             refresh_history(db)
             if read:
                 db.execute("pragma optimize = 0x10002")
             return read
+
+    def _leave_out(self, table: Table, part: Part, exc: InputError) -> None:
+        try:
+            table.set_aside(exc)
+        except ArchiveError:  # the archive of another user
+            if part.path not in self._left_out:
+                _log.warning("index of jobs: %s; its rows are left out", exc)
+            self._left_out.add(part.path)
 
     def _is_outdated(self) -> bool:
         if not self.path.exists():
