@@ -22,6 +22,7 @@ from bench.machine import machine
 NAMES = (
     *("messages", "intake", "payloads", "aggregator's MQTT"),
     *("segments", "journal", "kernel's files", "file systems", "functions"),
+    *("control groups", "mounts", "trace documents", "I/O traces", "sysstat", "PCP and CSV"),
 )
 LONGEST_INPUT = 4096
 MOST_MIB = 1024

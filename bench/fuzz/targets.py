@@ -1,12 +1,16 @@
 """What is fuzzed: each target takes any bytes, and raises on nothing but what it says that it raises."""
 
 import contextlib
+import io
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
+from laggard_agent.collectors.cgroup import counters as cgroup
 from laggard_agent.collectors.diskstats import collector
+from laggard_agent.collectors.diskstats.identities import is_placeholder
 from laggard_agent.collectors.fnprofile import address_spaces, records
 from laggard_agent.collectors.fntrace import shm_layout
 from laggard_agent.collectors.gluster import dump
@@ -14,18 +18,33 @@ from laggard_agent.collectors.infiniband.collector import parse_counter, parse_r
 from laggard_agent.collectors.lustre import param_paths
 from laggard_agent.collectors.lustre import parse as lustre
 from laggard_agent.collectors.lwfs.trace import parse_trace
+from laggard_agent.collectors.mountstats import parse as mountstats
 from laggard_agent.collectors.net import parse as net
 from laggard_agent.spool.decode import unpack
 from laggard_agent.spool.recovery import recover
+from laggard_agent.tools.iotrace import text as trace_text
+from laggard_agent.tools.iotrace.dxt import DxtParser
+from laggard_agent.tools.iotrace.fold import fold
+from laggard_agent.tools.iotrace.reader import TraceReader
+from laggard_agent.tools.iotrace.strace import StraceParser
 from laggard_aggregator.ingest.admission import Admission
 from laggard_aggregator.ingest.decode import Decoder
 from laggard_aggregator.ingest.mqtt import packets
 from laggard_aggregator.log import journal_codec as journal
 from laggard_aggregator.log.entries import LogSequence
+from laggard_aggregator.offline.csv_columns import CsvColumns
+from laggard_aggregator.offline.csv_input import read_csv
+from laggard_aggregator.offline.pcp_input import read_pcp
+from laggard_aggregator.offline.run import kind_of
+from laggard_aggregator.offline.sysstat.disk_sample import DiskSample, NotMeasuredError, measured
+from laggard_aggregator.offline.sysstat.printed_text import read_text
+from laggard_aggregator.offline.sysstat.report import Report
+from laggard_aggregator.offline.sysstat.sadf_json import read_json
 from laggard_common import segment_log, wire
-from laggard_common.errors import LaggardError, MqttError, StateError, WireError
-from laggard_common.wire import Envelope, Kind, codec, topics
+from laggard_common.errors import InputError, LaggardError, MqttError, StateError, WireError
+from laggard_common.wire import Envelope, Kind, codec, topics, trace_document
 from laggard_common.wire.schema import Component, Field, Schema
+from tests.support.builders import sysstat
 
 FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures"
 SECOND = 10**9
@@ -122,6 +141,67 @@ def file_systems(data: bytes) -> None:
         parse_trace(line)
 
 
+def control_groups(data: bytes) -> None:
+    """Counters of jobs, with and without odd lines."""
+    for parse in (
+        lambda text: cgroup.parse_io_stat(text, lambda _: True),
+        lambda text: cgroup.parse_blkio(text, lambda _: True),
+        cgroup.parse_cpu_stat,
+        cgroup.parse_cpuacct,
+        cgroup.parse_number,
+    ):
+        with contextlib.suppress(cgroup.NotUnderstoodError):
+            parse(data)
+    is_placeholder(data.decode("ascii", "replace"))
+
+
+def mounts(data: bytes) -> None:
+    """/proc/self/mountstats, and again with what was known of it."""
+    with contextlib.suppress(mountstats.NotMountstatsError):
+        known, _ = mountstats.parse(data)
+        mountstats.parse(data[: len(data) // 2], known)
+
+
+def trace_documents(data: bytes) -> None:
+    """Documents of folded traces."""
+    with contextlib.suppress(WireError):
+        trace_document.decode_document(data)
+
+
+def io_traces(data: bytes) -> None:
+    """Logs of I/O traces in each format, folded."""
+    for parse in (trace_text.parse, StraceParser("n").parse, DxtParser().parse):
+        list(fold(TraceReader(parse).read(io.BytesIO(data))))
+
+
+def sysstats_files(data: bytes) -> None:
+    """Text and JSON of sysstat's programs, also as the other one."""
+    report = Report(Path("fuzz"), ZoneInfo("Europe/Berlin"))
+    readers: tuple[Callable[[], Iterator[DiskSample]], ...] = (
+        lambda: read_text(data.decode(errors="replace"), report),
+        lambda: read_json(data, report),
+    )
+    for read in readers:
+        with contextlib.suppress(InputError):
+            for sample in read():
+                with contextlib.suppress(NotMeasuredError):
+                    measured(sample, 60.0)
+    list(report.remarks())
+
+
+def tables(data: bytes) -> None:
+    """CSV of PCP and others, whatever the content says that it is."""
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", suffix=".csv") as file:
+        file.write(data)
+        file.flush()
+        path = Path(file.name)
+        with contextlib.suppress(InputError):
+            if kind_of([path]) == "pcp":
+                list(read_pcp([path], CsvColumns(), 60.0, []))
+            else:
+                list(read_csv([path], CsvColumns(), []))
+
+
 def functions(data: bytes) -> None:
     """What perf's ring, /proc/PID/maps and tables of traced processes hold."""
     records.parse(data)
@@ -178,6 +258,23 @@ _PACKETS = (
     b"\x40\x02\x00\x03",
 )
 
+_CONTROL_GROUPS = (
+    b"8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n(unknown) rbytes=1 wbytes=0 rios=1 wios=0\n252:0 ",
+    b"7:7 7:4 rbytes=1 wbytes=2 rios=3 wios=4 cost.usage=5 depth=max\n",
+    b"8:0 Read 1\n8:0 Write 2\n(unknown) Read 1\nTotal 3\n",
+    b"usage_usec 5\nuser_usec 1\n",
+)
+_LINES = sysstat.steady(["sda", "dev8-1"], 2, {})
+_FORMS = (
+    *(sysstat.sadf_json, sysstat.sadf_d, sysstat.sadf_dh, sysstat.sar_d),
+    *(sysstat.iostat_x, sysstat.iostat_json),
+)
+_TABLES = (
+    b'Time,"disk.dev.read[sda](count)","disk.dev.read_rawactive[sda](millisec)"\n2027-01-15 08:00:00,1,2\n',
+    b"#\nHost,Interval,Time,disk.dev.await-sda\na,1,2027-01-15 08:00:00 UTC+2,1\n",
+    b"ts,disk_id,latency\n1800000000,sda,1.5\n1800000001,sda,-1\n1800000002,s",
+)
+
 TARGETS = {
     "messages": Target(messages, tuple(_bodies())),
     "intake": Target(intake, tuple(_bodies())),
@@ -188,4 +285,10 @@ TARGETS = {
     "kernel's files": Target(kernel_files, _of("net/softnet*", "infiniband/*.txt")),
     "file systems": Target(file_systems, _of("lustre/**/*", "gluster/**/*", "lwfs/*.log")),
     "functions": Target(functions, ()),
+    "control groups": Target(control_groups, _CONTROL_GROUPS),
+    "mounts": Target(mounts, _of("mountstats/*")),
+    "trace documents": Target(trace_documents, ()),
+    "I/O traces": Target(io_traces, _of("iotrace/*.log", "iotrace/*.txt")),
+    "sysstat": Target(sysstats_files, tuple(form(_LINES).encode() for form in _FORMS)),
+    "PCP and CSV": Target(tables, _TABLES),
 }

@@ -1,5 +1,6 @@
 """The last row of a CSV that ends in the middle of it, as of a full disk: left out, with a line."""
 
+import codecs
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -17,7 +18,7 @@ class CutRow:
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
-        self.file = _WatchedEnd(file)
+        self.file = _CheckedText(path, file)
         self._first: pyarrow.csv.InvalidRow | None = None
 
     def skip(self, row: pyarrow.csv.InvalidRow) -> Literal["skip", "error"]:
@@ -41,11 +42,17 @@ class CutRow:
             yield f"{self._path}: ends in the middle of a row, which is left out: {self._first.text[:60]!r}"
 
 
-class _WatchedEnd:
-    """Remembers the last byte that was read."""
+class _CheckedText:
+    """A file of UTF-8 that remembers the last byte that was read. Its `read` raises InputError for others.
 
-    def __init__(self, file: BinaryIO) -> None:
+    pyarrow finds other bytes only in the columns that it converts, and not as an error in header and rows.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path = path
         self._file = file
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._size = 0
         self.end = b""
 
     @property
@@ -55,4 +62,11 @@ class _WatchedEnd:
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
         self.end = data[-1:] or self.end
+        waiting = bool(self._decoder.getstate()[0])
+        if waiting or not data.isascii():
+            try:
+                self._decoder.decode(data)
+            except UnicodeDecodeError as exc:
+                raise InputError(str(self._path), f"invalid UTF8 near byte {self._size + exc.start}") from exc
+        self._size += len(data)
         return data

@@ -16,7 +16,7 @@ from laggard_common.errors import InputError
 _METRIC = rb"[A-Za-z]\w*(?:\.\w+)+"
 _HEADER = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:#[^\n]*\n)*"
-    rb'(?:"?Host"?.)?(?:"?Interval"?.)?"?Time"?([,;|\t ]|  +)"?' + _METRIC + rb"(?:-|\[)"
+    rb'(?:"?Host"?[,;|\t ])?(?:"?Interval"?[,;|\t ])?"?Time"?([,;|\t ]|  +)"?' + _METRIC + rb"(?:-|\[)"
 )
 _COLUMN = re.compile(r"([A-Za-z]\w*(?:\.\w+)+)(?:\[(.*)\]|-(.+?))(?:\(([^()]*)\))?")
 _MAX_HEADER_BYTES = 16 << 20
@@ -77,6 +77,8 @@ def read_header(path: Path) -> PcpHeader:
     lines = text.decode("utf-8-sig", errors="replace").splitlines()
     skipped = next(number for number, line in enumerate(lines) if not line.startswith("#"))
     names = next(csv.reader([lines[skipped]], delimiter=separator))
+    if names.count("Time") != 1:
+        raise InputError(str(path), "the header: expected one column Time")
     columns = [column for name in names if (column := _column(name)) is not None]
     return PcpHeader(skipped, separator, names, columns)
 

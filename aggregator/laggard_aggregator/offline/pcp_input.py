@@ -205,6 +205,8 @@ def _table(
             )
         except pa.ArrowInvalid as exc:
             raise InputError(str(path), reason(exc)) from exc
+        except pa.ArrowKeyError as exc:
+            raise InputError(str(path), "the header: a name that goes over lines") from exc
     cut.check(table.num_rows)
     return table, cut
 

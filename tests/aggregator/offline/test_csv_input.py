@@ -241,3 +241,16 @@ def test_kinds_are_told_by_content(tmp_path: Path) -> None:
         kind_of([tmp_path])
     with pytest.raises(InputError, match="no such file"):
         kind_of([tmp_path / "missing"])
+
+
+@pytest.mark.parametrize(
+    "data", [b"t\xff,c,m\n1,sda,1\n", b"t,c,m\n1,sd\xe9,1\n", b"t,c,m\n1,sda,1\n2,sd\xff", b"\xd3\n"]
+)
+def test_other_bytes_than_utf8_are_one_line(
+    data: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="invalid UTF8 near byte"):
+        list(read_csv([path], CsvColumns("t", "c", ("m",))))
+    assert capfd.readouterr().err == ""
