@@ -122,6 +122,16 @@ class SimulatedWorker:
         """Number of jobs that have not started."""
         return len(self._jobs)
 
+    @property
+    def busy_seconds(self) -> float:
+        """0, as a job runs in an instant of virtual time."""
+        return 0.0
+
+    @property
+    def has_ended(self) -> bool:
+        """True: there is no thread."""
+        return True
+
     def submit(self, job: Callable[[], object]) -> None:
         """Queues `job`."""
         self._jobs.append(job)
