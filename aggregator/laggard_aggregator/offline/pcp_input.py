@@ -124,7 +124,8 @@ def _values(
         return found  # rates
     rises = {name: np.diff(values) for name, values in counters.items()}
     for name in BLOCK.optional:
-        rises[name] = np.nan_to_num(rises.get(name, np.zeros_like(seconds)))
+        if name not in rises or np.isnan(rises[name]).all():  # the kernel has none
+            rises[name] = np.zeros_like(seconds)
     differences = Differences(tuple(rises), np.nan_to_num(np.column_stack(list(rises.values()))), seconds)
     metrics, load = BLOCK.kept(_DEFAULTS)
     for name, metric in (metrics | dict(load)).items():

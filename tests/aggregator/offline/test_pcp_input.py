@@ -252,3 +252,17 @@ def test_local_times_with_their_zone(tmp_path: Path) -> None:
     there = read(tmp_path, HEADER + ROWS, CsvColumns(zone=ZoneInfo("America/New_York")))
     plain = read(tmp_path, HEADER + ROWS)
     assert np.unique(there.time_ns - plain.time_ns).tolist() == [5 * 3600 * 10**9]
+
+
+def test_an_empty_cell_of_discards_is_unknown_and_a_column_without_any_is_0(tmp_path: Path) -> None:
+    names = ("read", "read_rawactive", "write", "write_rawactive", "discard", "discard_rawactive")
+    header = "Time," + ",".join(f'"disk.dev.{name}[{disk}]"' for disk in "ab" for name in names)
+    rows = [
+        "2027-01-15 08:00:00,0,0,0,0,0,0,0,0,0,0,,",
+        "2027-01-15 08:00:10,10,20,0,0,,,10,20,0,0,,",
+        "2027-01-15 08:00:20,20,40,0,0,5,5,20,40,0,0,,",
+    ]
+    table = read(tmp_path, "\n".join([header, *rows]) + "\n")
+    found = by_disk(table, table.metrics["await"])
+    assert np.isnan(found["a"]).tolist() == [True, True]
+    assert found["b"] == [2.0, 2.0]
