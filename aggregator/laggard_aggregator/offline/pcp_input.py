@@ -130,7 +130,7 @@ def _values(
     metrics, load = BLOCK.kept(_DEFAULTS)
     for name, metric in (metrics | dict(load)).items():
         if name not in found and all(counter in rises for counter in metric.needs):
-            known = np.all([rises[counter] >= 0 for counter in metric.needs], axis=0)
+            known = np.all([rises[counter] >= 0 for counter in (*metric.needs, *BLOCK.optional)], axis=0)
             with np.errstate(divide="ignore", invalid="ignore"):
                 scale = interval_seconds / seconds if metric.amount else 1.0
                 found[name] = np.where(known, metric.derive(differences) * scale, np.nan)
