@@ -124,7 +124,7 @@ def _values(
         return found  # rates
     rises = {name: np.diff(values) for name, values in counters.items()}
     for name in BLOCK.optional:
-        if name not in rises or np.isnan(rises[name]).all():  # the kernel has none
+        if name not in rises or np.isnan(counters[name]).all():  # the kernel has none
             rises[name] = np.zeros_like(seconds)
     differences = Differences(tuple(rises), np.nan_to_num(np.column_stack(list(rises.values()))), seconds)
     metrics, load = BLOCK.kept(_DEFAULTS)
