@@ -3,11 +3,14 @@
 For a second run on a machine that has got more programs since: those that skipped without them are left.
 """
 
+import hashlib
 import re
+from typing import Final
 
 import pytest
 
 OPTION = "--leave-out-passed"
+_MAX_NAME: Final = 150
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,7 +30,10 @@ class _Passed:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         chosen = " ".join([config.option.markexpr, *config.args])
-        self._key = "laggard/passed-" + re.sub(r"\W+", "-", chosen)
+        name = re.sub(r"\W+", "-", chosen)
+        if len(name) > _MAX_NAME:  # of a file
+            name = f"{name[:_MAX_NAME]}-{hashlib.sha256(chosen.encode()).hexdigest()[:16]}"
+        self._key = f"laggard/passed-{name}"
         self._before: set[str] = (
             set(config.cache.get(self._key, [])) if config.option.leave_out_passed else set()
         )

@@ -70,3 +70,11 @@ def test_each_choice_of_marks_is_remembered_apart(folder: Path) -> None:
         "2 passed, 1 deselected",
     )
     assert outcome(folder, "-m", "root", "--leave-out-passed", PROGRAM="1") == (0, "3 deselected")
+
+
+def test_a_choice_of_many_files_is_remembered(folder: Path) -> None:
+    names = [f"test_{'long_' * 8}{at}.py" for at in range(8)]
+    for name in names:
+        (folder / name).write_text("def test_passes():\n    pass\n")
+    assert outcome(folder, *names) == (0, "8 passed")
+    assert outcome(folder, *names, "--leave-out-passed") == (0, "8 deselected")
