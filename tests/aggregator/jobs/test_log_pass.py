@@ -10,14 +10,19 @@ import pytest
 
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.jobs.access.principals import Principal, Role
+from laggard_aggregator.jobs.background import LOGS, BackgroundTask
 from laggard_aggregator.jobs.darshan.log_pass import LogFile, LogPass, is_of_job, recent_logs
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.verdict.findings_pass import FindingsPass
+from laggard_aggregator.settings.aggregator import ArchiveTable
+from laggard_aggregator.settings.jobs import JobsTable
+from laggard_aggregator.status.background import BackgroundWork
 from tests.aggregator.jobs.test_findings_pass import joined
 from tests.aggregator.jobs.test_job_verdict import archive_of
 from tests.aggregator.jobs.test_neighbour_cause import asked
 from tests.support.builders.darshan_log import LogWriter
 from tests.support.builders.job_tables import DAY, EPOCH, job_row, node_rows, write_rows
+from tests.support.clock import FakeClock
 from tests.support.darshan import skip_without_darshan
 
 skip_without_darshan()
@@ -122,6 +127,29 @@ def test_counters_and_log_are_one_verdict(tmp_path: Path) -> None:
     assert listed.json()["jobs"][0]["findings"] == after["findings"]
     assert after["sentence"].replace("'", "&#39;") in page.text
     assert verdicts.run(NOW_NS + 3 * SECOND) == 0
+
+
+def test_the_daemon_follows_the_folder_and_goes_on_without_it(tmp_path: Path) -> None:
+    archive, logs, work = tmp_path / "archive", tmp_path / "logs", BackgroundWork()
+    jobs = archive_of(archive, [300.0] * 12 + [930.0])
+    slow = jobs[-1] | {"uid": os.getuid(), "revision_at": 2}
+    write_rows(archive, "jobs", [slow], slow["end"] // DAY * DAY)
+    for job in jobs:
+        joined(archive, job, NOW_NS - 60 * SECOND)
+    task = BackgroundTask(
+        ArchiveTable(archive), JobsTable(darshan_logs=logs), "s", work, clock=FakeClock(NOW_NS)
+    )
+    assert not task.attempt()
+    assert set(work.failing) == {LOGS}, "the folder is not there, and the jobs are judged all the same"
+    assert work.judged_jobs == len(jobs)
+    write_log(logs, end_of(slow), slow["raw_id"])
+    again = BackgroundTask(
+        ArchiveTable(archive), JobsTable(darshan_logs=logs), "s", work, clock=FakeClock(NOW_NS + SECOND)
+    )
+    assert again.attempt(), work.failing
+    record = shown(archive, job=slow["raw_id"])
+    assert "ost" in [each["kind"] for each in record["findings"]]
+    assert record["darshan"]["io"]
 
 
 def test_a_log_is_judged_once_and_with_a_further_one_again(tmp_path: Path) -> None:
