@@ -9,7 +9,8 @@ as members and identities change late, and every ten minutes.
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from operator import itemgetter, lt
+from typing import Any, ClassVar
 
 from laggard_agent.collectors.diskstats.block_devices import BlockDevices, Disk
 from laggard_agent.collectors.diskstats.layers import Usage
@@ -43,6 +44,7 @@ _LEADING = 3  # major, minor, name
 _KNOWN_COLUMNS = (20, 18, 14)
 _OLD_PARTITION = 7
 _REQUESTS, _REQUEST_MS = (0, 4, 11), (3, 7, 14)
+_WRITES = itemgetter(4)
 _TIMES = frozenset(at for at, name in enumerate(_NAMES) if name.endswith("_ms"))
 STARTED_FIELDS = (*FIELDS, START_TIME)
 _NO_ROW: tuple[bytes, Row] = (b"", ())
@@ -105,6 +107,7 @@ class Diskstats:
         self._undecided: list[tuple[bytes, int]] = []
         self._components: tuple[Component, ...] = ()
         self._is_plain = True
+        self._last: list[Any] = []
         self._origins = Origins()
         self._remarked: set[str] = set()
         self._odd = OnceLogged(self.name)
@@ -116,12 +119,11 @@ class Diskstats:
         now_ns = self._context.monotonic_ns()
         fell = False
         if data != self._data:
-            before = self._rows
             self._parsed = parse(data, self._parsed)
             self._rows = {name: row for name, row in self._parsed.values() if name}
             self._data = data
             self._report_odd_lines()
-            fell = self._has_fall(before)
+            fell = self._has_fall()
             if fell:
                 self._rescan_at_ns = min(self._rescan_at_ns, self._falls_count_from_ns)
             if self._undecided and any(self._is_due(name, least) for name, least in self._undecided):
@@ -136,7 +138,7 @@ class Diskstats:
             changed = self._select(read_at_ns)
             self._falls_count_from_ns = now_ns if changed or not fell else now_ns + _FALLS_NS
         if self._is_plain:
-            rows = [self._rows[name] for name in self._read_from]
+            rows = list(self._last)
             yield Reading("diskstats", FIELDS, read_at_ns, self._components, rows)
         else:
             rows = [self._row(name, disk) for name, disk in self._selected]
@@ -160,6 +162,7 @@ class Diskstats:
         self._read_from = tuple(dict.fromkeys(part.encode() for _, disk in selected for part in disk.parts))
         if self._is_plain:
             self._read_from = tuple(name for name, _ in selected)
+        self._last = [row for name in self._read_from if (row := self._rows.get(name)) is not None]
         self._undecided = [(name, disk.undecided_until) for name, disk in selected if disk.undecided_until]
         for name, text in self._devices.remarks.items():
             if name not in self._remarked:
@@ -177,19 +180,23 @@ class Diskstats:
             row = tuple(None if column in _TIMES else value for column, value in enumerate(row))
         return (*row, self._origins.changes.get(disk.component.id)) if self._origins.changes else row
 
-    def _has_fall(self, before: Mapping[bytes, Row]) -> bool:
-        """Whether requests or sectors of a selected disk fell: another device has its name."""
-        rows = self._rows
-        for name in self._read_from:
-            old, new = before.get(name), rows.get(name)
-            if (
-                old is not new
-                and old
-                and new
-                and (new[0] < old[0] or new[2] < old[2] or new[4] < old[4] or new[6] < old[6])  # type: ignore[operator]
-            ):
-                return True
-        return False
+    def _has_fall(self) -> bool:
+        """Whether counters of a selected disk fell since the last reading: another device has its name.
+
+        Rows are compared as tuples, and writes besides: of disks that exchange their names one falls in its
+        first counter that differs, and a new disk in its reads or its writes.
+        """
+        before: list[Any] = self._last
+        try:
+            now: list[Any] = [self._rows[name] for name in self._read_from]
+            self._last = now
+            return len(now) == len(before) and bool(
+                any(map(lt, now, before)) or any(map(lt, map(_WRITES, now), map(_WRITES, before)))
+            )
+        except KeyError:  # a device that went, so that they are selected anyway
+            return False
+        except TypeError:  # another number of columns
+            return True
 
     def _is_due(self, name: bytes, requests: int) -> bool:
         row = self._rows.get(name)
