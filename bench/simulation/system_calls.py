@@ -4,6 +4,7 @@ They pass to the true ones, and to the disk of the calling process, which counts
 """
 
 import errno
+import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,29 @@ _NAMES = (
 )
 
 
+_READING = ("scandir", "stat", "open")
+"""Further calls that an `Injector` sees. `open` is that of pathlib too."""
+
+Injector = Callable[[str], OSError | None]
+"""The error with which a call of this name, by a simulated process, fails now; None where it does not."""
+
+injector: list[Injector] = []
+"""The one in force, if any: of `bench.io_faults`."""
+
+
+def _inject(name: str) -> None:
+    if injector and is_simulated() and (error := injector[0](name)) is not None:
+        raise error
+
+
+def _failing(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any, **named: Any) -> Any:
+        _inject(name)
+        return real(*arguments, **named)
+
+    return call
+
+
 def check_room(path: str) -> None:
     """Raises OSError where the disk of the running process is full."""
     if current().host.disk.refuses(path):
@@ -37,10 +61,17 @@ def interposed() -> Iterator[None]:
     real = {name: getattr(os, name) for name in _NAMES}
     made = _Calls(real)
     for name in _NAMES:
-        setattr(os, name, getattr(made, name))
+        setattr(os, name, _failing(name, getattr(made, name)) if injector else getattr(made, name))
+    real_open = io.open
+    if injector:
+        real |= {name: getattr(os, name) for name in _READING}
+        for name in _READING:
+            setattr(os, name, _failing(name, real[name]))
+        io.open = _failing("open", real_open)
     try:
         yield
     finally:
+        io.open = real_open
         for name, function in real.items():
             setattr(os, name, function)
 

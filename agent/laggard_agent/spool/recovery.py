@@ -82,9 +82,9 @@ def recover(directory: Path, node: str, boot_id: str = "") -> Recovered:
     for at, path in enumerate(paths, start=1):
         follows, lost = int(path.stem) == found.next_file, len(found.lost)
         found.next_file = int(path.stem) + 1
-        segment = SpoolSegment(path)
         found.closed = False
         try:
+            segment = SpoolSegment(path)
             torn = segment_log.recover(path)
             if torn:
                 _log.warning("spool: truncated %d damaged bytes of %s", torn, path)

@@ -103,6 +103,8 @@ def decode_header(payload: bytes) -> Header:
 class SpoolSegment:
     """Records in the file `path`, or in memory without one. Appending to a file needs a `writer`.
 
+    Raises SpoolError where the file cannot be looked at.
+
     `size_bytes` counts all records. `spans`: the first and last sequence number of the batches, by stream and
     source.
     """
@@ -110,7 +112,10 @@ class SpoolSegment:
     def __init__(self, path: Path | None = None, writer: segment_log.SegmentWriter | None = None) -> None:
         self.path = path
         self.spans: dict[Key, tuple[int, int]] = {}
-        self.size_bytes = 0 if path is None else path.stat().st_size
+        self.size_bytes = 0
+        if path is not None:
+            with SpoolError.from_os_errors(path):
+                self.size_bytes = path.stat().st_size
         self._writer = writer
         self._records: list[segment_log.Record] = []  # in memory
 

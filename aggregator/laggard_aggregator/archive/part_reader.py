@@ -42,8 +42,12 @@ def set_aside(damaged: DamagedPartError) -> None:
 
 
 def count_damaged(directory: Path) -> int:
-    """Number of files that were set aside."""
-    return sum(1 for _ in (directory / layout.DAMAGED).rglob("*.parquet"))
+    """Number of files that were set aside. Raises ArchiveError."""
+    where = directory / layout.DAMAGED
+    try:
+        return sum(1 for _ in where.rglob("*.parquet"))
+    except OSError as exc:
+        raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
 
 
 def files(where: Path) -> Iterator[Iterator[pa.Table]]:
