@@ -162,6 +162,19 @@ def recover(path: Path) -> int:
     return torn
 
 
+def files(directory: Path, suffix: str, prefix: str = "") -> list[Path]:
+    """The files of a folder by the ends of their names, sorted; none where it is missing. Raises OSError.
+
+    `Path.glob` finds nothing in a folder that may not be read, which would look like a new one.
+    """
+    try:
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry in entries]
+    except FileNotFoundError:
+        return []
+    return [directory / name for name in sorted(names) if name.endswith(suffix) and name.startswith(prefix)]
+
+
 def sync_path(path: Path) -> None:
     """Waits until a file, or the names in a folder, are on the disk itself. Raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -3,13 +3,22 @@ import resource
 import signal
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_common.errors import SpoolError
-from laggard_common.segment_log import HEADER, MAGIC, MAX_RECORD_BYTES, SegmentWriter, recover, scan
+from laggard_common.segment_log import (
+    HEADER,
+    MAGIC,
+    MAX_RECORD_BYTES,
+    SegmentWriter,
+    files,
+    recover,
+    scan,
+)
 
 RECORDS = [(1, b"first"), (2, b""), (255, bytes(range(256)))]
 
@@ -184,3 +193,19 @@ def test_sync_and_close(tmp_path: Path) -> None:
     writer.close()
     open_files = [os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()]
     assert str(writer.path) not in open_files
+
+
+def test_a_folder_that_may_not_be_read_is_not_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1.segment").touch()
+    (tmp_path / ".2.segment").touch()
+    assert [path.name for path in files(tmp_path, ".segment")] == [".2.segment", "1.segment"]
+    assert files(tmp_path / "missing", ".segment") == []
+
+    def refuse(path: Path) -> NoReturn:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError):
+        files(tmp_path, ".segment")

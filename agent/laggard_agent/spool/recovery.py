@@ -78,7 +78,7 @@ def recover(directory: Path, node: str, boot_id: str = "") -> Recovered:
     found = Recovered()
     foreign = ""
     with SpoolError.from_os_errors(directory):
-        paths = sorted(p for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
+        paths = [p for p in segment_log.files(directory, SUFFIX) if p.stem.isdecimal()]
     for at, path in enumerate(paths, start=1):
         follows, lost = int(path.stem) == found.next_file, len(found.lost)
         found.next_file = int(path.stem) + 1

@@ -241,10 +241,16 @@ def _size(where: Path) -> int:
     """Size of all files in bytes. `Path.rglob` would keep every path until the end."""
     return sum(
         Path(folder, name).stat().st_size
-        for folder, _, names in os.walk(where)
+        for folder, _, names in os.walk(where, onerror=_refuse)
         for name in names
         if name.endswith(".parquet")
     )
+
+
+def _refuse(error: OSError) -> None:
+    """Raises an error of `os.walk`: the files that it hides would not count against the limit."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _drop_empty(directory: Path) -> None:

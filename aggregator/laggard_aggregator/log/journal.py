@@ -48,7 +48,8 @@ class Journal:
         self.damaged_at_end = 0
         """Batches and closes among them after the last entry, where no later lsn shows the gap."""
         with state_errors(directory):
-            found = sorted(int(p.stem) for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
+            paths = segment_log.files(directory, SUFFIX)
+            found = sorted(int(path.stem) for path in paths if path.stem.isdecimal())
             self._sizes = {number: self._path(number).stat().st_size for number in found}  # by segment
         self.next_number = max(self._sizes, default=0) + 1
 

@@ -71,7 +71,7 @@ def discard(directory: Path, number: int) -> None:
 def numbers(directory: Path) -> list[int]:
     """Numbers of the snapshots, newest first. Raises StateError."""
     with state_errors(directory):
-        found = [path.stem for path in directory.glob(f"*{SUFFIX}")]
+        found = [path.stem for path in segment_log.files(directory, SUFFIX)]
     return sorted((int(stem) for stem in found if stem.isdecimal()), reverse=True)
 
 
@@ -114,7 +114,7 @@ def prune(directory: Path, unusable: Collection[int] = ()) -> "Pruned":
     found = numbers(directory)
     kept = [number for number in found if number not in unusable][:KEPT]
     with state_errors(directory):
-        left_overs = list(directory.glob(f".*{SUFFIX}.tmp"))
+        left_overs = segment_log.files(directory, f"{SUFFIX}.tmp", ".")
     old = [_path(directory, number) for number in found if number not in kept]
     problem = delete_all([*left_overs, *old])
     return Pruned(kept[-1] if kept and not (unusable and len(kept) < KEPT) else 0, problem)
