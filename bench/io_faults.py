@@ -4,8 +4,8 @@
 
 The site of `bench.simulation`, without any other fault: both programs as they are, in virtual time. A first
 run notes the places in the product that call `open`, `write`, `fsync`, `rename`, `unlink`, `mkdir`,
-`scandir`, `stat` or `truncate`. Then one run for each place, error and duration: the call fails once, or 30
-times in a row, from the middle of the run on. The invariants of `docs/reliability.md` are checked after each:
+`scandir`, `stat` or `truncate`. Then one run for each place, error and duration: the call fails once in the
+middle of the run, or up to 30 times in a row. The invariants of `docs/reliability.md` are checked after each:
 samples are archived once or counted, verdicts are right, alarms are raised and cleared once, programs start,
 end, and deliver everything.
 
@@ -52,6 +52,8 @@ ERRORS = {
 }
 
 
+CALLERS = 3
+"""Lines of the stack that tell places apart: many calls are made in one function for several callers."""
 OWN_ERRORS = ("ServiceError", "StateError", "ArchiveError", "SpoolError", "ConfigError")
 
 
@@ -82,17 +84,20 @@ class CallSites:
 
 
 def _place() -> str | None:
-    """The nearest line of the product on the stack of a call; None where the bench makes the call."""
+    """The nearest lines of the product on the stack of a call; None where the bench makes the call."""
+    lines: list[str] = []
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         package = module.partition(".")[0]
         if package in PRODUCT:
-            return f"{module}:{frame.f_code.co_name}:{frame.f_lineno}"
-        if package == "bench" and module != system_calls.__name__:
+            lines.append(f"{module}:{frame.f_code.co_name}:{frame.f_lineno}")
+            if len(lines) == CALLERS:
+                break
+        elif not lines and package == "bench" and module != system_calls.__name__:
             return None
         frame = frame.f_back
-    return None
+    return " < ".join(lines) or None
 
 
 def simulated(sites: CallSites, seed: int) -> Outcome:
@@ -109,8 +114,8 @@ def faults(calls: Counter[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], i
     for site, count in sorted(calls.items()):
         for error in ERRORS.get(site[0], ()):
             yield site, error, max(count // 2, 1), 1
-            if count > 2:
-                yield site, error, max(count // 3, 1), LASTING_CALLS
+            if count > 2:  # over before the run is, so that it can recover
+                yield site, error, max(count // 3, 1), min(max(count // 3, 2), LASTING_CALLS)
 
 
 def kind(outcome: Outcome, undisturbed: Outcome) -> tuple[str, str]:
