@@ -11,7 +11,7 @@ from laggard_common.errors import MissingFile
 def problem(key: str, path: Path, reason: str) -> str:
     """A problem of a configuration with the file `path`; a MissingFile when it is not there."""
     text = f"{key}: {path}: {reason}"
-    return MissingFile(text) if reason == os.strerror(errno.ENOENT) else text
+    return MissingFile(text) if reason.endswith(os.strerror(errno.ENOENT)) else text
 
 
 def below(name: str, problem: str) -> str:

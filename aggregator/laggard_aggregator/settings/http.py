@@ -111,5 +111,5 @@ def serving(cert_file: Path, key_file: Path | None) -> ssl.SSLContext:
 def unusable(exc: OSError) -> str:
     """The reason why a certificate, key or list is unusable."""
     if isinstance(exc, FileNotFoundError):
-        return os.strerror(errno.ENOENT)
+        return f"not usable: {os.strerror(errno.ENOENT)}"
     return f"not usable: {exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror}"

@@ -62,7 +62,10 @@ def test_what_is_no_address(url: str, tmp_path: Path, capsys: pytest.CaptureFixt
         (f'url = "{URL}"\nmost_per_hour = 0\n', "webhook.most_per_hour: expected 1-10000, got 0"),
         (f'url = "{URL}"\nretries = 3\n', "webhook.retries: unknown key"),
         ('url = "http://example.org"\nca_file = "x"\n', "webhook.ca_file: is for https"),
-        (f'url = "{URL}"\nca_file = "/none.pem"\n', "webhook.ca_file: /none.pem: No such file or directory"),
+        (
+            f'url = "{URL}"\nca_file = "/none.pem"\n',
+            "webhook.ca_file: /none.pem: not usable: No such file or directory",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line(
