@@ -111,7 +111,7 @@ def test_no_alert_has_a_label_that_changes_with_a_reboot_or_a_window() -> None:
 def test_alerts_about_alarms_link_to_the_page() -> None:
     rules = dict(zip(RULE_NAMES, re.split(r"- (?:alert|record): ", RULES)[1:], strict=True))
     linked = [name for name, rule in rules.items() if "page_url:" in rule]
-    about_alarms = ("LaggardStraggler", "LaggardGroupSlow")
+    about_alarms = ("LaggardStraggler", "LaggardGroupSlow", "LaggardGroupSplit")
     assert linked == [alert for alert in ALERTS if alert.startswith(about_alarms)] != []
 
 

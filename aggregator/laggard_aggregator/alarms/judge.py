@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmBook, AlarmEvent, Persistence
-from laggard_aggregator.detect import LEVEL_OF_GROUPS, registry
+from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS, registry
 from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, escalate, joined
 from laggard_aggregator.detect.interface import (
     MAX_CAUSES,
     STEADY,
+    TOO_FEW,
     BoolArray,
     DutyCycle,
     FunctionWindow,
@@ -25,6 +26,7 @@ from laggard_aggregator.detect.interface import (
 )
 from laggard_aggregator.detect.own_history import GroupHistory
 from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.detect.split import Split, component_of, find_split, ordinary_members, verdict_on
 from laggard_aggregator.groups.topology import Topology
 
 
@@ -33,10 +35,11 @@ class Judgement:
     """The result of one group and metric in one window; arrays have one entry per component.
 
     The group's components come first, then the parents (servers, controllers, couplets) that were ever blamed
-    in their place, then the group by its own name once it was slower than in its own past; `levels` names the
-    kind of each. `persistence`: accumulators; `straggler`: k of 2k - 1
-    confirmed; `since`: start of the episode. `shadow`: the judgement of the group's shadow detector on the
-    same window, without transitions, as it raises no alarm; None without one.
+    in their place, the slower sides of a group that fell into two, then the group by its own name once it was
+    slower than in its own past; `levels` names the kind of each. `split`: the sides of this window.
+    `persistence`: accumulators; `straggler`: k of 2k - 1 confirmed; `since`: start of the episode. `shadow`:
+    the judgement of the group's shadow detector on the same window, without transitions, as it raises no
+    alarm; None without one.
     """
 
     group: str
@@ -51,6 +54,7 @@ class Judgement:
     levels: tuple[str, ...]
     transitions: tuple[AlarmEvent, ...]
     shadow: "Judgement | None" = None
+    split: Split | None = None
 
 
 @dataclass(slots=True)
@@ -141,7 +145,8 @@ class Judge:
         parents = {group}
         for level in self._levels_of(group, tuple(left), nodes=nodes):
             children = np.bincount(level.of[level.of >= 0], minlength=len(level.parents))
-            parents.update(level.parents[at] for at in np.flatnonzero(children >= MIN_CHILDREN))
+            blamable = [level.parents[at] for at in np.flatnonzero(children >= MIN_CHILDREN)]
+            parents.update(blamable, map(component_of, blamable))
         cleared: list[AlarmEvent | None] = []
         for (name, metric), series in self._series.items():
             if name == group:
@@ -174,11 +179,24 @@ class Judge:
     def _verdicts(self, series: _Series, window: Window, metric: str) -> Judgement:
         """The judgement by `series`, without alarm events."""
         found = series.detector.observe(window)
+        worse = window.worse.get(metric, 1) if isinstance(window, GroupWindow) else 0
         nodes = isinstance(window, FunctionWindow)
         levels = self._levels_of(window.group, window.components, nodes=nodes)
+        split = None
+        if found.note not in ("", TOO_FEW):
+            split = find_split(found, levels, worse)
+        if split is not None:
+            alone = found.anomalous & ~ordinary_members(found, split, levels)
+            found = replace(found, anomalous=alone)
+            series.suspects[component_of(split.value)] = LEVEL_OF_SPLITS
         verdicts, parents = escalate(found, levels, series.suspects)
         verdicts = _with_causes(verdicts, window.components, levels, parents)
         verdicts = _with_times(verdicts, found.anomalous, window, levels, parents)
+        sides = [name for name, level in series.suspects.items() if level == LEVEL_OF_SPLITS]
+        if found.note != TOO_FEW:
+            slow = None if split is None else component_of(split.value)
+            verdicts = joined(verdicts, [verdict_on(split if side == slow else None) for side in sides])
+            parents = {**parents, **dict.fromkeys(sides, LEVEL_OF_SPLITS)}
         whole = series.history.observe(window) if series.history and isinstance(window, GroupWindow) else None
         if whole is not None and whole.anomalous.any():
             series.suspects[window.group] = LEVEL_OF_GROUPS
@@ -198,6 +216,7 @@ class Judge:
             since=series.persistence.since[rows],
             levels=("node" if nodes else "component",) * len(window.components) + tuple(parents.values()),
             transitions=(),
+            split=split,
         )
 
     def _transitions(self, judged: Judgement) -> tuple[AlarmEvent, ...]:

@@ -65,6 +65,8 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
         _print((json_records.line(json_records.day_record(day)) for day in findings.days()), output)
         records = (json_records.component_record(each, opened.shown, parents) for each in components)
         _print(map(json_records.line, records), output)
+        splits = (json_records.split_record(*each) for each in findings.splits.items())
+        _print(map(json_records.line, splits), output)
     else:
         width = terminal_width(output)
         lines = console_table.findings_lines(

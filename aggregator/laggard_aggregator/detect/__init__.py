@@ -6,3 +6,5 @@ protocols, `registry` the declarations.
 
 LEVEL_OF_GROUPS, OWN_PAST = "group", "own past"
 """Level of alarms on whole groups, and the name of the values that these are held against."""
+LEVEL_OF_SPLITS, OTHER_SIDE = "split", "other side"
+"""Likewise of alarms on one side of a group that falls into two."""

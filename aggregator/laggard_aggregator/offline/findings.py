@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from laggard_aggregator.alarms.alarms import Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import MIN_PEERS, TOO_FEW, FloatArray
+from laggard_aggregator.detect.split import Split, component_of
 from laggard_aggregator.status.formatting import counted
-
-Key = tuple[str, str, str]
-"""Group, component, metric."""
 
 Causes = tuple[tuple[str, float], ...]
 """Functions or metrics in which a component differs, largest first, with their amounts."""
@@ -105,10 +104,18 @@ class Tally:
         self.sums = np.concatenate([self.sums, new])
 
 
+@dataclass(frozen=True, slots=True)
+class ConfirmedSplit:
+    """A split whose slower side has an alarm. `since`: start of the episode, epoch seconds."""
+
+    since: float
+    split: Split
+
+
 class Findings:
     """Aggregates the judgements of one run. `confirm`: the k of 2k - 1 by group name.
 
-    `windows` counts judgements.
+    `windows` counts judgements. `splits`: confirmed sides of groups that fell into two, as they were first.
     """
 
     def __init__(self, confirm: Callable[[str], int]) -> None:
@@ -121,6 +128,7 @@ class Findings:
         self._first: dict[Key, float] = {}
         self._levels: dict[tuple[str, str], str] = {}
         self._causes: dict[tuple[str, str], dict[str, Causes]] = {}
+        self.splits: dict[Key, ConfirmedSplit] = {}
 
     def add(self, judged: Judgement) -> None:
         """Adds one judgement; judgements of a group and metric arrive in order of time."""
@@ -135,6 +143,9 @@ class Findings:
         for name, causes in judged.verdicts.causes.items():
             self._causes.setdefault((judged.group, name), {})[judged.metric] = causes
         standing = self._follow(judged)
+        if judged.split is not None and (side := component_of(judged.split.value)) in standing:
+            since = float(judged.since[judged.components.index(side)])
+            self.splits.setdefault((judged.group, side, judged.metric), ConfirmedSplit(since, judged.split))
         mask = np.zeros(len(judged.components), dtype=np.bool_)
         if standing:
             mask[:] = [name in standing for name in judged.components]
@@ -146,7 +157,12 @@ class Findings:
             tally.add(judged, mask)
 
     def remarks(self, idle: Mapping[str, Collection[str]]) -> Iterator[str]:
-        """Lines about windows and groups that were not judged. `idle`: inactive components by group."""
+        """Lines about groups that fell into two sides, and about windows and groups that were not judged.
+
+        `idle`: inactive components by group.
+        """
+        for (group, _, metric), confirmed in self.splits.items():
+            yield f"{group}: by {metric}, {confirmed.split.text()}"
         for note, windows in sorted(self._notes.items()):
             needed = f" (at least {MIN_PEERS} active peers are needed)" if note == TOO_FEW else ""
             yield f"{counted(windows, 'window')} not judged: {note}{needed}"

@@ -1,17 +1,19 @@
 """Findings as JSON records, one object per line; docs/diagnose.md documents the keys."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from laggard_aggregator.alarms.alarms import Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import DutyCycle
 from laggard_aggregator.files.json_line import line, six_digits
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.offline.findings import Finding
+from laggard_aggregator.offline.findings import ConfirmedSplit, Finding
 
-__all__ = ["causes_json", "component_record", "day_record", "line", "window_records"]
+__all__ = ["causes_json", "component_record", "day_record", "line", "split_record", "window_records"]
 
 
 def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
@@ -56,6 +58,15 @@ def component_record(finding: Finding, shown: Mapping[str, str], topology: Topol
         "metrics": list(finding.metrics),
         "causes": {metric: causes_json(causes) for metric, causes in finding.causes.items()},
     }
+
+
+def split_record(key: Key, confirmed: ConfirmedSplit) -> dict[str, Any]:
+    """The record of a group that fell into two sides; `key` names the slower one."""
+    group, component, metric = key
+    split = asdict(confirmed.split)
+    figures = {name: six_digits(split[name]) for name in ("median", "other_median", "factor")}
+    names = {"record": "split", "group": group, "component": component, "metric": metric}
+    return names | split | figures | {"since": confirmed.since, "text": confirmed.split.text()}
 
 
 def _duty_cycle(cycle: DutyCycle | None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import math
 from datetime import UTC, datetime
 
-from laggard_aggregator.detect import OWN_PAST
+from laggard_aggregator.detect import OTHER_SIDE, OWN_PAST
 
 DASH = "–"
 MAX_NAME_CHARS = 160
@@ -145,6 +145,8 @@ def slower(severity: float, worse: int = 1, against: str = "peers") -> str:
         far = f"{factor(severity).rstrip('×')} times " if math.isfinite(severity) else ""
         if against == OWN_PAST:
             return f"is {far}slower than in its {against}"
+        if against == OTHER_SIDE:
+            return f"is {far}slower than the rest of its group"
         return f"stays {far}below its {against}"
     said = claim(severity, worse)
     times = severity if severity > 1 else 1 / severity if severity > 0 else math.nan

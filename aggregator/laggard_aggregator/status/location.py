@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from laggard_aggregator.alarms.alarms import Key
-from laggard_aggregator.detect import LEVEL_OF_GROUPS
+from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS
 from laggard_aggregator.status.formatting import counted, factor, plain
 
 LEAST_SHARE = 0.5
@@ -125,7 +125,7 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
     asking: dict[str, list[Sign]] = defaultdict(list)
     waits: dict[str, list[Sign]] = defaultdict(list)
     for sign in ordered:
-        if sign.place not in _WORDS or sign.level == LEVEL_OF_GROUPS:
+        if sign.place not in _WORDS or sign.level in (LEVEL_OF_GROUPS, LEVEL_OF_SPLITS):
             continue
         if sign.level in WIDE:
             found[sign.key] = _parent(sign)

@@ -21,13 +21,20 @@ _OF_NODES = (
     KERNEL_MESSAGES,
 )
 
+_OF_GROUPS = {
+    "group": "All of the group is slower than in its own past under such a load: look at what they share "
+    "(switch, controllers, a change of software), and whether users do something new.",
+    "split": "Two sides of the group differ, and which is normal cannot be told: look at what all of "
+    "the slower side share (server, controller, links, load), and since when.",
+}
+
 
 def commands(source: str, level: str, name: str) -> tuple[Command, ...]:
     """Commands to run about a component of that source and level.
 
     `name`: current name: `node/device`, a node, or something that belongs to no node.
     """
-    if level in ("controller", "couplet", "group"):
+    if level in ("controller", "couplet", "group", "split"):
         return ()
     chosen = _OF_NODES if level == "node" and not _compares_nodes(source) else next_steps(source)
     node, slash, device = name.partition("/")
@@ -55,11 +62,8 @@ def hint(source: str, level: str, name: str, slow_siblings: int, siblings: int) 
     node = name.partition("/")[0]
     if source in FUNCTIONS:
         return "Its functions take what its peers' do not: the largest differences say what it is busy with."
-    if level == "group":
-        return (
-            "All of the group is slower than in its own past under such a load: look at what they share "
-            "(switch, controllers, a change of software), and whether users do something new."
-        )
+    if level in _OF_GROUPS:
+        return _OF_GROUPS[level]
     if level != "component":
         kind = "server" if level == "node" else level
         return (

@@ -13,7 +13,7 @@ from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision, commenting
 from laggard_aggregator.archive.write_queue import WriteQueue
-from laggard_aggregator.detect import LEVEL_OF_GROUPS, OWN_PAST, registry
+from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS, OTHER_SIDE, OWN_PAST, registry
 from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.recovery import Recovery
@@ -394,4 +394,6 @@ class Status:
 
 def reference_of(detector: str, level: str) -> str:
     """The name of the values that a component of that level is held against by that detector."""
+    if level == LEVEL_OF_SPLITS:
+        return OTHER_SIDE
     return OWN_PAST if level == LEVEL_OF_GROUPS else registry.find(detector).reference

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -228,6 +229,11 @@ def _group(group: GroupView, latest: Sequence[Judgement]) -> dict[str, Any]:
         "automatic": group.automatic,
         "window_end": max((judged.end for judged in latest), default=None),
         "note": "; ".join(notes) if latest else "no window has closed yet",
+        "splits": [
+            {"metric": judged.metric, **asdict(judged.split), "text": judged.split.text()}
+            for judged in latest
+            if judged.split is not None
+        ],
     }
 
 

@@ -222,6 +222,16 @@ PER_GROUP = (
         lambda values: (((j.group, j.metric), bool(j.verdicts.judged.any())) for j in values.judgements),
     ),
     MetricRow(
+        "laggard_group_split_ratio",
+        ("group", "metric", "attribute", "value"),
+        "Of a group that falls into two: slowness of the components with that value relative to the rest.",
+        lambda values: (
+            ((j.group, j.metric, j.split.attribute, j.split.value), j.split.factor)
+            for j in values.judgements
+            if j.split is not None
+        ),
+    ),
+    MetricRow(
         "laggard_nodes",
         ("role", "state"),
         "Nodes by role and state; drained: silent or down under maintenance.",

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from laggard_aggregator.cli.main import main
@@ -110,6 +111,31 @@ def test_drives_that_share_a_controller_are_blamed_as_one(tmp_path: Path) -> Non
     stragglers = {(r["component"], r["level"]) for r in of(found, "component") if r["straggler"]}
     assert stragglers == {("ctl-b", "controller")}
     assert {r["component"]: r["parent"] for r in of(found, "component")}["disk3"] == "ctl-b"
+
+
+def test_a_slow_server_of_two_is_named_and_none_of_its_drives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(3)
+    lines = []
+    for sample in range(4 * 240):
+        for server, factor in (("oss-1", 1.0), ("oss-2", 3.0)):
+            for disk in "abcdef":
+                value = 4.0 * factor * np.exp(0.2 * rng.standard_normal())
+                lines.append(f"{csv_files.START + 15 * sample},{server}/sd{disk},1e6,{value:.4f}")
+    file = csv_files.write(tmp_path / "site.csv", lines)
+    records = diagnose([file], *NAMED)
+    stragglers = [(r["component"], r["level"]) for r in of(records, "component") if r["straggler"]]
+    assert stragglers == [("all of oss-2", "split")]
+    (split,) = of(records, "split")
+    assert (split["attribute"], split["value"], split["other"]) == ("node", "oss-2", "oss-1")
+    assert (split["members"], split["others"]) == (6, 6)
+    assert split["factor"] == pytest.approx(3.0, rel=0.1)
+    assert csv_files.START <= split["since"] <= csv_files.START + 3600
+    assert main(["diagnose", str(file), *NAMED]) == 0
+    said = capsys.readouterr().out
+    assert "all 6 members of node oss-2 are" in said
+    assert "which is normal cannot be told" in said
 
 
 def test_neither_order_nor_repeats_nor_compression_matter(tmp_path: Path, cluster: list[Path]) -> None:

@@ -87,6 +87,7 @@ def group(now: Now, name: str, query: Query) -> dict[str, Any]:
     return {
         "view": view,
         "note": note(now, name),
+        "splits": [(j.metric, j.split.text()) for j in now.judgements_of(name) if j.split is not None],
         "slow": slow_by_group(found)[name],
         "metric": metric,
         "table": _components(now, whole, query, row, slow_here=slow_here, levels=levels),

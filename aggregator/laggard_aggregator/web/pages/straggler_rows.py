@@ -9,7 +9,7 @@ import numpy as np
 
 from laggard_aggregator.alarms.alarms import Key
 from laggard_aggregator.alarms.overrides import Decision
-from laggard_aggregator.detect import LEVEL_OF_GROUPS
+from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS
 from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.location import Location
@@ -116,6 +116,8 @@ class Slow:
         """The problem in a few words."""
         if self.first.standing.level == LEVEL_OF_GROUPS:
             return f"{formatting.factor(self.severity)} slower than in its {self.first.against}"
+        if self.first.standing.level == LEVEL_OF_SPLITS:
+            return f"{formatting.factor(self.severity)} slower than the rest; which is normal cannot be told"
         if self.first.against != "peers":
             return f"{formatting.factor(self.severity)} below its {self.first.against}"
         at_times = formatting.at_times(self.first.standing.slow_share, self.first.standing.slow_severity)

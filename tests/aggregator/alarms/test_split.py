@@ -1,0 +1,89 @@
+"""All disks of one of two servers are slow: the server is named, no disk of it."""
+
+import numpy as np
+import pytest
+
+from laggard_aggregator.alarms.judge import Judge, Judgement
+from laggard_aggregator.detect import LEVEL_OF_SPLITS
+from laggard_aggregator.detect.interface import GroupWindow
+from laggard_aggregator.detect.settings import DetectSettings
+
+SETTINGS = DetectSettings(interval_seconds=1.0, window_samples=60, shift_samples=30)
+DISKS = tuple(f"oss-{server}/sd{disk}" for server in (1, 2) for disk in "abcdef")
+
+
+def run(factors: dict[int, float], onset: int, end: int, windows: int, seed: int = 5) -> list[Judgement]:
+    """The judgements of twelve disks; those at `factors` are slower from window `onset` to before `end`."""
+    rng = np.random.default_rng(seed)
+    engine = Judge({"luns": SETTINGS})
+    values = 4.0 * np.exp(0.2 * rng.standard_normal((len(DISKS), 60 + 30 * (windows - 1))))
+    for row, factor in factors.items():
+        values[row, 30 * onset : 30 * end] *= factor
+    found: list[Judgement] = []
+    for w in range(windows):
+        part, start = values[:, 30 * w : 30 * w + 60], 1_760_000_000.0 + 30 * w
+        found.extend(engine.evaluate(GroupWindow("luns", DISKS, start, start + 60, 0, {"await": part})))
+    return found
+
+
+def episodes(judgements: list[Judgement]) -> list[tuple[str, str, str]]:
+    transitions = [transition for judged in judgements for transition in judged.transitions]
+    return [(each.kind, each.alarm.component, each.alarm.level) for each in transitions]
+
+
+@pytest.mark.parametrize("onset", [0, 12])
+@pytest.mark.parametrize("seed", [5, 6, 7])
+def test_a_slow_server_of_two_is_named_and_none_of_its_disks(onset: int, seed: int) -> None:
+    judgements = run(dict.fromkeys(range(6, 12), 3.0), onset, onset + 30, onset + 60, seed)
+    side = "all of oss-2"
+    assert episodes(judgements) == [("raised", side, LEVEL_OF_SPLITS), ("cleared", side, LEVEL_OF_SPLITS)]
+    raised = next(t.alarm for judged in judgements for t in judged.transitions)
+    assert raised.severity == pytest.approx(3.0, rel=0.1)
+    assert raised.observed / raised.reference == pytest.approx(raised.severity)
+    split = next(judged.split for judged in judgements if judged.split is not None)
+    assert (split.attribute, split.value, split.other) == ("node", "oss-2", "oss-1")
+    assert (split.members, split.others) == (6, 6)
+
+
+def test_one_slow_disk_is_no_split() -> None:
+    judgements = run({8: 3.0}, 0, 40, 40)
+    assert episodes(judgements) == [("raised", "oss-2/sdc", "component")]
+    assert all(judged.split is None for judged in judgements)
+
+
+def test_healthy_servers_raise_nothing() -> None:
+    judgements = run({}, 0, 0, 200)
+    assert episodes(judgements) == []
+
+
+def test_it_goes_on_after_a_restart() -> None:
+    judgements = run(dict.fromkeys(range(6, 12), 3.0), 0, 20, 20)
+    assert episodes(judgements) == [("raised", "all of oss-2", LEVEL_OF_SPLITS)]
+    engine, restored = Judge({"luns": SETTINGS}), Judge({"luns": SETTINGS})
+    values = 4.0 * np.exp(0.2 * np.random.default_rng(5).standard_normal((len(DISKS), 660)))
+    values[6:] *= 3.0
+    windows = [
+        GroupWindow("luns", DISKS, 30.0 * w, 30.0 * w + 60, 0, {"await": values[:, 30 * w : 30 * w + 60]})
+        for w in range(20)
+    ]
+    for window in windows[:10]:
+        engine.evaluate(window)
+    restored.restore("luns", engine.state("luns"))
+    for window in windows[10:]:
+        (expected,), (judged,) = engine.evaluate(window), restored.evaluate(window)
+        assert judged.straggler.any()
+        assert judged.components == expected.components
+        np.testing.assert_array_equal(judged.straggler, expected.straggler)
+        np.testing.assert_array_equal(judged.persistence, expected.persistence)
+
+
+def test_a_disk_that_goes_leaves_the_split() -> None:
+    engine = Judge({"luns": SETTINGS})
+    values = 4.0 * np.exp(0.2 * np.random.default_rng(5).standard_normal((len(DISKS), 660)))
+    values[6:] *= 3.0
+    for w in range(20):
+        part = values[:, 30 * w : 30 * w + 60]
+        engine.evaluate(GroupWindow("luns", DISKS, 30.0 * w, 30.0 * w + 60, 0, {"await": part}))
+    assert engine.forget("luns", DISKS[:1], DISKS[1:], 700.0) == []
+    (cleared,) = engine.forget("luns", DISKS[6:], DISKS[1:6], 700.0)
+    assert cleared.alarm.component == "all of oss-2"

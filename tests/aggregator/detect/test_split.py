@@ -1,0 +1,87 @@
+"""The sides of a group: named when they differ, the right attribute of several, never one member."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laggard_aggregator.detect.escalation import Level
+from laggard_aggregator.detect.interface import FloatArray, Verdicts
+from laggard_aggregator.detect.split import MIN_FACTOR, Split, find_split, ordinary_members
+
+
+def verdicts(observed: FloatArray) -> Verdicts:
+    ones, every = np.ones(observed.size), np.ones(observed.size, dtype=np.bool_)
+    return Verdicts(every, ~every, ones, ones, observed, ones)
+
+
+def level(name: str, of: list[int]) -> Level:
+    return Level(name, tuple(f"{name}-{n}" for n in range(max(of) + 1)), np.array(of))
+
+
+def noise(members: int, sigma: float, seed: int) -> FloatArray:
+    return np.exp(sigma * np.random.default_rng(seed).standard_normal(members))
+
+
+sizes = st.integers(4, 32)
+sigmas = st.floats(0.03, 0.25)
+seeds = st.integers(0, 2**32 - 1)
+
+
+@pytest.mark.parametrize("members", [4, 8, 12, 16, 32, 64])
+@pytest.mark.parametrize("sigma", [0.03, 0.1, 0.25])
+def test_healthy_groups_have_no_sides(members: int, sigma: float) -> None:
+    """The rate on members that differ for good by `sigma`: at most 1 in 50 in any group of two servers."""
+    servers = [level("node", [2 * m // members for m in range(members)])]
+    false = [find_split(verdicts(noise(members, sigma, seed)), servers) for seed in range(400)]
+    assert sum(split is not None for split in false) <= 8
+
+
+@given(sizes, st.floats(0.03, 0.1), st.floats(2.0, 10.0), seeds)
+@settings(deadline=None)
+def test_the_slower_half_is_named_with_its_factor(half: int, sigma: float, factor: float, seed: int) -> None:
+    observed = noise(2 * half, sigma, seed)
+    observed[half:] *= factor
+    split = find_split(verdicts(observed), [level("node", [0] * half + [1] * half)])
+    assert split is not None
+    assert (split.value, split.other, split.members, split.others) == ("node-1", "node-0", half, half)
+    assert split.factor == pytest.approx(np.median(observed[half:]) / np.median(observed[:half]))
+    assert find_split(verdicts(1.0 / observed), [level("node", [0] * half + [1] * half)], -1) is not None
+
+
+@given(sizes, sigmas, seeds)
+@settings(deadline=None)
+def test_the_attribute_that_parts_them_is_chosen(half: int, sigma: float, seed: int) -> None:
+    observed = noise(2 * half, sigma, seed)
+    observed[1::2] *= 20.0
+    levels = [level("node", [0] * half + [1] * half), level("controller", [0, 1] * half)]
+    split = find_split(verdicts(observed), levels)
+    assert split is not None
+    assert (split.attribute, split.value) == ("controller", "controller-1")
+    assert split.factor > MIN_FACTOR
+
+
+@given(sizes, st.floats(0.03, 0.1), st.floats(1.5, 100.0), seeds)
+@settings(deadline=None)
+def test_one_slow_member_is_no_side(half: int, sigma: float, factor: float, seed: int) -> None:
+    observed = noise(2 * half, sigma, seed)
+    observed[0] *= factor
+    assert find_split(verdicts(observed), [level("node", [0] * half + [1] * half)]) is None
+
+
+def test_unknown_values_are_left_out() -> None:
+    observed = np.array([1.0, 1.1, 0.9, 1.0, 1.05, np.nan, 3.0, 3.1, 2.9, 3.0, 3.2, 0.0, 1000.0])
+    servers = [Level("node", ("oss-1", "oss-2"), np.array([0] * 6 + [1] * 6 + [-1]))]
+    split = find_split(verdicts(observed), servers)
+    assert split == Split("node", "oss-2", "oss-1", 5, 5, 3.0, 1.0, 3.0)
+    assert split.text() == (
+        "all 5 members of node oss-2 are 3.0 times slower than those of oss-1; which is normal cannot be told"
+    )
+    assert find_split(verdicts(observed), servers, 0) is None
+
+
+def test_a_member_far_from_its_own_side_is_not_ordinary() -> None:
+    observed = np.array([1.0] * 6 + [3.0] * 5 + [9.0])
+    servers = [level("node", [0] * 6 + [1] * 6)]
+    split = Split("node", "node-1", "node-0", 6, 6, 3.0, 1.0, 3.0)
+    assert ordinary_members(verdicts(observed), split, servers).tolist() == [True] * 11 + [False]
