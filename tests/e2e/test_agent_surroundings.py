@@ -154,10 +154,12 @@ def test_a_spool_of_this_boot_is_kept_under_the_new_name(tmp_path: Path) -> None
         wait_until(lambda: site.logged("to oss-18: going on under it"), "the new name")
         renamed_ns = (tmp_path / "agent.log").stat().st_mtime_ns
         with site.broker():
-            asyncio.run(listener.until(lambda: any(t > renamed_ns for t in listener.times.get("oss-18", ()))))
-            asyncio.run(
-                listener.until(lambda: len([t for t in listener.times["oss-18"] if t < renamed_ns]) >= 10)
-            )
+
+            def has_both() -> bool:
+                times = listener.times.get("oss-18", set())
+                return max(times, default=0) > renamed_ns and sum(t < renamed_ns for t in times) >= 10
+
+            asyncio.run(listener.until(has_both))
         ended_within(agent, 5.0)
     assert set(listener.times) == {"oss-18"}
     assert "discarding" not in site.log.read_text()
