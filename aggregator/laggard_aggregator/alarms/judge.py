@@ -26,7 +26,14 @@ from laggard_aggregator.detect.interface import (
 )
 from laggard_aggregator.detect.own_history import GroupHistory
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.detect.split import Split, component_of, find_split, ordinary_members, verdict_on
+from laggard_aggregator.detect.split import (
+    SideHistory,
+    Split,
+    component_of,
+    find_split,
+    ordinary_members,
+    verdict_on,
+)
 from laggard_aggregator.groups.topology import Topology
 
 
@@ -61,7 +68,8 @@ class Judgement:
 class _Series:
     """State of one group and metric.
 
-    `suspects`: parents ever blamed, and their levels. `history`: judges the group as a whole.
+    `suspects`: parents ever blamed, and their levels. `history`: judges the group as a whole;
+    `sides`: typical values of its sides.
     """
 
     detector: registry.AnyDetector
@@ -69,6 +77,7 @@ class _Series:
     suspects: dict[str, str] = field(default_factory=dict)
     shadow: "_Series | None" = None
     history: GroupHistory | None = None
+    sides: SideHistory = field(default_factory=SideHistory)
 
     def forget(self, components: Collection[str], parents: Collection[str]) -> set[str]:
         """Drops `components`, and suspects that are not among `parents`; returns both."""
@@ -87,6 +96,8 @@ class _Series:
         }
         if self.history is not None:
             own["history"] = self.history.state()
+        if sides := self.sides.state():
+            own["sides"] = sides
         return own if self.shadow is None else {**own, "shadow": self.shadow.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -98,6 +109,8 @@ class _Series:
             self.shadow.restore(state["shadow"])
         if self.history is not None and "history" in state:
             self.history.restore(state["history"])
+        if "sides" in state:
+            self.sides.restore(state["sides"])
 
 
 class Judge:
@@ -185,6 +198,7 @@ class Judge:
         split = None
         if found.note not in ("", TOO_FEW):
             split = find_split(found, levels, worse)
+        split = series.sides.observe(split, found, levels, window.start) if worse else None
         if split is not None:
             alone = found.anomalous & ~ordinary_members(found, split, levels)
             found = replace(found, anomalous=alone)

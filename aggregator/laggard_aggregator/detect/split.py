@@ -4,8 +4,10 @@ Neither side is a majority of peers, so no member can be blamed. What can be tol
 server take longer than the others; docs/alarms.md has the rule's rate of false alarms.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 from scipy.stats import mannwhitneyu
@@ -24,6 +26,12 @@ MIN_GAP_DEVIATIONS = 3.0
 OUTSTANDING_RATIO = 1.5
 """Ratio to its own side's median from which a member is no mere part of the side."""
 
+MAX_SIDES = 8
+REMEMBERED, MIN_REMEMBERED = 12, 4
+"""Latest windows without a split that are remembered, and the fewest that tell what is usual."""
+CHANGED_SHARE, SAME_SHARE = 0.7, 0.3
+"""Shares of the log factor by which the changed side differs from before at least, and the other at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -31,6 +39,8 @@ class Split:
 
     `other`: the value of all others, "" if several. `members`, `others`: sizes. `median`, `other_median`:
     medians of the sides in the metric's unit. `factor`: how many times slower, above 1.
+    `changed`: the value whose side is not as it was before the split, "" where that is not known.
+    `changed_at`: begin of the first window of the split, epoch seconds.
     """
 
     attribute: str
@@ -41,14 +51,75 @@ class Split:
     median: float
     other_median: float
     factor: float
+    changed: str = ""
+    changed_at: float = 0.0
 
     def text(self) -> str:
         """One sentence about the window."""
         rest = f"those of {self.other}" if self.other else f"the {self.others} others"
+        if self.changed:
+            at = datetime.fromtimestamp(self.changed_at, UTC)
+            cause = f"{self.changed} changed at {at:%Y-%m-%d %H:%M} UTC"
+        else:
+            cause = "which is normal cannot be told"
         return (
             f"all {self.members} members of {self.attribute} {self.value} are {self.factor:.1f} times slower "
-            f"than {rest}; which is normal cannot be told"
+            f"than {rest}; {cause}"
         )
+
+
+class SideHistory:
+    """Typical values of a group's sides before it split, which tell the side that changed since.
+
+    Only of attributes with at most MAX_SIDES values: with more there is a majority.
+    """
+
+    def __init__(self) -> None:
+        self._usual: dict[str, list[float]] = {}  # log medians by attribute/value
+        self._since: float | None = None
+
+    def observe(
+        self, split: Split | None, verdicts: Verdicts, levels: Sequence[Level], start: float
+    ) -> Split | None:
+        """`split` with the side that changed; without a split, a group that was judged is remembered."""
+        if split is not None:
+            self._since = start if self._since is None else self._since
+            slow, fast = (
+                np.log(now) - np.median(usual) if len(usual) >= MIN_REMEMBERED else np.nan
+                for now, value in ((split.median, split.value), (split.other_median, split.other))
+                for usual in (self._usual.get(f"{split.attribute}/{value}", []),)
+            )
+            full = abs(float(np.log(split.median / split.other_median)))
+            changed = ""
+            if abs(slow) >= CHANGED_SHARE * full and abs(fast) <= SAME_SHARE * full:
+                changed = split.value
+            elif abs(fast) >= CHANGED_SHARE * full and abs(slow) <= SAME_SHARE * full:
+                changed = split.other
+            return replace(split, changed=changed, changed_at=self._since)
+        if verdicts.note:
+            return None
+        self._since = None
+        known = verdicts.judged & (verdicts.observed > 0)
+        few = [level for level in levels if len(level.parents) <= MAX_SIDES]
+        present = {f"{level.name}/{value}" for level in few for value in level.parents}
+        self._usual = {side: usual for side, usual in self._usual.items() if side in present}
+        for level in few:
+            for at, value in enumerate(level.parents):
+                mine = known & (level.of == at)
+                if mine.sum() >= MIN_SIDE:
+                    usual = self._usual.setdefault(f"{level.name}/{value}", [])
+                    usual.append(float(np.log(np.median(verdicts.observed[mine]))))
+                    del usual[:-REMEMBERED]
+        return None
+
+    def state(self) -> dict[str, Any]:
+        """The state as plain data, empty without any."""
+        return {"usual": self._usual, "since": self._since} if self._usual else {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restores `state()`."""
+        self._usual = {str(side): [float(value) for value in usual] for side, usual in state["usual"].items()}
+        self._since = None if state["since"] is None else float(state["since"])
 
 
 def component_of(value: str) -> str:

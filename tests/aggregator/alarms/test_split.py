@@ -43,6 +43,13 @@ def test_a_slow_server_of_two_is_named_and_none_of_its_disks(onset: int, seed: i
     split = next(judged.split for judged in judgements if judged.split is not None)
     assert (split.attribute, split.value, split.other) == ("node", "oss-2", "oss-1")
     assert (split.members, split.others) == (6, 6)
+    last = next(judged.split for judged in reversed(judgements) if judged.split is not None)
+    assert last.changed == ("oss-2" if onset else "")
+    if onset:
+        assert 1_760_000_000.0 + 30 * (onset - 2) <= last.changed_at <= 1_760_000_000.0 + 30 * (onset + 3)
+        assert "oss-2 changed at 2025-10-09" in last.text()
+    else:
+        assert last.text().endswith("which is normal cannot be told")
 
 
 def test_one_slow_disk_is_no_split() -> None:

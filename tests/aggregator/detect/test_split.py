@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.detect.escalation import Level
 from laggard_aggregator.detect.interface import FloatArray, Verdicts
-from laggard_aggregator.detect.split import MIN_FACTOR, Split, find_split, ordinary_members
+from laggard_aggregator.detect.split import MIN_FACTOR, SideHistory, Split, find_split, ordinary_members
 
 
 def verdicts(observed: FloatArray) -> Verdicts:
@@ -85,3 +85,38 @@ def test_a_member_far_from_its_own_side_is_not_ordinary() -> None:
     servers = [level("node", [0] * 6 + [1] * 6)]
     split = Split("node", "node-1", "node-0", 6, 6, 3.0, 1.0, 3.0)
     assert ordinary_members(verdicts(observed), split, servers).tolist() == [True] * 11 + [False]
+
+
+@pytest.mark.parametrize(
+    ("slow", "fast", "changed"),
+    [(3.0, 1.0, "node-1"), (1.0, 1 / 3, "node-0"), (1.8, 0.6, ""), (9.0, 3.0, "")],
+)
+def test_the_side_that_left_its_level_is_the_one_that_changed(slow: float, fast: float, changed: str) -> None:
+    servers, history = [level("node", [0] * 6 + [1] * 6)], SideHistory()
+    for at in range(20):
+        assert history.observe(None, verdicts(noise(12, 0.05, at)), servers, 30.0 * at) is None
+    restored = SideHistory()
+    restored.restore(history.state())
+    observed = noise(12, 0.05, 99) * np.repeat([fast, slow], 6)
+    for start in (700.0, 730.0):
+        split = restored.observe(find_split(verdicts(observed), servers), verdicts(observed), servers, start)
+        assert split is not None
+        assert (split.changed, split.changed_at) == (changed, 700.0)
+
+
+def test_a_side_without_a_past_did_not_change() -> None:
+    servers, observed = [level("node", [0] * 6 + [1] * 6)], np.repeat([1.0, 3.0], 6)
+    split = find_split(verdicts(observed), servers)
+    history = SideHistory()
+    for at in range(3):
+        history.observe(None, verdicts(np.ones(12)), servers, 30.0 * at)
+    told = history.observe(split, verdicts(observed), servers, 100.0)
+    assert told is not None
+    assert told.changed == ""
+
+
+def test_servers_that_went_are_forgotten() -> None:
+    history = SideHistory()
+    for name in ("node", "controller"):
+        history.observe(None, verdicts(np.ones(12)), [level(name, [0] * 6 + [1] * 6)], 0.0)
+    assert set(history.state()["usual"]) == {"controller/controller-0", "controller/controller-1"}

@@ -117,7 +117,9 @@ class Slow:
         if self.first.standing.level == LEVEL_OF_GROUPS:
             return f"{formatting.factor(self.severity)} slower than in its {self.first.against}"
         if self.first.standing.level == LEVEL_OF_SPLITS:
-            return f"{formatting.factor(self.severity)} slower than the rest; which is normal cannot be told"
+            return (
+                f"{formatting.factor(self.severity)} slower than the rest; which is normal, peers cannot tell"
+            )
         if self.first.against != "peers":
             return f"{formatting.factor(self.severity)} below its {self.first.against}"
         at_times = formatting.at_times(self.first.standing.slow_share, self.first.standing.slow_severity)
