@@ -187,7 +187,8 @@ class Judge:
         series = self._of(window.group, metric)
         judged = self._verdicts(series, window, metric)
         shadow = None if series.shadow is None else self._verdicts(series.shadow, window, metric)
-        return replace(judged, transitions=self._transitions(judged), shadow=shadow)
+        explains = isinstance(window, GroupWindow) and metric in window.explanations
+        return replace(judged, transitions=self._transitions(judged, explains=explains), shadow=shadow)
 
     def _verdicts(self, series: _Series, window: Window, metric: str) -> Judgement:
         """The judgement by `series`, without alarm events."""
@@ -233,10 +234,14 @@ class Judge:
             split=split,
         )
 
-    def _transitions(self, judged: Judgement) -> tuple[AlarmEvent, ...]:
-        """The alarms raised on stragglers of this window, and cleared on its components that are none."""
-        found = [self.alarms.update(_alarm(judged, c)) for c in np.flatnonzero(judged.straggler)]
-        stragglers = set(np.asarray(judged.components, dtype=object)[judged.straggler])
+    def _transitions(self, judged: Judgement, *, explains: bool) -> tuple[AlarmEvent, ...]:
+        """The alarms raised on stragglers of this window, and cleared on its components that are none.
+
+        A metric that only explains raises none, and clears those of a checkpoint from before.
+        """
+        alarming = np.zeros_like(judged.straggler) if explains else judged.straggler
+        found = [self.alarms.update(_alarm(judged, c)) for c in np.flatnonzero(alarming)]
+        stragglers = set(np.asarray(judged.components, dtype=object)[alarming])
         present = set(judged.components)
         for key in list(self.alarms.standing):
             group, component, metric = key

@@ -35,7 +35,7 @@ class GroupWindow:
     may be missing. `start`, `end`: epoch seconds. `worse`: by metric, +1 where larger values are worse
     (latency, the default), -1 where smaller are (throughput), 0 for behaviour. `tests_at_once`:
     component-metric series of the site that share the budget of false alarms as of now, 0 for the number in
-    the detector's settings.
+    the detector's settings. `explanations`: metrics that raise no alarm.
     """
 
     group: str
@@ -47,6 +47,7 @@ class GroupWindow:
     load: Mapping[str, FloatArray] = field(default_factory=dict)
     worse: Mapping[str, int] = field(default_factory=dict)
     tests_at_once: int = 0
+    explanations: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

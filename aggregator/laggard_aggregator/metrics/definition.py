@@ -42,6 +42,9 @@ class Compared(Protocol):
     def worse(self) -> int: ...  # noqa: D102
 
     @property
+    def explains(self) -> bool: ...  # noqa: D102
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """The counters it is derived from."""
         ...
@@ -61,7 +64,8 @@ class Metric:
 
     `derive` makes (M,) values, finite, from (M,) differences; it reads no counter that is not in `needs`
     or in the source's optional ones. `amount`: an amount over the whole time, not a rate; it is divided when
-    one difference spans several intervals.
+    one difference spans several intervals. `explains`: nobody waits for it by itself; it is judged and shown
+    beside the alarms of what users feel, and raises none.
     """
 
     unit: str
@@ -69,6 +73,7 @@ class Metric:
     needs: tuple[str, ...]
     derive: Callable[[Differences], FloatArray]
     amount: bool = False
+    explains: bool = False
 
     def columns(self, name: str) -> "Mapping[str, Metric]":
         """The metric itself: one interval suffices."""

@@ -32,6 +32,7 @@ class Share:
     harmless: float
     unit: str = "1"
     worse: int = 1
+    explains: bool = False
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def _per_moved(
         measured = (sent > 0) & (sent + moved >= least)
         return np.where(measured, (USUAL + quotient) / unit_bytes, 0.0)
 
-    return Metric(unit, +1, (counter, *_SECTORS), derive)
+    return Metric(unit, +1, (counter, *_SECTORS), derive, explains=True)
 
 
 SERVER = JoinedMetrics(

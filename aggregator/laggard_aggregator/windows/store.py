@@ -341,6 +341,7 @@ class GroupStore:
             metrics={name: metric.values(name, kept, self._shift) for name, metric in self._metrics.items()},
             load={name: column[rows].astype(np.float64) for name, column in load.items()},
             worse={name: metric.worse for name, metric in self._metrics.items()},
+            explanations=frozenset(name for name, metric in self._metrics.items() if metric.explains),
         )
 
     def _tables(self) -> tuple[list[str], Mapping[str, Table], Mapping[str, Table]]:
