@@ -64,8 +64,8 @@ class Metric:
 
     `derive` makes (M,) values, finite, from (M,) differences; it reads no counter that is not in `needs`
     or in the source's optional ones. `amount`: an amount over the whole time, not a rate; it is divided when
-    one difference spans several intervals. `explains`: nobody waits for it by itself; it is judged and shown
-    beside the alarms of what users feel, and raises none.
+    one difference spans several intervals. `explains`: nobody waits for it by itself; it is judged and shown,
+    and raises no alarm.
     """
 
     unit: str
