@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
-from laggard_aggregator.detect.laggard.load import LoadModel, steadiness
+from laggard_aggregator.detect.laggard.expected import Expected
+from laggard_aggregator.detect.laggard.load import steadiness
 from laggard_aggregator.detect.laggard.spread import batch_variance, cross_spread
 from laggard_aggregator.detect.peers import leave_one_out_median, trimmed_mean
 
@@ -14,6 +15,16 @@ WAITING_LOG_RATIO = 0.45
 """Log ratio of waiting, beyond service time, that counts as much as one spread of service times."""
 STEADY_LOG_RATIO = 0.3
 """Log by which a queue is steadier than one of clients' requests, from which waiting counts in full."""
+
+MIN_REFERENCES = 2
+
+
+class Usual(NamedTuple):
+    """The group's `level` over a long time, a log, and its `spread` from tick to tick."""
+
+    level: float
+    spread: float
+
 
 Loads = Mapping[str, FloatArray]
 
@@ -42,25 +53,20 @@ def ahead_of_peers(
     loads: Loads,
     trusted: BoolArray,
     *,
-    model: LoadModel,
+    expected: Expected,
+    usual: Usual,
     recent_part: FloatArray,
     spread_before: float,
     steadier: Callable[[FloatArray], FloatArray],
 ) -> Ahead:
-    """How much slower components are than their `trusted` (C,) peers.
-
-    `logs`, `service` (C, T): logs of the metric and of service time, if known; `loads`: of loads. `model`:
-    how latency goes with them. `recent_part` (C,): of latencies, explained by recent load. `spread_before`:
-    of the windows before. `steadier`: the average of how steady each queue is, given this window's (C,).
-
-    Where service times are known the evidence is theirs, as far as latencies do not contradict it by more
-    than a spread, and waiting beyond it in units of WAITING_LOG_RATIO, as far as its queue is steadier than
-    clients' requests make one: these make a component wait, in busy groups many times over, but do not make
-    it slow.
-    """
-    latency = logs - leave_one_out_median(logs, trusted)
+    adjusted = logs - expected.log_time
+    reference = reference_level(adjusted, trusted, usual.level)
     relative = {name: load - leave_one_out_median(load, trusted) for name, load in loads.items()}
-    rest = latency - model.explained(relative, latency.shape) - recent_part[:, None]
+    latency = adjusted - reference
+    rest = latency - recent_part[:, None]
+    alone = np.isfinite(adjusted) & ~np.isfinite(reference_level(adjusted, trusted, np.nan))
+    doubt = expected.doubt + np.where(alone, usual.spread, 0.0)
+    rest = rest - np.clip(rest, 0.0, doubt)
     felt = trimmed_mean(rest)
     if service is None:
         return Ahead(felt, felt, batch_variance(rest), latency, rest, relative)
@@ -78,3 +84,11 @@ def ahead_of_peers(
     excess = np.where(known, np.minimum(least, believed) + waiting, felt)
     variance = np.where(known, batch_variance(served, done), batch_variance(latency))
     return Ahead(excess, felt, variance, latency, rest, relative, steady)
+
+
+def reference_level(adjusted: FloatArray, trusted: BoolArray, usual: float) -> FloatArray:
+    """The middle of the trusted others at each tick (C, T); `usual` where fewer than MIN_REFERENCES have a value."""
+    others = (np.isfinite(adjusted) & trusted[:, None]).sum(axis=0)[None, :] - (
+        np.isfinite(adjusted) & trusted[:, None]
+    )
+    return np.where(others >= MIN_REFERENCES, leave_one_out_median(adjusted, trusted), usual)

@@ -22,7 +22,7 @@ from laggard_aggregator.detect.interface import (
     Verdicts,
     not_judged,
 )
-from laggard_aggregator.detect.laggard.ahead import Ahead, Loads, ahead_of_peers
+from laggard_aggregator.detect.laggard.ahead import Ahead, Loads, Usual, ahead_of_peers
 from laggard_aggregator.detect.laggard.budget import chance_per_window, critical
 from laggard_aggregator.detect.laggard.duty_cycles import DutyCycles
 from laggard_aggregator.detect.laggard.evidence import (
@@ -35,6 +35,7 @@ from laggard_aggregator.detect.laggard.evidence import (
     SEVERITY_SCALE,
     GroupEvidence,
 )
+from laggard_aggregator.detect.laggard.expected import ExpectedTime
 from laggard_aggregator.detect.laggard.load import (
     MAX_LOG_DEVIATION,
     LoadModel,
@@ -97,6 +98,7 @@ RECOVERY_STD_ERRORS = 4.0
 MAX_NOISE_VARIANCE_RATIO = 4.0
 """Upper limit of a component's own variance over the typical one: intermittence must not hide it."""
 
+DEBUG = None
 NOT_PEERS = "not a group of peers"
 
 Places = NDArray[np.intp]
@@ -117,6 +119,7 @@ class LaggardDetector(Detector[GroupWindow]):
         self._chance, self._tests_at_once = chance_per_window(settings), 0
         self._evidence = GroupEvidence(settings.shift_seconds)
         self._load = LoadModel()
+        self._time = ExpectedTime(settings.shift_seconds)
         self._duty_cycles = DutyCycles()
         fine = settings.interval_seconds <= FINE_SECONDS
         self._harmless = HARMLESS_LOG_RATIO if fine else HARMLESS_COARSE_LOG_RATIO
@@ -143,6 +146,16 @@ class LaggardDetector(Detector[GroupWindow]):
         logs = np.log(values) * (-1.0 if worse < 0 else 1.0)
         served = service(load, told, logs) if self._metric == "await" else None
         recent_part = self._load.explained_by_recent(self._evidence.load_ahead(places))
+        asked = {name: np.where(told, of, np.nan) for name, of in load.items()}
+        present = weight > 0
+        known_ok = present & (self._evidence.score[places] < 1.0)
+        middle = self._time.learn_common(asked, logs, known_ok)
+        self._time.learn(window.components, asked, logs - middle, present)
+        expected = self._time.expected(window.components, asked, logs.shape, present)
+        middle = self._time.group_level(logs - expected.log_time, present)
+        self._time.learn_level(middle)
+        if DEBUG is not None:
+            DEBUG.append((window, logs, expected, middle, self._time))
         start = window.end - new * self._settings.interval_seconds
         accumulated = self._accumulate(
             partial(
@@ -150,7 +163,8 @@ class LaggardDetector(Detector[GroupWindow]):
                 logs,
                 served,
                 features(load, told),
-                model=self._load,
+                expected=expected,
+                usual=Usual(self._time.level, self._time.spread),
                 recent_part=recent_part if served is None else np.zeros(places.size),
                 spread_before=float(self._unit_before[0]),
                 steadier=partial(self._evidence.steadier, places, weight),
@@ -234,7 +248,6 @@ class LaggardDetector(Detector[GroupWindow]):
         if live.sum() < MIN_PEERS or trusted.sum() < 2:  # of whose samples none may be at the same time
             return None
         now = spread_now(excess, variance, trusted)
-        self._load.learn(loads, latency, trusted)
         self._learn_recent(latency, loads, live, places)
         spread = young(self._evidence.seen[places[live]]) * max(now, float(self._unit_before[0]))
         bound = max(MAX_WINDOW_SPREADS * spread, 2.0 * HARMLESS_LOG_RATIO)
@@ -262,7 +275,7 @@ class LaggardDetector(Detector[GroupWindow]):
         if moved is None:
             return
         evidence = self._evidence
-        ratio = trimmed_mean(latency - self._load.learned(loads, latency.shape))
+        ratio = trimmed_mean(latency)
         ratio_ahead = np.clip(ratio - evidence.usual_ratio[places], -MAX_LOG_DEVIATION, MAX_LOG_DEVIATION)
         load_ahead = np.clip(evidence.load_ahead(places), -MAX_LOG_DEVIATION, MAX_LOG_DEVIATION)
         healthy = live & (evidence.score[places] < 1.0)
