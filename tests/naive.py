@@ -292,7 +292,7 @@ class NaiveLaggard:
         self.shift_samples = shift_samples
         self.noise_windows = max(32.0, 9600.0 / (shift_samples * interval_seconds))
         self.chance = chance
-        self.harmless = 0.13 if interval_seconds <= 30.0 else 0.18
+        self.harmless = 0.14 if interval_seconds <= 30.0 else 0.18
         self.known: dict[str, LaggardKnown] = {}
         self.unit_before = [0.0] * 12
 

@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
+from laggard_aggregator.detect.laggard.evidence import MEMORY_WINDOWS
 from laggard_aggregator.detect.laggard.expected import Expected
-from laggard_aggregator.detect.laggard.load import steadiness
+from laggard_aggregator.detect.laggard.load import LoadModel, steadiness, unknown_growth
 from laggard_aggregator.detect.laggard.spread import batch_variance, cross_spread
 from laggard_aggregator.detect.peers import leave_one_out_median, trimmed_mean
 
@@ -16,30 +17,25 @@ WAITING_LOG_RATIO = 0.45
 STEADY_LOG_RATIO = 0.3
 """Log by which a queue is steadier than one of clients' requests, from which waiting counts in full."""
 
-MIN_REFERENCES = 2
-
-
-class Usual(NamedTuple):
-    """The group's `level` over a long time, a log, and its `spread` from tick to tick."""
-
-    level: float
-    spread: float
-
-
 Loads = Mapping[str, FloatArray]
+
+
+MIN_PEERS_AT_ONCE = 2
+"""Trusted peers from which their middle at a tick is the reference; else it is the group's usual level."""
 
 
 class Ahead(NamedTuple):
     """How much slower components are than their trusted peers, in log ratios; of each (C,) or by tick (C, T).
 
-    `excess` (C,): the evidence, and `variance` (C,), its squared standard error by its own course.
-    `felt` (C,): of the metric, less the part that load explains, and `rest` (C, T), the same by tick;
-    `latency` (C, T): with that part. `loads` (C, T): loads relative to the same peers. `steady` (C,): average
-    `steadiness` with this window, None where waiting is not told from service.
+    `excess` (C,): the evidence, and `variance` (C,), its squared standard error by its own course. `slower`
+    (C,): of the metric, less what is expected; `rest` (C, T): the same by tick, less what is in doubt, too;
+    `latency` (C, T): less what is expected, but for the load's ups and downs. `loads` (C, T): loads relative to
+    the same peers. `steady` (C,): average `steadiness` with this window, None where waiting is not told from
+    service.
     """
 
     excess: FloatArray
-    felt: FloatArray
+    slower: FloatArray
     variance: FloatArray
     latency: FloatArray
     rest: FloatArray
@@ -54,22 +50,40 @@ def ahead_of_peers(
     trusted: BoolArray,
     *,
     expected: Expected,
-    usual: Usual,
+    model: LoadModel,
     recent_part: FloatArray,
     spread_before: float,
     steadier: Callable[[FloatArray], FloatArray],
 ) -> Ahead:
-    adjusted = logs - expected.log_time
-    reference = reference_level(adjusted, trusted, usual.level)
+    """How much slower components are than their `trusted` (C,) peers.
+
+    `logs`, `service` (C, T): logs of the metric and of service time, if known; `loads`: of loads. `expected`:
+    what these explain; `model`: how latency goes with them within a window. `recent_part` (C,): of latencies,
+    explained by recent load. `spread_before`: of the windows before. `steadier`: the average of how steady each
+    queue is, given this window's (C,).
+
+    Doubt excuses slowness: it makes none faster than its peers. Where service times are known the evidence is
+    theirs, as far as latencies do not contradict it by more than a spread, and waiting beyond it in units of
+    WAITING_LOG_RATIO, as far as its queue is steadier than clients' requests make one: these make a component
+    wait, in busy groups many times over, but do not make it slow.
+    """
+    above = logs - expected.log_time
+    reference, alone = _reference(above, trusted, expected.usual)
     relative = {name: load - leave_one_out_median(load, trusted) for name, load in loads.items()}
-    latency = adjusted - reference
-    rest = latency - recent_part[:, None]
-    alone = np.isfinite(adjusted) & ~np.isfinite(reference_level(adjusted, trusted, np.nan))
-    doubt = expected.doubt + np.where(alone, usual.spread, 0.0)
+    latency = above - reference
+    rest = latency - model.fluctuation(relative, latency.shape) - recent_part[:, None]
+    doubt = expected.doubt + np.where(alone, expected.wander, 0.0)
+    if loads:
+        # Less load than the peers' accuses nobody, and in a young group more load explains more than was seen.
+        less = leave_one_out_median(expected.log_time, trusted) - expected.log_time
+        young = MEMORY_WINDOWS / (MEMORY_WINDOWS + expected.windows)
+        doubt = doubt + np.maximum(np.nan_to_num(less), 0.0) + young * unknown_growth(relative)
+    variance = batch_variance(rest)
+    slower = trimmed_mean(rest)
     rest = rest - np.clip(rest, 0.0, doubt)
     felt = trimmed_mean(rest)
     if service is None:
-        return Ahead(felt, felt, batch_variance(rest), latency, rest, relative)
+        return Ahead(felt, slower, variance, latency, rest, relative)
     served = service - leave_one_out_median(service, trusted)
     done = np.exp(loads["operations"])
     own = trimmed_mean(served, done)
@@ -83,12 +97,12 @@ def ahead_of_peers(
     believed = np.maximum(felt + cross_spread(felt[trusted]), np.minimum(least, 0.0))
     excess = np.where(known, np.minimum(least, believed) + waiting, felt)
     variance = np.where(known, batch_variance(served, done), batch_variance(latency))
-    return Ahead(excess, felt, variance, latency, rest, relative, steady)
+    return Ahead(excess, slower, variance, latency, rest, relative, steady)
 
 
-def reference_level(adjusted: FloatArray, trusted: BoolArray, usual: float) -> FloatArray:
-    """The middle of the trusted others at each tick (C, T); `usual` where fewer than MIN_REFERENCES have a value."""
-    others = (np.isfinite(adjusted) & trusted[:, None]).sum(axis=0)[None, :] - (
-        np.isfinite(adjusted) & trusted[:, None]
-    )
-    return np.where(others >= MIN_REFERENCES, leave_one_out_median(adjusted, trusted), usual)
+def _reference(above: FloatArray, trusted: BoolArray, usual: float) -> tuple[FloatArray, BoolArray]:
+    """What each is held against at each tick, (C, T), and where that is the `usual` level for want of peers."""
+    present = np.isfinite(above) & trusted[:, None]
+    others = present.sum(axis=0)[None, :] - present
+    alone = (others < MIN_PEERS_AT_ONCE) & np.isfinite(usual)
+    return np.where(alone, usual, leave_one_out_median(above, trusted)), alone

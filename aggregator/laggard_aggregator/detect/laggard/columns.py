@@ -1,38 +1,39 @@
 """Arrays of a group's components, a column each, kept by name while components come and go."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.interface import FloatArray
+Places = NDArray[np.intp]
+"""Columns of a window's components."""
 
 
 class Columns:
-    """Named float64 arrays of shape (*, N), one column a component, 0 where it is new.
+    """Float64 arrays of shape (*, N) as attributes, one column a component, 0 where it is new.
 
-    `shapes`: by name, the shape of what is kept of one component.
+    `SHAPES`: by attribute, the shape of what is kept of one component.
     """
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    SHAPES: ClassVar[Mapping[str, tuple[int, ...]]]
+
+    def __init__(self) -> None:
         self.names: list[str] = []
-        self._shapes = dict(shapes)
-        self._arrays: dict[str, FloatArray] = {name: np.zeros((*shape, 0)) for name, shape in shapes.items()}
+        for name, shape in self.SHAPES.items():
+            setattr(self, name, np.zeros((*shape, 0)))
         self._rows: dict[str, int] = {}
-        self._last: tuple[Sequence[str], NDArray[np.intp]] = ((), np.zeros(0, dtype=np.intp))
+        self._last: tuple[Sequence[str], Places] = ((), np.zeros(0, dtype=np.intp))
 
-    def __getitem__(self, name: str) -> FloatArray:
-        return self._arrays[name]
-
-    def places(self, components: Sequence[str]) -> NDArray[np.intp]:
+    def places(self, components: Sequence[str]) -> Places:
         """The columns of `components`, made where they are new; cheap when asked again for the same ones."""
         if self._last[0] is not components:
             new = [name for name in components if name not in self._rows]
             self._rows.update(zip(new, range(len(self.names), len(self.names) + len(new)), strict=True))
             self.names.extend(new)
-            for name, array in self._arrays.items():
-                self._arrays[name] = np.pad(array, (*((0, 0),) * (array.ndim - 1), (0, len(new))))
+            for name in self.SHAPES:
+                before = getattr(self, name)
+                setattr(self, name, np.pad(before, (*((0, 0),) * (before.ndim - 1), (0, len(new)))))
             places = np.fromiter(map(self._rows.__getitem__, components), np.intp, len(components))
             self._last = (components, places)
         return self._last[1]
@@ -42,18 +43,20 @@ class Columns:
         kept = np.array([row for row, name in enumerate(self.names) if name not in components], dtype=np.intp)
         self.names = [self.names[row] for row in kept]
         self._rows = {name: row for row, name in enumerate(self.names)}
-        self._arrays = {name: array[..., kept] for name, array in self._arrays.items()}
+        for name in self.SHAPES:
+            setattr(self, name, getattr(self, name)[..., kept])
         self._last = ((), np.zeros(0, dtype=np.intp))
 
     def state(self) -> dict[str, Any]:
-        """Plain data from which `restore` goes on exactly."""
-        return {"names": list(self.names), **{name: array.tolist() for name, array in self._arrays.items()}}
+        """Plain data from which `restored` goes on exactly."""
+        return {"names": list(self.names), **{name: getattr(self, name).tolist() for name in self.SHAPES}}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state`. Raises ValueError, TypeError or KeyError on any other."""
+    def restored(self, state: Mapping[str, Any]) -> Self:
+        """Itself, going on from `state`. Raises ValueError, TypeError or KeyError on any other."""
         self.names = [str(name) for name in state["names"]]
         self._rows = {name: row for row, name in enumerate(self.names)}
-        for name, shape in self._shapes.items():
-            array = np.array(state[name], dtype=np.float64)
-            self._arrays[name] = array.reshape((*shape, len(self.names)))
+        for name, shape in self.SHAPES.items():
+            values = np.array(state[name], dtype=np.float64)
+            setattr(self, name, values.reshape((*shape, len(self.names))))
         self._last = ((), np.zeros(0, dtype=np.intp))
+        return self

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import (
     MIN_PEERS,
@@ -22,8 +21,9 @@ from laggard_aggregator.detect.interface import (
     Verdicts,
     not_judged,
 )
-from laggard_aggregator.detect.laggard.ahead import Ahead, Loads, Usual, ahead_of_peers
+from laggard_aggregator.detect.laggard.ahead import Ahead, Loads, ahead_of_peers
 from laggard_aggregator.detect.laggard.budget import chance_per_window, critical
+from laggard_aggregator.detect.laggard.columns import Places
 from laggard_aggregator.detect.laggard.duty_cycles import DutyCycles
 from laggard_aggregator.detect.laggard.evidence import (
     FASTER_HALF,
@@ -62,7 +62,7 @@ from laggard_aggregator.detect.peers import (
     trimmed_mean,
 )
 from laggard_aggregator.detect.registry import Detector, register
-from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.detect.settings import LOADS, DetectSettings
 
 HARMLESS_COARSE_LOG_RATIO = 0.18
 """HARMLESS_LOG_RATIO where spikes cannot be told from slowness: healthy drives differ by up to 0.15 there,
@@ -98,11 +98,8 @@ RECOVERY_STD_ERRORS = 4.0
 MAX_NOISE_VARIANCE_RATIO = 4.0
 """Upper limit of a component's own variance over the typical one: intermittence must not hide it."""
 
-DEBUG = None
 NOT_PEERS = "not a group of peers"
 
-Places = NDArray[np.intp]
-"""Columns of a group's components in GroupEvidence."""
 Span = tuple[float, float]
 
 
@@ -111,8 +108,7 @@ class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 10
-    restores_from = 5  # of one kind of evidence, which both start with; without steadiness and recent load
+    version = 11
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
         super().__init__(settings, metric)
@@ -146,16 +142,10 @@ class LaggardDetector(Detector[GroupWindow]):
         logs = np.log(values) * (-1.0 if worse < 0 else 1.0)
         served = service(load, told, logs) if self._metric == "await" else None
         recent_part = self._load.explained_by_recent(self._evidence.load_ahead(places))
-        asked = {name: np.where(told, of, np.nan) for name, of in load.items()}
-        present = weight > 0
-        known_ok = present & (self._evidence.score[places] < 1.0)
-        middle = self._time.learn_common(asked, logs, known_ok)
-        self._time.learn(window.components, asked, logs - middle, present)
-        expected = self._time.expected(window.components, asked, logs.shape, present)
-        middle = self._time.group_level(logs - expected.log_time, present)
-        self._time.learn_level(middle)
-        if DEBUG is not None:
-            DEBUG.append((window, logs, expected, middle, self._time))
+        demand = {name: np.where(told, own, np.nan) for name, own in load.items() if name in LOADS}
+        expected = self._time.expected(
+            window.components, demand, logs.shape, self._load.likely_slope
+        )
         start = window.end - new * self._settings.interval_seconds
         accumulated = self._accumulate(
             partial(
@@ -164,7 +154,7 @@ class LaggardDetector(Detector[GroupWindow]):
                 served,
                 features(load, told),
                 expected=expected,
-                usual=Usual(self._time.level, self._time.spread),
+                model=self._load,
                 recent_part=recent_part if served is None else np.zeros(places.size),
                 spread_before=float(self._unit_before[0]),
                 steadier=partial(self._evidence.steadier, places, weight),
@@ -173,6 +163,7 @@ class LaggardDetector(Detector[GroupWindow]):
             places,
             (start, window.end),
         )
+        self._learn_expected(window.components, demand, logs, weight > 0, places)
         if accumulated is None:
             nothing = np.zeros(places.size)
             self._evidence.add(places, np.zeros((KINDS, places.size)), nothing, nothing, 0.0)
@@ -207,6 +198,20 @@ class LaggardDetector(Detector[GroupWindow]):
             duty_cycles=self._duty_cycles.add(window.components, rest, anomalous) if worse else {},
             clear=clear if worse else None,
         )
+
+    def _learn_expected(
+        self,
+        components: tuple[str, ...],
+        demand: Mapping[str, FloatArray],
+        logs: FloatArray,
+        present: BoolArray,
+        places: Places,
+    ) -> None:
+        """Learns after the window was judged: its noise explains nothing of itself."""
+        heard = present & (self._evidence.heard[places] > 0)
+        noise = float(np.median(self._evidence.noise[places[heard]])) if heard.any() else 0.0
+        healthy = present & (self._evidence.score[places] < 1.0)
+        self._time.learn(components, demand, logs, healthy, noise * self._settings.shift_samples)
 
     def _onsets(
         self, window: GroupWindow, anomalous: BoolArray, level: FloatArray, places: Places
@@ -248,6 +253,7 @@ class LaggardDetector(Detector[GroupWindow]):
         if live.sum() < MIN_PEERS or trusted.sum() < 2:  # of whose samples none may be at the same time
             return None
         now = spread_now(excess, variance, trusted)
+        self._load.learn(loads, latency, trusted)
         self._learn_recent(latency, loads, live, places)
         spread = young(self._evidence.seen[places[live]]) * max(now, float(self._unit_before[0]))
         bound = max(MAX_WINDOW_SPREADS * spread, 2.0 * HARMLESS_LOG_RATIO)
@@ -385,6 +391,7 @@ class LaggardDetector(Detector[GroupWindow]):
     def forget(self, components: Collection[str]) -> None:
         """Frees the evidence on `components`, which are gone."""
         self._evidence.forget(components)
+        self._time.forget(components)
         self._duty_cycles.forget(components)
 
     def state(self) -> dict[str, Any]:
@@ -394,6 +401,7 @@ class LaggardDetector(Detector[GroupWindow]):
             "end": self._end,
             "evidence": self._evidence.state(),
             "load": self._load.state(),
+            "time": self._time.state(),
             "unit": self._unit_before.tolist(),
             "duty_cycles": self._duty_cycles.state(),
         }
@@ -405,8 +413,8 @@ class LaggardDetector(Detector[GroupWindow]):
         """
         super().restore(state)
         self._end = None if state["end"] is None else float(state["end"])
-        self._evidence = GroupEvidence.restore(state["evidence"], self._settings.shift_seconds)
+        self._evidence = GroupEvidence(self._settings.shift_seconds).restored(state["evidence"])
         self._load = LoadModel.restore(state["load"])
-        unit = np.array(state["unit"], dtype=np.float64)
-        self._unit_before = np.tile(unit, KINDS if unit.size == LENGTHS else 1).reshape(ROW_WINDOWS.size)
-        self._duty_cycles.restore(state.get("duty_cycles", {}))  # of version 5: none
+        self._time = ExpectedTime(self._settings.shift_seconds).restored(state["time"])
+        self._unit_before = np.array(state["unit"], dtype=np.float64).reshape(ROW_WINDOWS.size)
+        self._duty_cycles.restore(state["duty_cycles"])

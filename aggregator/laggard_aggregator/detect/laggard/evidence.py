@@ -1,12 +1,12 @@
 """Evidence: averages of log ratios over 1 to 32 windows, their mean squares, and sums since the onset."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
+from laggard_aggregator.detect.laggard.columns import Columns, Places
 
 KINDS = 2
 """Kinds of evidence: the trimmed mean, which counts slowness by the time that it costs, and the mean of the
@@ -22,7 +22,7 @@ SEVERITY_SCALE = 2
 """Index of the average that gives the severity."""
 RECENT_SCALE = 1
 """Index of the average that gives the present state: its two windows outweigh the past eight times."""
-HARMLESS_LOG_RATIO = 0.13
+HARMLESS_LOG_RATIO = 0.14
 """Log ratio of a lasting difference that is still harmless: between the 1.08 of healthy peers and 1.2."""
 MEMORY_WINDOWS = float(SCALE_WINDOWS[-1])
 """Windows after which the past counts for little: onsets, sums, and how latency goes with load; half of
@@ -43,15 +43,9 @@ MAX_ONSET_WINDOWS = 96.0
 """A sum that rises for more windows with evidence is of a small difference that is there for good."""
 MAX_GAP_WINDOWS = 8.0
 """Windows like the peers' that a gap counts as at most: chance sums end in it, those of slowness do not."""
-_ARRAYS = (
-    *("sum", "sum_began", "sum_windows", "sum_until"),
-    *("average", "moment", "slowness", "windows", "seen"),
-    *("noise", "heard", "score", "onsets", "was_slow", "steady"),
-    *("recent_load", "usual_load", "usual_ratio", "load_windows"),
-)
 
 
-class GroupEvidence:
+class GroupEvidence(Columns):
     """Evidence on each of N components of a group; float64 arrays, one column a component.
 
     `average` (R, N): mean of the evidence over ROW_WINDOWS windows, each bounded; `slowness` (N,): mean log
@@ -69,48 +63,41 @@ class GroupEvidence:
     `noise_windows`: windows over which `moment` and `noise` are averaged.
     """
 
+    SHAPES: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        **dict.fromkeys(("sum", "sum_began", "sum_windows"), (ONSET_DRIFTS.size,)),
+        **dict.fromkeys(("average", "moment"), (ROW_WINDOWS.size,)),
+        **dict.fromkeys(("sum_until", "slowness", "windows", "seen", "noise", "heard", "score"), ()),
+        **dict.fromkeys(("onsets", "was_slow", "steady"), ()),
+        **dict.fromkeys(("recent_load", "usual_load", "usual_ratio", "load_windows"), ()),
+    }
+    sum: FloatArray
+    sum_began: FloatArray
+    sum_windows: FloatArray
+    sum_until: FloatArray
+    average: FloatArray
+    moment: FloatArray
+    slowness: FloatArray
+    windows: FloatArray
+    seen: FloatArray
+    noise: FloatArray
+    heard: FloatArray
+    score: FloatArray
+    onsets: FloatArray
+    was_slow: FloatArray
+    steady: FloatArray
+    recent_load: FloatArray
+    usual_load: FloatArray
+    usual_ratio: FloatArray
+    load_windows: FloatArray
+
     def __init__(self, shift_seconds: float) -> None:
+        super().__init__()
         self.shift_seconds = shift_seconds
         self.noise_windows = max(MEMORY_WINDOWS, NOISE_SECONDS / shift_seconds)
-        self.names: list[str] = []
-        self.sum: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
-        self.sum_began: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
-        self.sum_windows: FloatArray = np.zeros((ONSET_DRIFTS.size, 0))
-        self.sum_until: FloatArray = np.zeros(0)
-        self.average: FloatArray = np.zeros((ROW_WINDOWS.size, 0))
-        self.moment: FloatArray = np.zeros((ROW_WINDOWS.size, 0))
-        self.slowness: FloatArray = np.zeros(0)
-        self.windows: FloatArray = np.zeros(0)
-        self.seen: FloatArray = np.zeros(0)
-        self.noise: FloatArray = np.zeros(0)
-        self.heard: FloatArray = np.zeros(0)
-        self.score: FloatArray = np.zeros(0)
-        self.onsets: FloatArray = np.zeros(0)
-        self.was_slow: FloatArray = np.zeros(0)
-        self.steady: FloatArray = np.zeros(0)
-        self.recent_load: FloatArray = np.zeros(0)
-        self.usual_load: FloatArray = np.zeros(0)
-        self.usual_ratio: FloatArray = np.zeros(0)
-        self.load_windows: FloatArray = np.zeros(0)
-        self._rows: dict[str, int] = {}
-        self._last: tuple[Sequence[str], NDArray[np.intp]] = ((), np.zeros(0, dtype=np.intp))
-
-    def places(self, components: Sequence[str]) -> NDArray[np.intp]:
-        """The columns of `components`, made where they are new; cheap when asked again for the same ones."""
-        if self._last[0] is not components:
-            new = [name for name in components if name not in self._rows]
-            self._rows.update(zip(new, range(len(self.names), len(self.names) + len(new)), strict=True))
-            self.names.extend(new)
-            for name in _ARRAYS:
-                before = getattr(self, name)
-                setattr(self, name, np.pad(before, (*((0, 0),) * (before.ndim - 1), (0, len(new)))))
-            places = np.fromiter(map(self._rows.__getitem__, components), np.intp, len(components))
-            self._last = (components, places)
-        return self._last[1]
 
     def add(
         self,
-        places: NDArray[np.intp],
+        places: Places,
         excess: FloatArray,
         felt: FloatArray,
         weight: FloatArray,
@@ -132,7 +119,7 @@ class GroupEvidence:
             self.average[of, rows] += gain * (own - self.average[of, rows])
         self.slowness[rows] += gain[SEVERITY_SCALE] * (felt[known] - self.slowness[rows])
 
-    def steadier(self, places: NDArray[np.intp], weight: FloatArray, steadiness: FloatArray) -> FloatArray:
+    def steadier(self, places: Places, weight: FloatArray, steadiness: FloatArray) -> FloatArray:
         """The average of `steadiness` (C,) over SCALE_WINDOWS[SEVERITY_SCALE] windows, with this one.
 
         `weight` (C,) as in `add`.
@@ -145,7 +132,7 @@ class GroupEvidence:
 
     def add_sums(
         self,
-        places: NDArray[np.intp],
+        places: Places,
         excess: FloatArray,
         weight: FloatArray,
         span: tuple[float, float],
@@ -167,7 +154,7 @@ class GroupEvidence:
         sums += share * (excess[weight > 0] - drift)
         self.sum[:, rows] = np.clip(sums, 0.0, MEMORY_WINDOWS * drift)
 
-    def slow_since(self, places: NDArray[np.intp], level: FloatArray) -> FloatArray:
+    def slow_since(self, places: Places, level: FloatArray) -> FloatArray:
         """When slowness of the log ratio `level` (C,) began; (C,), infinite where the sums do not tell it.
 
         The begin of the last rise of a sum with a drift of half the level, the likeliest change point (E. S.
@@ -178,12 +165,12 @@ class GroupEvidence:
         since: FloatArray = np.where(told, self.sum_began[drift, places], np.inf)
         return since
 
-    def load_ahead(self, places: NDArray[np.intp]) -> FloatArray:
+    def load_ahead(self, places: Places) -> FloatArray:
         """The log of recent load over the component's usual load; (C,), 0 where unknown."""
         ahead: FloatArray = self.recent_load[places] - self.usual_load[places]
         return ahead
 
-    def add_load(self, places: NDArray[np.intp], load: FloatArray, ratio_ahead: FloatArray) -> None:
+    def add_load(self, places: Places, load: FloatArray, ratio_ahead: FloatArray) -> None:
         """Adds one window's log of the load over the peers', and of the metric over `usual_ratio`; (C,) each.
 
         An unknown load (NaN), as of an idle component, counts as the usual one, so that recent load passes.
@@ -197,14 +184,14 @@ class GroupEvidence:
         windows = np.clip(self.load_windows[places], 1.0, max(RECENT_SECONDS / self.shift_seconds, 1.0))
         self.recent_load[places] += (now - self.recent_load[places]) / windows
 
-    def add_noise(self, places: NDArray[np.intp], variance: FloatArray) -> None:
+    def add_noise(self, places: Places, variance: FloatArray) -> None:
         """Adds each component's squared standard error (C,) in this window; NaN = unknown."""
         known = np.isfinite(variance)
         rows = places[known]
         self.heard[rows] = np.minimum(self.heard[rows] + 1.0, self.noise_windows)
         self.noise[rows] += (variance[known] - self.noise[rows]) / self.heard[rows]
 
-    def recurs(self, places: NDArray[np.intp], slow: BoolArray) -> BoolArray:
+    def recurs(self, places: Places, slow: BoolArray) -> BoolArray:
         """Whether each one was slow again and again, given who is `slow` now (C,): it still is in between.
 
         Counts the windows in which one became slow, forgotten over MEMORY_WINDOWS.
@@ -215,13 +202,13 @@ class GroupEvidence:
         self.onsets[places] = np.minimum(count, MAX_ONSETS)
         return self.onsets[places] >= MIN_ONSETS
 
-    def add_squares(self, places: NDArray[np.intp], square: FloatArray, weight: FloatArray) -> None:
+    def add_squares(self, places: Places, square: FloatArray, weight: FloatArray) -> None:
         """Adds the squares (R, C), in single-window units, of the averages; `weight` (C,) as in `add`."""
         rows, share = places[weight > 0], np.minimum(weight[weight > 0], 1.0)
         self.seen[rows] = np.minimum(self.seen[rows] + share, self.noise_windows)
         self.moment[:, rows] += share / self.seen[rows] * (square[:, weight > 0] - self.moment[:, rows])
 
-    def restart(self, rows: NDArray[np.intp]) -> None:
+    def restart(self, rows: Places) -> None:
         """Restarts the evidence of `rows` from the recent average, without mean squares and noise.
 
         Load is as it was.
@@ -234,37 +221,7 @@ class GroupEvidence:
         for kept in (self.seen, self.noise, self.heard):
             kept[rows] = 0.0
 
-    def lengths(self, places: NDArray[np.intp]) -> FloatArray:
+    def lengths(self, places: Places) -> FloatArray:
         """How many windows each average rests on; (R, C), more than 0."""
         lengths: FloatArray = np.minimum(ROW_WINDOWS[:, None], self.windows[places][None, :])
         return np.maximum(lengths, MIN_LENGTH_WINDOWS)
-
-    def forget(self, components: Collection[str]) -> None:
-        """Frees the evidence on `components`."""
-        kept = np.array([row for row, name in enumerate(self.names) if name not in components], dtype=np.intp)
-        self.names = [self.names[row] for row in kept]
-        self._rows = {name: row for row, name in enumerate(self.names)}
-        for name in _ARRAYS:
-            setattr(self, name, getattr(self, name)[..., kept])
-        self._last = ((), np.zeros(0, dtype=np.intp))
-
-    def state(self) -> dict[str, Any]:
-        """Plain data from which `restore` goes on exactly."""
-        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
-        return {"names": list(self.names), **arrays}
-
-    @classmethod
-    def restore(cls, state: Mapping[str, Any], shift_seconds: float) -> "GroupEvidence":
-        """The evidence that `state` was taken of. Raises ValueError, TypeError or KeyError on any other."""
-        evidence = cls(shift_seconds)
-        evidence.names = [str(name) for name in state["names"]]
-        evidence._rows = {name: row for row, name in enumerate(evidence.names)}
-        for name in _ARRAYS:
-            shape = (*getattr(evidence, name).shape[:-1], len(evidence.names))
-            values = np.array(state.get(name, np.zeros(shape)), dtype=np.float64)
-            # Earlier versions lack some, and knew one kind of evidence.
-            if name in {"average", "moment"} and len(values) == LENGTHS:
-                values = np.tile(values, (KINDS, 1))
-            setattr(evidence, name, values.reshape(shape))
-        evidence.seen = np.minimum(evidence.seen, evidence.noise_windows)  # up to 96 before version 8
-        return evidence

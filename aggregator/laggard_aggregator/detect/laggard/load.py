@@ -36,8 +36,8 @@ DISPERSION_EXPONENT = 0.35
 """Least power of its length with which the dispersion of a queue of clients' requests grows; measured: 0.44
 to 1.0 in healthy queues, 0.35 and less, also below 0, where a program adds to them (docs/detection.md)."""
 BUSY_LOG_RATIO = float(np.log(1.2))
-"""Beyond 1.2 times its peers' load, latency may grow with MAX_SLOPE although no one saw it grow."""
-MAX_UNSEEN_LOG_RATIO = float(np.log(2.5))
+"""Beyond 1.2 times its peers' load, latency may grow in proportion in a group of which little is known."""
+MAX_UNKNOWN_LOG_RATIO = float(np.log(2.5))
 """Log of the most that such growth may explain: a hog's load does not excuse every latency."""
 
 
@@ -66,6 +66,19 @@ def features(load: Mapping[str, FloatArray], told: BoolArray) -> dict[str, Float
                 values = np.where(values > 0, np.log(values), np.nan)
         found[name] = values
     return found
+
+
+def unknown_growth(ahead: Mapping[str, FloatArray]) -> FloatArray | float:
+    """The log by which more load than the peers' may make components slower where nothing is known; (C, 1).
+
+    `ahead`: loads relative to the peers', by name (C, T).
+    """
+    grown: FloatArray | float = 0.0
+    for name in ("operations", "throughput"):
+        if name in ahead:
+            more = np.nan_to_num(row_median(ahead[name]))[:, None]
+            grown = grown + np.clip(more - BUSY_LOG_RATIO, 0.0, MAX_UNKNOWN_LOG_RATIO)
+    return grown
 
 
 def log_moved(loads: Mapping[str, FloatArray]) -> FloatArray | None:
@@ -157,21 +170,24 @@ class LoadModel:
             name: s if name == "read_share" else min(max(s, 0.0), MAX_SLOPE) for name, s in by_name.items()
         }
 
-    def explained(self, ahead: Mapping[str, FloatArray], shape: tuple[int, ...]) -> FloatArray:
-        """The part of each log ratio that load explains, tick by tick; `shape` (C, T), 0 where unknown.
+    def likely_slope(self, name: str) -> float:
+        """By how much the log of the latency may grow with that of the load `name` where it is higher than known.
 
-        `ahead`: loads relative to the peers', by name (C, T). A component's middle is never negative: little
-        load explains no slowness, but neither is its ordinary latency evidence against a component.
+        MAX_SLOPE, as in a queue at half of its capacity, as far as ticks do not show another.
         """
-        total, course = np.zeros(shape[0]), np.zeros(shape)
-        slopes = self.slopes()
+        row = LOADS.index(name)
+        return max(float((self.cross[row] + RIDGE * MAX_SLOPE) / (self.square[row, row] + RIDGE)), 0.0)
+
+    def fluctuation(self, ahead: Mapping[str, FloatArray], shape: tuple[int, ...]) -> FloatArray:
+        """The part of each log ratio that load explains within the window; `shape` (C, T), 0 where unknown.
+
+        `ahead`: loads relative to the peers', by name (C, T), each about its own middle here: what a component's
+        load is in the whole window is `expected.ExpectedTime`'s to explain.
+        """
+        course, slopes = np.zeros(shape), self.slopes()
         for name, load in ahead.items():
-            more, slope = np.nan_to_num(row_median(load)), slopes[name]
-            course += slope * np.nan_to_num(load - more[:, None])
-            total += slope * more
-            if name in ("operations", "throughput"):
-                total += (MAX_SLOPE - slope) * np.clip(more - BUSY_LOG_RATIO, 0.0, MAX_UNSEEN_LOG_RATIO)
-        return np.maximum(total, 0.0)[:, None] + course
+            course += slopes[name] * np.nan_to_num(load - row_median(load)[:, None])
+        return course
 
     def learn(self, ahead: Mapping[str, FloatArray], deviations: FloatArray, trusted: BoolArray) -> None:
         """Learns from ticks within the window: both sides relative to the component's own middle.
@@ -193,13 +209,6 @@ class LoadModel:
         y = np.clip(np.where(known, latency, 0.0), -MAX_LOG_DEVIATION, MAX_LOG_DEVIATION).ravel()
         self.cross += x @ y
         self.square += x @ x.T
-
-    def learned(self, ahead: Mapping[str, FloatArray], shape: tuple[int, ...]) -> FloatArray:
-        """The part of each log ratio that grows with load as learned, tick by tick; as `explained`."""
-        slopes, found = self.slopes(), np.zeros(shape)
-        for name, load in ahead.items():
-            found += slopes[name] * np.nan_to_num(load)
-        return found
 
     def explained_by_recent(self, load_ahead: FloatArray) -> FloatArray:
         """The part of each log ratio that recent load explains; `load_ahead` (C,): log of it over the usual.
@@ -223,10 +232,10 @@ class LoadModel:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> "LoadModel":
-        """The model that `state` was taken of; before version 9 without recent load."""
+        """The model that `state` was taken of."""
         return cls(
             np.array(state["cross"], dtype=np.float64),
             np.array(state["square"], dtype=np.float64),
-            float(state.get("recent_cross", 0.0)),
-            float(state.get("recent_square", 0.0)),
+            float(state["recent_cross"]),
+            float(state["recent_square"]),
         )

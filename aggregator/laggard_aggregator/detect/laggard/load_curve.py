@@ -1,0 +1,226 @@
+"""The load curve: by how much longer requests take at each demand on a component, as the members show it.
+
+Demand is cut into cells of half an octave. A pooled curve, with the group's own ups and downs taken out, gives the
+group's level at each tick. What a component is held against is the median of the *other* members' levels in its
+cell, leaning on the pooled curve: no member bends its own expectation.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from laggard_aggregator.detect.interface import BoolArray, FloatArray
+from laggard_aggregator.detect.laggard.columns import Columns
+from laggard_aggregator.detect.peers import leave_one_out_median
+
+CELLS_AN_OCTAVE = 2
+CELLS = 32
+FIRST_CELL = 12
+"""Cell of the median demand in a group's first window: six octaves below, ten above."""
+MIN_SAMPLES, SURE_SAMPLES = 1.0, 10.0
+"""Samples from which a member tells a level of its cell, and from which it shows that the cell is known."""
+MIN_OTHERS = 3
+"""Other members that must have been seen at a load for it to be known."""
+MAX_UTILISATION = 0.95
+"""Upper limit of the utilisation that the highest known load stands for."""
+MAX_UNSEEN_LOG_RATIO = float(np.log(5.0))
+"""Log of the most that an unknown load may explain."""
+COMMON_WEIGHT = 1.0
+"""Weight, in members, of the level a group usually has against the one its other members have at a tick."""
+MAX_TEACHING_LOG = 1.0
+"""Limit of the log ratios from which the pooled curve learns."""
+CURVE_LOG_RATIO = 0.08
+"""How far load is expected to move latencies: the noise of one sample over this, squared, is the number of samples
+after which the members' own levels weigh more than that expectation."""
+FLATNESS = 1.0
+"""Weight, in samples, of the belief that neighbouring cells are alike."""
+
+_STEP = np.diff(np.eye(CELLS), axis=0)
+_BEND = np.diff(np.eye(CELLS), 2, axis=0)
+
+
+@dataclass(frozen=True, slots=True)
+class OthersCurve:
+    """The curves that components are held against, (C, CELLS): `level` at `point`; and where they end.
+
+    `end` (C,): the highest point known, infinite where none is; `utilisation` (C,): of a component there.
+    """
+
+    point: FloatArray
+    level: FloatArray
+    end: FloatArray
+    utilisation: FloatArray
+
+    def at(self, position: FloatArray) -> FloatArray:
+        """The level at `position` (C, T), 0 where that is NaN."""
+        known = np.isfinite(position)
+        where = np.where(known, position, 0.0)
+        near = np.rint(where).astype(np.intp)
+        low = np.clip(near - (where < np.take_along_axis(self.point, near, 1)), 0, CELLS - 2)
+        start, end = (np.take_along_axis(self.point, cell, 1) for cell in (low, low + 1))
+        left, right = (np.take_along_axis(self.level, cell, 1) for cell in (low, low + 1))
+        part = np.clip((where - start) / np.maximum(end - start, 1e-6), 0.0, 1.0)
+        return np.where(known, left + part * (right - left), 0.0)
+
+    def doubt(self, position: FloatArray) -> FloatArray:
+        """The log of how much longer requests may take at a load beyond the known ones; (C, T).
+
+        As in an M/M/1 queue, where they take 1 / (1 - utilisation) times as long.
+        """
+        beyond = np.nan_to_num(np.maximum(position - self.end[:, None], 0.0))
+        more = 2.0 ** (np.where(np.isfinite(beyond), beyond, 0.0) / CELLS_AN_OCTAVE)
+        idle = np.maximum(1.0 - self.utilisation[:, None] * more, 1e-9)
+        return np.minimum(np.log((1.0 - self.utilisation[:, None]) / idle), MAX_UNSEEN_LOG_RATIO)
+
+
+def seen_by_others(samples: FloatArray, least: float) -> BoolArray:
+    """Where enough other members have `least` samples; as `samples` (C, cells)."""
+    here = samples >= least
+    others: BoolArray = here.sum(axis=0)[None, :] - here >= MIN_OTHERS
+    return others
+
+
+class LoadCurve(Columns):
+    """The curve of one group.
+
+    `total`, `place`, `samples` (CELLS, N): each member's sums of log ratios and of positions, and samples, in each
+    cell. `pairs` (CELLS, CELLS), `sums` (CELLS,): normal equations of the pooled curve. `pooled` (CELLS,): that
+    curve. `origin`: log2 of the demand at FIRST_CELL, None before there is one. `prior`: samples that the
+    expectation of a flat curve is worth.
+    """
+
+    SHAPES: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        "total": (CELLS,),
+        "place": (CELLS,),
+        "samples": (CELLS,),
+    }
+    total: FloatArray
+    place: FloatArray
+    samples: FloatArray
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs: FloatArray = np.zeros((CELLS, CELLS))
+        self.sums: FloatArray = np.zeros(CELLS)
+        self.pooled: FloatArray = np.zeros(CELLS)
+        self.origin: float | None = None
+        self.prior = 0.0
+
+    def position(self, demand: FloatArray) -> FloatArray:
+        """Where logs of demands (C, T) lie, in cells; NaN where unknown."""
+        octaves = demand / np.log(2.0)
+        if self.origin is None:
+            known = octaves[np.isfinite(octaves)]
+            if not known.size:
+                return octaves
+            self.origin = float(np.median(known))
+        return np.clip((octaves - self.origin) * CELLS_AN_OCTAVE + FIRST_CELL, 0.0, CELLS - 1.0)
+
+    def pooled_at(self, position: FloatArray) -> FloatArray:
+        """The pooled curve at `position` (C, T), 0 where that is NaN."""
+        known = np.isfinite(position)
+        return np.where(known, np.interp(np.where(known, position, 0.0), np.arange(CELLS), self.pooled), 0.0)
+
+    def learn_pooled(self, position: FloatArray, ratio: FloatArray, level: FloatArray, kept: float) -> None:
+        """Learns the pooled curve from `ratio` (C, T), log times over the group's usual level.
+
+        `level` (T,): the group's at each tick. The level of a tick is eliminated as a random effect: it is the mean
+        of what its members have beyond the curve, leaning on the usual one by COMMON_WEIGHT.
+        """
+        expected = self.pooled_at(position) + level[None, :]
+        known = np.isfinite(ratio) & np.isfinite(position) & np.isfinite(expected)
+        value = np.clip(ratio - expected, -MAX_TEACHING_LOG, MAX_TEACHING_LOG)[known] + expected[known]
+        ticks = ratio.shape[1]
+        tick = np.broadcast_to(np.arange(ticks)[None, :], ratio.shape)[known]
+        low = np.minimum(position[known].astype(np.intp), CELLS - 2)
+        upper = position[known] - low
+        lower = 1.0 - upper
+
+        def by_cell(below: FloatArray, above: FloatArray) -> FloatArray:
+            """Sums by cell and tick, (CELLS, T)."""
+            sums = np.bincount(low * ticks + tick, below, CELLS * ticks)
+            sums += np.bincount((low + 1) * ticks + tick, above, CELLS * ticks)
+            return sums.reshape(CELLS, ticks)
+
+        members, sums = by_cell(lower, upper), by_cell(lower * value, upper * value)
+        share = members / (members.sum(axis=0) + COMMON_WEIGHT)
+        square = np.bincount(low, lower**2, CELLS) + np.bincount(low + 1, upper**2, CELLS)
+        beside = np.bincount(low, lower * upper, CELLS)[:-1]
+        own = np.diag(square) + np.diag(beside, 1) + np.diag(beside, -1)
+        self.pairs = kept * self.pairs + own - share @ members.T
+        self.sums = kept * self.sums + sums.sum(axis=1) - share @ sums.sum(axis=0)
+        prior = FLATNESS * _STEP.T @ _STEP + self.prior * _BEND.T @ _BEND + 1e-3 * np.eye(CELLS)
+        self.pooled = np.linalg.solve(self.pairs + prior, self.sums)
+
+    def learn(self, components: Sequence[str], position: FloatArray, ratio: FloatArray, kept: float) -> None:
+        """Learns the members' own levels from `ratio` (C, T), log times over the group's level at each tick."""
+        at = self.places(components)
+        known = np.isfinite(ratio) & np.isfinite(position)
+        row = np.broadcast_to(np.arange(at.size)[:, None], ratio.shape)[known]
+        flat, size = row * CELLS + np.rint(position[known]).astype(np.intp), at.size * CELLS
+        for sums, new in ((self.total, ratio), (self.place, position), (self.samples, np.ones_like(ratio))):
+            sums[:, at] = kept * sums[:, at] + np.bincount(flat, new[known], size).reshape(-1, CELLS).T
+
+    def of_others(self, components: Sequence[str], slope: float) -> OthersCurve:
+        """The curve that each of `components` is held against.
+
+        `slope`: of latency over load, in logs, beyond what the curve has.
+        """
+        at = self.places(components)
+        samples = self.samples[:, at].T
+        seen, sure = seen_by_others(samples, MIN_SAMPLES), seen_by_others(samples, SURE_SAMPLES)
+        counted = np.where(samples >= MIN_SAMPLES, samples, np.nan)
+        own = (self.total[:, at].T + self.prior * self.pooled) / (counted + self.prior)
+        everyone = np.ones(at.size, dtype=np.bool_)
+        level = leave_one_out_median(own, everyone)
+        point = leave_one_out_median(self.place[:, at].T / counted, everyone)
+        cells = np.arange(CELLS)
+        below = np.maximum.accumulate(np.where(seen, cells, -1), axis=1)
+        above = np.minimum.accumulate(np.where(seen, cells, CELLS)[:, ::-1], axis=1)[:, ::-1]
+        low = np.where(below >= 0, below, np.minimum(above, CELLS - 1))
+        high = np.where(above < CELLS, above, low)
+        # Between known cells a line; flat beyond them.
+        (left, right), (start, end) = (
+            [np.take_along_axis(array, cell, 1) for cell in (low, high)] for array in (level, point)
+        )
+        point = np.where(seen, point, cells)
+        part = np.divide(point - start, end - start, out=np.zeros_like(point), where=end > start)
+        level = np.where(seen.any(axis=1)[:, None], left + np.clip(part, 0.0, 1.0) * (right - left), 0.0)
+        return OthersCurve(point, level, *_upper_end(point, level, sure, slope))
+
+    def state(self) -> dict[str, Any]:
+        """Plain data from which `restored` goes on exactly."""
+        pooled = {name: getattr(self, name).tolist() for name in ("pairs", "sums", "pooled")}
+        return {**super().state(), **pooled, "origin": self.origin, "prior": self.prior}
+
+    def restored(self, state: Mapping[str, Any]) -> Self:
+        """Itself, going on from `state`. Raises ValueError, TypeError or KeyError on any other."""
+        for name, shape in (("pairs", (CELLS, CELLS)), ("sums", CELLS), ("pooled", CELLS)):
+            setattr(self, name, np.array(state[name], dtype=np.float64).reshape(shape))
+        self.origin = None if state["origin"] is None else float(state["origin"])
+        self.prior = float(state["prior"])
+        return super().restored(state)
+
+
+def _upper_end(
+    point: FloatArray, level: FloatArray, sure: BoolArray, more: float
+) -> tuple[FloatArray, FloatArray]:
+    """The highest point known and the utilisation there; (C,).
+
+    In an M/M/1 queue the slope of latency over load, in logs, is u / (1 - u). The curve's is that of the middle
+    between its last two points; `more` is added to it.
+    """
+    row, cells = np.arange(len(point)), np.arange(CELLS)
+    known = np.maximum.accumulate(np.where(sure, cells, -1), axis=1)
+    last = np.maximum(known[:, -1], 0)
+    before = np.where(last > 0, known[row, last - 1], -1)
+    octaves = (point[row, last] - point[row, np.maximum(before, 0)]) / CELLS_AN_OCTAVE
+    told = (before >= 0) & (octaves > 0.0)
+    rise = np.maximum(level[row, last] - level[row, np.maximum(before, 0)], 0.0)
+    slope = np.divide(rise, octaves * np.log(2.0), out=np.zeros_like(rise), where=told)
+    middle = np.where(slope > 0.0, octaves / 2.0, 0.0)
+    utilisation = (slope + more) / (1.0 + slope + more) * 2.0**middle
+    end = np.where(known[:, -1] >= 0, point[row, last], np.inf)
+    return end, np.minimum(utilisation, MAX_UTILISATION)
