@@ -18,7 +18,7 @@ from bench.accuracy.constant_sensitivity import changed
 from bench.accuracy.perseus import Drive, delay_text, grids_of, judgements, result_of, truth_of
 from bench.machine import machine
 from laggard_aggregator.detect import peers
-from laggard_aggregator.detect.laggard import budget, detector, evidence, load, spread
+from laggard_aggregator.detect.laggard import budget, detector, evidence, expected, load, load_curve, spread
 from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.offline.sample_grid import Grid
 
@@ -31,7 +31,16 @@ LEFT_OUT: Sequence[tuple[str, Sequence[tuple[Any, str, Any]]]] = (
     ("clear faults wait for the third window", ((detector, "CLEAR_SCORE", math.inf),)),
     ("no harmless difference", ((detector, "HARMLESS_LOG_RATIO", 0.0),)),
     ("no margin for a component's own noise", ((detector, "NOISE_STD_ERRORS", 0.0),)),
-    ("load explains nothing, nor recent load", ((load, "RIDGE", 1e12), (load, "MAX_UNSEEN_LOG_RATIO", 0.0))),
+    (
+        "load explains nothing, nor recent load",
+        (
+            (load, "RIDGE", 1e12),
+            (load_curve, "FLATNESS", 1e12),
+            (expected, "CURVE_LOG_RATIO", 1e-6),
+            (load_curve, "MAX_UNKNOWN_LOG_RATIO", 0.0),
+        ),
+    ),
+    ("more load than known excuses nothing", ((load_curve, "MAX_UNKNOWN_LOG_RATIO", 0.0),)),
     ("recent load explains nothing", ((load.LoadModel, "explained_by_recent", lambda _, log: 0.0 * log),)),
     ("one window may count without bound", ((detector, "MAX_WINDOW_SPREADS", 1e6),)),
     ("outliers stay references", ((detector, "OUTLIER_SPREADS", 1e6),)),

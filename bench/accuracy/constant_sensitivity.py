@@ -23,14 +23,14 @@ from bench.accuracy.perseus import (
     truth_of,
 )
 from bench.machine import machine
-from laggard_aggregator.detect.laggard import budget, evidence, load, spread
+from laggard_aggregator.detect.laggard import budget, evidence, expected, load, load_curve, spread
 from laggard_aggregator.detect.laggard import detector as laggard
 from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.offline.sample_grid import Grid
 
-MODULES = (budget, evidence, laggard, load, spread)
+MODULES = (budget, evidence, expected, laggard, load, load_curve, spread)
 TRIED: Mapping[str, Sequence[Any]] = {
-    "HARMLESS_LOG_RATIO": (0.11, 0.15),
+    "HARMLESS_LOG_RATIO": (0.12, 0.16),
     "NOISE_STD_ERRORS": (2.0, 4.0),
     "MAX_NOISE_VARIANCE_RATIO": (2.0, 9.0),
     "TAILS": (np.array([1.2, 1.05]), np.array([1.3, 1.15])),
@@ -49,6 +49,10 @@ TRIED: Mapping[str, Sequence[Any]] = {
     "SUSPECT_SHARE": (0.4, 0.6),
     "BUSY_LOG_RATIO": (float(np.log(1.1)), float(np.log(1.3))),
     "RECENT_SECONDS": (450.0, 1800.0),
+    "CURVE_LOG_RATIO": (0.05, 0.12),
+    "FLATNESS": (0.3, 3.0),
+    "COMMON_WEIGHT": (0.3, 3.0),
+    "SURE_SAMPLES": (5.0, 20.0),
 }
 
 

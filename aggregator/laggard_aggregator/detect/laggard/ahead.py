@@ -8,9 +8,10 @@ import numpy as np
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.laggard.evidence import MEMORY_WINDOWS
 from laggard_aggregator.detect.laggard.expected import Expected
-from laggard_aggregator.detect.laggard.load import LoadModel, steadiness, unknown_growth
+from laggard_aggregator.detect.laggard.load import LoadModel, steadiness
+from laggard_aggregator.detect.laggard.load_curve import unseen_growth
 from laggard_aggregator.detect.laggard.spread import batch_variance, cross_spread
-from laggard_aggregator.detect.peers import leave_one_out_median, trimmed_mean
+from laggard_aggregator.detect.peers import leave_one_out_median, row_median, trimmed_mean
 
 WAITING_LOG_RATIO = 0.45
 """Log ratio of waiting, beyond service time, that counts as much as one spread of service times."""
@@ -29,9 +30,9 @@ class Ahead(NamedTuple):
 
     `excess` (C,): the evidence, and `variance` (C,), its squared standard error by its own course. `slower`
     (C,): of the metric, less what is expected; `rest` (C, T): the same by tick, less what is in doubt, too;
-    `latency` (C, T): less what is expected, but for the load's ups and downs. `loads` (C, T): loads relative to
-    the same peers. `steady` (C,): average `steadiness` with this window, None where waiting is not told from
-    service.
+    `latency` (C, T): less what is expected, but for load's ups and downs. `loads` (C, T): loads
+    relative to the same peers. `steady` (C,): average `steadiness` with this window, None where waiting is
+    not told from service.
     """
 
     excess: FloatArray
@@ -59,8 +60,8 @@ def ahead_of_peers(
 
     `logs`, `service` (C, T): logs of the metric and of service time, if known; `loads`: of loads. `expected`:
     what these explain; `model`: how latency goes with them within a window. `recent_part` (C,): of latencies,
-    explained by recent load. `spread_before`: of the windows before. `steadier`: the average of how steady each
-    queue is, given this window's (C,).
+    explained by recent load. `spread_before`: of the windows before. `steadier`: the average of how steady
+    each queue is, given this window's (C,).
 
     Doubt excuses slowness: it makes none faster than its peers. Where service times are known the evidence is
     theirs, as far as latencies do not contradict it by more than a spread, and waiting beyond it in units of
@@ -73,11 +74,13 @@ def ahead_of_peers(
     latency = above - reference
     rest = latency - model.fluctuation(relative, latency.shape) - recent_part[:, None]
     doubt = expected.doubt + np.where(alone, expected.wander, 0.0)
-    if loads:
-        # Less load than the peers' accuses nobody, and in a young group more load explains more than was seen.
+    if {"operations", "throughput"} & relative.keys():
+        # Less load than the peers' accuses nobody, and in a young group more load explains more than was
+        # seen.
         less = leave_one_out_median(expected.log_time, trusted) - expected.log_time
+        more = np.nan_to_num(row_median(relative.get("operations", relative.get("throughput", above))))
         young = MEMORY_WINDOWS / (MEMORY_WINDOWS + expected.windows)
-        doubt = doubt + np.maximum(np.nan_to_num(less), 0.0) + young * unknown_growth(relative)
+        doubt = doubt + np.maximum(np.nan_to_num(less), 0.0) + young * unseen_growth(more)[:, None]
     variance = batch_variance(rest)
     slower = trimmed_mean(rest)
     rest = rest - np.clip(rest, 0.0, doubt)
@@ -101,7 +104,9 @@ def ahead_of_peers(
 
 
 def _reference(above: FloatArray, trusted: BoolArray, usual: float) -> tuple[FloatArray, BoolArray]:
-    """What each is held against at each tick, (C, T), and where that is the `usual` level for want of peers."""
+    """What each is held against at each tick, (C, T), and where that is the `usual` level for want of
+    peers.
+    """
     present = np.isfinite(above) & trusted[:, None]
     others = present.sum(axis=0)[None, :] - present
     alone = (others < MIN_PEERS_AT_ONCE) & np.isfinite(usual)

@@ -143,9 +143,7 @@ class LaggardDetector(Detector[GroupWindow]):
         served = service(load, told, logs) if self._metric == "await" else None
         recent_part = self._load.explained_by_recent(self._evidence.load_ahead(places))
         demand = {name: np.where(told, own, np.nan) for name, own in load.items() if name in LOADS}
-        expected = self._time.expected(
-            window.components, demand, logs.shape, self._load.likely_slope
-        )
+        expected = self._time.expected(window.components, demand, logs.shape, self._load.likely_slope)
         start = window.end - new * self._settings.interval_seconds
         accumulated = self._accumulate(
             partial(

@@ -1,8 +1,8 @@
 """Expected time of requests: what their kind, their size and the demand on a component explain.
 
-Learned from all members at all times, so that a component is held against what the others showed at its load, also
-at other times. Where too few were ever seen at a load it is in doubt: that excuses the component in question, and
-moves no other.
+Learned from all members at all times, so that a component is held against what the others showed at its
+load, also at other times. Where too few were ever seen at a load it is in doubt: that excuses the component
+in question, and moves no other.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +24,8 @@ from laggard_aggregator.detect.laggard.service_demand import ServiceDemand, kind
 from laggard_aggregator.detect.peers import row_median
 
 MEMORY_SECONDS = 3 * 86400.0
-"""Time over which loads are remembered, so that what happens each night is known in the next; 32 windows at least."""
+"""Time over which loads are remembered, so that what happens each night is known in the next; 32 windows
+at least."""
 MIN_MEMORY_WINDOWS = 32.0
 SIZE_CELLS = 16
 """Octaves of request sizes, from SMALLEST_BYTES on."""
@@ -38,9 +39,10 @@ Load = Mapping[str, FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """`log_time` (C, T): log of the expected time over the group's level. `doubt` (C, T): log by which it may be
-    longer for loads at which too few others were seen. `usual`: the group's usual level, NaN where unknown, and
-    `wander`, its standard deviation from tick to tick; logs. `windows`: how many it is known from.
+    """`log_time` (C, T): log of the expected time over the group's level. `doubt` (C, T): log by which it
+    may be longer for loads at which too few others were seen. `usual`: the group's usual level, NaN where
+    unknown, and `wander`, its standard deviation from tick to tick; logs. `windows`: how many it is known
+    from.
     """
 
     log_time: FloatArray
@@ -74,7 +76,9 @@ class KnownKinds(Columns):
                 samples[:, at] += np.bincount(flat, minlength=at.size * cells).reshape(-1, cells).T
 
     def doubt(self, components: Sequence[str], load: Load, shape: tuple[int, ...]) -> FloatArray:
-        """The log of how much longer requests may take for being larger than others', or of another mix; (C, T)."""
+        """The log of how much longer requests may take for being larger than others', or of another mix;
+        (C, T).
+        """
         at, doubt = self.places(components), np.zeros(shape)
         if "request_bytes" in load:
             seen = seen_by_others(self.request_bytes[:, at].T, SURE_SAMPLES)
@@ -85,7 +89,7 @@ class KnownKinds(Columns):
             seen = seen_by_others(self.read_share[:, at].T, SURE_SAMPLES)
             cell = _cell("read_share", load["read_share"])
             within = np.take_along_axis(seen, np.nan_to_num(cell).astype(np.intp), 1)
-            odd = np.isfinite(cell) & ~within & seen.any(axis=1)[:, None]
+            odd = np.isfinite(cell) & ~within & np.asarray(seen.any(axis=1))[:, None]
             doubt += np.where(odd, UNSEEN_SHARE_LOG_RATIO, 0.0)
         return doubt
 
@@ -117,7 +121,9 @@ class ExpectedTime:
             curve = self._curve.of_others(components, slope(_demand_name(load)))
             log_time += curve.at(position)
             doubt += curve.doubt(position)
-        return Expected(log_time, doubt, self._level if position is not None else np.nan, self._wander, self._windows)
+        return Expected(
+            log_time, doubt, self._level if position is not None else np.nan, self._wander, self._windows
+        )
 
     def learn(
         self, components: Sequence[str], load: Load, logs: FloatArray, healthy: BoolArray, noise: float

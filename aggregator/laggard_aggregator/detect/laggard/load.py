@@ -35,10 +35,6 @@ FLOOR_TIME_SHARE = 0.05
 DISPERSION_EXPONENT = 0.35
 """Least power of its length with which the dispersion of a queue of clients' requests grows; measured: 0.44
 to 1.0 in healthy queues, 0.35 and less, also below 0, where a program adds to them (docs/detection.md)."""
-BUSY_LOG_RATIO = float(np.log(1.2))
-"""Beyond 1.2 times its peers' load, latency may grow in proportion in a group of which little is known."""
-MAX_UNKNOWN_LOG_RATIO = float(np.log(2.5))
-"""Log of the most that such growth may explain: a hog's load does not excuse every latency."""
 
 
 def usable(values: FloatArray, load: Mapping[str, FloatArray]) -> BoolArray:
@@ -66,19 +62,6 @@ def features(load: Mapping[str, FloatArray], told: BoolArray) -> dict[str, Float
                 values = np.where(values > 0, np.log(values), np.nan)
         found[name] = values
     return found
-
-
-def unknown_growth(ahead: Mapping[str, FloatArray]) -> FloatArray | float:
-    """The log by which more load than the peers' may make components slower where nothing is known; (C, 1).
-
-    `ahead`: loads relative to the peers', by name (C, T).
-    """
-    grown: FloatArray | float = 0.0
-    for name in ("operations", "throughput"):
-        if name in ahead:
-            more = np.nan_to_num(row_median(ahead[name]))[:, None]
-            grown = grown + np.clip(more - BUSY_LOG_RATIO, 0.0, MAX_UNKNOWN_LOG_RATIO)
-    return grown
 
 
 def log_moved(loads: Mapping[str, FloatArray]) -> FloatArray | None:
@@ -171,7 +154,8 @@ class LoadModel:
         }
 
     def likely_slope(self, name: str) -> float:
-        """By how much the log of the latency may grow with that of the load `name` where it is higher than known.
+        """By how much the log of the latency may grow with that of the load `name` where it is higher than
+        known.
 
         MAX_SLOPE, as in a queue at half of its capacity, as far as ticks do not show another.
         """
@@ -181,8 +165,8 @@ class LoadModel:
     def fluctuation(self, ahead: Mapping[str, FloatArray], shape: tuple[int, ...]) -> FloatArray:
         """The part of each log ratio that load explains within the window; `shape` (C, T), 0 where unknown.
 
-        `ahead`: loads relative to the peers', by name (C, T), each about its own middle here: what a component's
-        load is in the whole window is `expected.ExpectedTime`'s to explain.
+        `ahead`: loads relative to the peers', by name (C, T), each about its own middle here: what a
+        component's load is in the whole window is `expected.ExpectedTime`'s to explain.
         """
         course, slopes = np.zeros(shape), self.slopes()
         for name, load in ahead.items():

@@ -1,8 +1,8 @@
 """The load curve: by how much longer requests take at each demand on a component, as the members show it.
 
-Demand is cut into cells of half an octave. A pooled curve, with the group's own ups and downs taken out, gives the
-group's level at each tick. What a component is held against is the median of the *other* members' levels in its
-cell, leaning on the pooled curve: no member bends its own expectation.
+Demand is cut into cells of half an octave. A pooled curve, with the group's own ups and downs taken out,
+gives the group's level at each tick. What a component is held against is the median of the *other* members'
+levels in its cell, leaning on the pooled curve: no member bends its own expectation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,14 +26,18 @@ MIN_OTHERS = 3
 MAX_UTILISATION = 0.95
 """Upper limit of the utilisation that the highest known load stands for."""
 MAX_UNSEEN_LOG_RATIO = float(np.log(5.0))
-"""Log of the most that an unknown load may explain."""
+"""Log of the most that queueing at an unknown load may explain."""
+BUSY_LOG_RATIO = float(np.log(1.2))
+"""Beyond 1.2 times the load that is known, latency may grow in proportion."""
+MAX_UNKNOWN_LOG_RATIO = float(np.log(2.5))
+"""Log of the most that such growth may explain: a hog's load does not excuse every latency."""
 COMMON_WEIGHT = 1.0
 """Weight, in members, of the level a group usually has against the one its other members have at a tick."""
 MAX_TEACHING_LOG = 1.0
 """Limit of the log ratios from which the pooled curve learns."""
 CURVE_LOG_RATIO = 0.08
-"""How far load is expected to move latencies: the noise of one sample over this, squared, is the number of samples
-after which the members' own levels weigh more than that expectation."""
+"""How far load is expected to move latencies: the noise of one sample over this, squared, is the number of
+samples after which the members' own levels weigh more than that expectation."""
 FLATNESS = 1.0
 """Weight, in samples, of the belief that neighbouring cells are alike."""
 
@@ -62,33 +66,44 @@ class OthersCurve:
         start, end = (np.take_along_axis(self.point, cell, 1) for cell in (low, low + 1))
         left, right = (np.take_along_axis(self.level, cell, 1) for cell in (low, low + 1))
         part = np.clip((where - start) / np.maximum(end - start, 1e-6), 0.0, 1.0)
-        return np.where(known, left + part * (right - left), 0.0)
+        level: FloatArray = np.where(known, left + part * (right - left), 0.0)
+        return level
 
     def doubt(self, position: FloatArray) -> FloatArray:
         """The log of how much longer requests may take at a load beyond the known ones; (C, T).
 
-        As in an M/M/1 queue, where they take 1 / (1 - utilisation) times as long.
+        As in an M/M/1 queue, where they take 1 / (1 - utilisation) times as long, and as `unseen_growth` at
+        least.
         """
         beyond = np.nan_to_num(np.maximum(position - self.end[:, None], 0.0))
-        more = 2.0 ** (np.where(np.isfinite(beyond), beyond, 0.0) / CELLS_AN_OCTAVE)
-        idle = np.maximum(1.0 - self.utilisation[:, None] * more, 1e-9)
-        return np.minimum(np.log((1.0 - self.utilisation[:, None]) / idle), MAX_UNSEEN_LOG_RATIO)
+        octaves = np.where(np.isfinite(beyond), beyond, 0.0) / CELLS_AN_OCTAVE
+        idle = np.maximum(1.0 - self.utilisation[:, None] * 2.0**octaves, 1e-9)
+        queueing = np.minimum(np.log((1.0 - self.utilisation[:, None]) / idle), MAX_UNSEEN_LOG_RATIO)
+        most: FloatArray = np.maximum(queueing, unseen_growth(octaves * np.log(2.0)))
+        return most
+
+
+def unseen_growth(more: FloatArray) -> FloatArray:
+    """The log by which latencies may grow, though nobody saw them grow, with the log of `more` load."""
+    grown: FloatArray = np.clip(more - BUSY_LOG_RATIO, 0.0, MAX_UNKNOWN_LOG_RATIO)
+    return grown
 
 
 def seen_by_others(samples: FloatArray, least: float) -> BoolArray:
     """Where enough other members have `least` samples; as `samples` (C, cells)."""
     here = samples >= least
-    others: BoolArray = here.sum(axis=0)[None, :] - here >= MIN_OTHERS
-    return others
+    others = np.asarray(here.sum(axis=0)[None, :] - here)
+    enough: BoolArray = others >= MIN_OTHERS
+    return enough
 
 
 class LoadCurve(Columns):
     """The curve of one group.
 
-    `total`, `place`, `samples` (CELLS, N): each member's sums of log ratios and of positions, and samples, in each
-    cell. `pairs` (CELLS, CELLS), `sums` (CELLS,): normal equations of the pooled curve. `pooled` (CELLS,): that
-    curve. `origin`: log2 of the demand at FIRST_CELL, None before there is one. `prior`: samples that the
-    expectation of a flat curve is worth.
+    `total`, `place`, `samples` (CELLS, N): each member's sums of log ratios and of positions, and samples,
+    in each cell. `pairs` (CELLS, CELLS), `sums` (CELLS,): normal equations of the pooled curve. `pooled`
+    (CELLS,): that curve. `origin`: log2 of the demand at FIRST_CELL, None before there is one. `prior`:
+    samples that the expectation of a flat curve is worth.
     """
 
     SHAPES: ClassVar[Mapping[str, tuple[int, ...]]] = {
@@ -110,24 +125,28 @@ class LoadCurve(Columns):
 
     def position(self, demand: FloatArray) -> FloatArray:
         """Where logs of demands (C, T) lie, in cells; NaN where unknown."""
-        octaves = demand / np.log(2.0)
+        octaves: FloatArray = demand / np.log(2.0)
         if self.origin is None:
             known = octaves[np.isfinite(octaves)]
             if not known.size:
                 return octaves
             self.origin = float(np.median(known))
-        return np.clip((octaves - self.origin) * CELLS_AN_OCTAVE + FIRST_CELL, 0.0, CELLS - 1.0)
+        cells = (octaves - self.origin) * CELLS_AN_OCTAVE + FIRST_CELL
+        return np.asarray(np.clip(cells, 0.0, CELLS - 1.0), dtype=np.float64)
 
     def pooled_at(self, position: FloatArray) -> FloatArray:
         """The pooled curve at `position` (C, T), 0 where that is NaN."""
         known = np.isfinite(position)
-        return np.where(known, np.interp(np.where(known, position, 0.0), np.arange(CELLS), self.pooled), 0.0)
+        level: FloatArray = np.where(
+            known, np.interp(np.where(known, position, 0.0), np.arange(CELLS), self.pooled), 0.0
+        )
+        return level
 
     def learn_pooled(self, position: FloatArray, ratio: FloatArray, level: FloatArray, kept: float) -> None:
         """Learns the pooled curve from `ratio` (C, T), log times over the group's usual level.
 
-        `level` (T,): the group's at each tick. The level of a tick is eliminated as a random effect: it is the mean
-        of what its members have beyond the curve, leaning on the usual one by COMMON_WEIGHT.
+        `level` (T,): the group's at each tick. The level of a tick is eliminated as a random effect: it is
+        the mean of what its members have beyond the curve, leaning on the usual one by COMMON_WEIGHT.
         """
         expected = self.pooled_at(position) + level[None, :]
         known = np.isfinite(ratio) & np.isfinite(position) & np.isfinite(expected)
@@ -140,22 +159,27 @@ class LoadCurve(Columns):
 
         def by_cell(below: FloatArray, above: FloatArray) -> FloatArray:
             """Sums by cell and tick, (CELLS, T)."""
-            sums = np.bincount(low * ticks + tick, below, CELLS * ticks)
-            sums += np.bincount((low + 1) * ticks + tick, above, CELLS * ticks)
-            return sums.reshape(CELLS, ticks)
+            size = CELLS * ticks
+            first = np.bincount(low * ticks + tick, below, size).astype(np.float64)
+            second = np.bincount((low + 1) * ticks + tick, above, size).astype(np.float64)
+            return (first + second).reshape(CELLS, ticks)
 
         members, sums = by_cell(lower, upper), by_cell(lower * value, upper * value)
         share = members / (members.sum(axis=0) + COMMON_WEIGHT)
         square = np.bincount(low, lower**2, CELLS) + np.bincount(low + 1, upper**2, CELLS)
         beside = np.bincount(low, lower * upper, CELLS)[:-1]
         own = np.diag(square) + np.diag(beside, 1) + np.diag(beside, -1)
-        self.pairs = kept * self.pairs + own - share @ members.T
-        self.sums = kept * self.sums + sums.sum(axis=1) - share @ sums.sum(axis=0)
+        self.pairs = np.asarray(kept * self.pairs + own - share @ members.T, dtype=np.float64)
+        learned: FloatArray = np.asarray(sums.sum(axis=1) - share @ sums.sum(axis=0), dtype=np.float64)
+        self.sums = kept * self.sums + learned
         prior = FLATNESS * _STEP.T @ _STEP + self.prior * _BEND.T @ _BEND + 1e-3 * np.eye(CELLS)
-        self.pooled = np.linalg.solve(self.pairs + prior, self.sums)
+        pooled: FloatArray = np.linalg.solve(self.pairs + prior, self.sums)
+        self.pooled = pooled
 
     def learn(self, components: Sequence[str], position: FloatArray, ratio: FloatArray, kept: float) -> None:
-        """Learns the members' own levels from `ratio` (C, T), log times over the group's level at each tick."""
+        """Learns the members' own levels from `ratio` (C, T), log times over the group's level at each
+        tick.
+        """
         at = self.places(components)
         known = np.isfinite(ratio) & np.isfinite(position)
         row = np.broadcast_to(np.arange(at.size)[:, None], ratio.shape)[known]
@@ -187,7 +211,9 @@ class LoadCurve(Columns):
         )
         point = np.where(seen, point, cells)
         part = np.divide(point - start, end - start, out=np.zeros_like(point), where=end > start)
-        level = np.where(seen.any(axis=1)[:, None], left + np.clip(part, 0.0, 1.0) * (right - left), 0.0)
+        level = np.where(
+            np.asarray(seen.any(axis=1))[:, None], left + np.clip(part, 0.0, 1.0) * (right - left), 0.0
+        )
         return OthersCurve(point, level, *_upper_end(point, level, sure, slope))
 
     def state(self) -> dict[str, Any]:
@@ -209,8 +235,8 @@ def _upper_end(
 ) -> tuple[FloatArray, FloatArray]:
     """The highest point known and the utilisation there; (C,).
 
-    In an M/M/1 queue the slope of latency over load, in logs, is u / (1 - u). The curve's is that of the middle
-    between its last two points; `more` is added to it.
+    In an M/M/1 queue the slope of latency over load, in logs, is u / (1 - u). The curve's is that of the
+    middle between its last two points; `more` is added to it.
     """
     row, cells = np.arange(len(point)), np.arange(CELLS)
     known = np.maximum.accumulate(np.where(sure, cells, -1), axis=1)

@@ -1,8 +1,9 @@
 """Service demands: the time of a request as its kind and size explain it, the same for a whole group.
 
-The time of an interval's requests adds up: so much a read, a byte read, a write and a byte written, each 0 or more.
-The coefficients are fitted to all members at all times by least squares of relative errors. Each member counts
-once, and less the further all of its own times are from the fit, so that one ill member does not bend it.
+The time of an interval's requests adds up: so much a read, a byte read, a write and a byte written, each 0
+or more. The coefficients are fitted to all members at all times by least squares of relative errors. Each
+member counts once, and less the further all of its own times are from the fit, so that one ill member does
+not bend it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,9 @@ _TRIANGLE = np.triu_indices(KINDS)
 
 
 def kinds_of_request(load: Mapping[str, FloatArray], shape: tuple[int, ...]) -> FloatArray | None:
-    """How much of each kind a mean request asks for, (KINDS, C, T); None where neither size nor kind is known."""
+    """How much of each kind a mean request asks for, (KINDS, C, T); None where neither size nor kind is
+    known.
+    """
     if not {"request_bytes", "read_share"} & load.keys():
         return None
     share = load.get("read_share", np.ones(shape))
@@ -41,9 +44,9 @@ def kinds_of_request(load: Mapping[str, FloatArray], shape: tuple[int, ...]) -> 
 class ServiceDemand(Columns):
     """The fit of one group.
 
-    `gram` (10, N), `linear` (4, N): each member's sums of products, and of values, of the kinds over the time
-    measured; `requests` (N,): intervals in them. `demands` (KINDS,): time for one of each kind, over the group's
-    level.
+    `gram` (10, N), `linear` (4, N): each member's sums of products, and of values, of the kinds over the
+    time measured; `requests` (N,): intervals in them. `demands` (KINDS,): time for one of each kind, over
+    the group's level.
     """
 
     SHAPES: ClassVar[Mapping[str, tuple[int, ...]]] = {
@@ -70,7 +73,9 @@ class ServiceDemand(Columns):
     def learn(
         self, components: Sequence[str], kinds: FloatArray | None, logs: FloatArray, kept: float
     ) -> None:
-        """Learns from `logs` (C, T) of times over the group's level; of what was learned before, `kept` stays."""
+        """Learns from `logs` (C, T) of times over the group's level; of what was learned before, `kept`
+        stays.
+        """
         if kinds is None:
             return
         at = self.places(components)
