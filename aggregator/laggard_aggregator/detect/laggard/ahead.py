@@ -1,4 +1,4 @@
-"""Log ratios of components to their trusted peers, without what load and waiting explain."""
+"""Log ratios of components to their trusted peers, less the parts that load and waiting explain."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -29,8 +29,8 @@ class Ahead(NamedTuple):
     """How much slower components are than their trusted peers, in log ratios; of each (C,) or by tick (C, T).
 
     `excess` (C,): the evidence, and `variance` (C,), its squared standard error by its own course. `slower`
-    (C,): of the metric, less what is expected; `rest` (C, T): the same by tick, less what is in doubt, too;
-    `latency` (C, T): less what is expected, but for load's ups and downs. `loads` (C, T): loads
+    (C,): of the metric, less the expected part; `rest` (C, T): the same by tick, less the doubt, too;
+    `latency` (C, T): less the expected part only. `loads` (C, T): loads
     relative to the same peers. `steady` (C,): average `steadiness` with this window, None where waiting is
     not told from service.
     """
@@ -59,7 +59,7 @@ def ahead_of_peers(
     """How much slower components are than their `trusted` (C,) peers.
 
     `logs`, `service` (C, T): logs of the metric and of service time, if known; `loads`: of loads. `expected`:
-    what these explain; `model`: how latency goes with them within a window. `recent_part` (C,): of latencies,
+    times at these; `model`: how latency goes with them within a window. `recent_part` (C,): of latencies,
     explained by recent load. `spread_before`: of the windows before. `steadier`: the average of how steady
     each queue is, given this window's (C,).
 
@@ -104,7 +104,7 @@ def ahead_of_peers(
 
 
 def _reference(above: FloatArray, trusted: BoolArray, usual: float) -> tuple[FloatArray, BoolArray]:
-    """What each is held against at each tick, (C, T), and where that is the `usual` level for want of
+    """The reference of each at each tick, (C, T), and where that is the `usual` level for want of
     peers.
     """
     present = np.isfinite(above) & trusted[:, None]

@@ -13,7 +13,7 @@ Places = NDArray[np.intp]
 class Columns:
     """Float64 arrays of shape (*, N) as attributes, one column a component, 0 where it is new.
 
-    `SHAPES`: by attribute, the shape of what is kept of one component.
+    `SHAPES`: by attribute, the shape of one component's.
     """
 
     SHAPES: ClassVar[Mapping[str, tuple[int, ...]]]

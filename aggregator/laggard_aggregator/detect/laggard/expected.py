@@ -1,6 +1,6 @@
-"""Expected time of requests: what their kind, their size and the demand on a component explain.
+"""Expected time of requests: as their kind, their size and the demand on a component explain it.
 
-Learned from all members at all times, so that a component is held against what the others showed at its
+Learned from all members at all times, so that a component is held against the times of the others at its
 load, also at other times. Where too few were ever seen at a load it is in doubt: that excuses the component
 in question, and moves no other.
 """
@@ -24,7 +24,7 @@ from laggard_aggregator.detect.laggard.service_demand import ServiceDemand, kind
 from laggard_aggregator.detect.peers import row_median
 
 MEMORY_SECONDS = 3 * 86400.0
-"""Time over which loads are remembered, so that what happens each night is known in the next; 32 windows
+"""Time over which loads are remembered, so that a load of each night is known in the next; 32 windows
 at least."""
 MIN_MEMORY_WINDOWS = 32.0
 SIZE_CELLS = 16
@@ -95,7 +95,7 @@ class KnownKinds(Columns):
 
 
 class ExpectedTime:
-    """What is known of one group's metric; `level`, `wander`: as `Expected.usual`, over `ticks`."""
+    """The model of one group's metric; `level`, `wander`: as `Expected.usual`, over `ticks`."""
 
     def __init__(self, shift_seconds: float) -> None:
         self._kept = 1.0 - 1.0 / max(MIN_MEMORY_WINDOWS, MEMORY_SECONDS / shift_seconds)
@@ -110,7 +110,7 @@ class ExpectedTime:
     def expected(
         self, components: Sequence[str], load: Load, shape: tuple[int, ...], slope: Callable[[str], float]
     ) -> Expected:
-        """What is expected at `load`, by name (C, T), NaN = unknown; `shape` (C, T).
+        """The expected times at `load`, by name (C, T), NaN = unknown; `shape` (C, T).
 
         `slope`: of latency over the load of a name, in logs, for loads higher than known.
         """
@@ -156,7 +156,7 @@ class ExpectedTime:
         self._kinds.learn(components, load, np.isfinite(logs), self._kept)
 
     def _demand(self, load: Load, service: FloatArray) -> FloatArray:
-        """The log of the demand on a component: its requests times what each takes, or bytes; (C, T)."""
+        """The log of the demand on a component: its requests times the time of each, or bytes; (C, T)."""
         name = _demand_name(load)
         demand: FloatArray = np.log(np.where(load[name] > 0.0, load[name], np.nan))
         return demand + service if name == "operations" else demand
@@ -188,7 +188,7 @@ class ExpectedTime:
         self._level = before + part * (mean - before)
 
     def forget(self, components: Collection[str]) -> None:
-        """Frees what is known of `components`; what the group learned from them stays."""
+        """Frees the samples of `components`; the group's curve stays."""
         for part in (self._service, self._curve, self._kinds):
             part.forget(components)
 

@@ -165,8 +165,8 @@ class LoadModel:
     def fluctuation(self, ahead: Mapping[str, FloatArray], shape: tuple[int, ...]) -> FloatArray:
         """The part of each log ratio that load explains within the window; `shape` (C, T), 0 where unknown.
 
-        `ahead`: loads relative to the peers', by name (C, T), each about its own middle here: what a
-        component's load is in the whole window is `expected.ExpectedTime`'s to explain.
+        `ahead`: loads relative to the peers', by name (C, T), each about its own middle here: a
+        component's load in the whole window is for `expected.ExpectedTime` to explain.
         """
         course, slopes = np.zeros(shape), self.slopes()
         for name, load in ahead.items():

@@ -1,7 +1,7 @@
 """The load curve: by how much longer requests take at each demand on a component, as the members show it.
 
 Demand is cut into cells of half an octave. A pooled curve, with the group's own ups and downs taken out,
-gives the group's level at each tick. What a component is held against is the median of the *other* members'
+gives the group's level at each tick. A component is held against the median of the *other* members'
 levels in its cell, leaning on the pooled curve: no member bends its own expectation.
 """
 
@@ -146,7 +146,7 @@ class LoadCurve(Columns):
         """Learns the pooled curve from `ratio` (C, T), log times over the group's usual level.
 
         `level` (T,): the group's at each tick. The level of a tick is eliminated as a random effect: it is
-        the mean of what its members have beyond the curve, leaning on the usual one by COMMON_WEIGHT.
+        the mean of its members' times beyond the curve, leaning on the usual one by COMMON_WEIGHT.
         """
         expected = self.pooled_at(position) + level[None, :]
         known = np.isfinite(ratio) & np.isfinite(position) & np.isfinite(expected)
@@ -173,8 +173,7 @@ class LoadCurve(Columns):
         learned: FloatArray = np.asarray(sums.sum(axis=1) - share @ sums.sum(axis=0), dtype=np.float64)
         self.sums = kept * self.sums + learned
         prior = FLATNESS * _STEP.T @ _STEP + self.prior * _BEND.T @ _BEND + 1e-3 * np.eye(CELLS)
-        pooled: FloatArray = np.linalg.solve(self.pairs + prior, self.sums)
-        self.pooled = pooled
+        self.pooled = np.asarray(np.linalg.solve(self.pairs + prior, self.sums), dtype=np.float64)
 
     def learn(self, components: Sequence[str], position: FloatArray, ratio: FloatArray, kept: float) -> None:
         """Learns the members' own levels from `ratio` (C, T), log times over the group's level at each
@@ -190,7 +189,7 @@ class LoadCurve(Columns):
     def of_others(self, components: Sequence[str], slope: float) -> OthersCurve:
         """The curve that each of `components` is held against.
 
-        `slope`: of latency over load, in logs, beyond what the curve has.
+        `slope`: of latency over load, in logs, beyond the curve's own.
         """
         at = self.places(components)
         samples = self.samples[:, at].T

@@ -15,7 +15,7 @@ from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.laggard.columns import Columns, Places
 
 KINDS = 4
-"""Reads, writes, and in units of UNIT_BYTES what is read and what is written."""
+"""Reads, writes, and the bytes read and written in units of UNIT_BYTES."""
 UNIT_BYTES = 65536.0
 MIN_REQUESTS = 5.0
 """Intervals of a member from which it counts."""
@@ -73,7 +73,7 @@ class ServiceDemand(Columns):
     def learn(
         self, components: Sequence[str], kinds: FloatArray | None, logs: FloatArray, kept: float
     ) -> None:
-        """Learns from `logs` (C, T) of times over the group's level; of what was learned before, `kept`
+        """Learns from `logs` (C, T) of times over the group's level; of the past, `kept`
         stays.
         """
         if kinds is None:
