@@ -18,6 +18,8 @@ from laggard_aggregator.detect.laggard.budget import chance_per_window, critical
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
 from laggard_aggregator.detect.laggard.evidence import (
     KINDS,
+    LENGTHS,
+    MEMORY_WINDOWS,
     ROW_WINDOWS,
     SCALE_WINDOWS,
     GroupEvidence,
@@ -465,6 +467,35 @@ def test_a_damaged_state_is_refused_at_its_restore(damage: dict[str, object]) ->
     detector = detector_of(4)
     with pytest.raises((ValueError, TypeError, LookupError)):
         detector.restore({**detector.state(), **damage})
+
+
+def test_a_state_of_one_kind_of_evidence_goes_on() -> None:
+    """Of version 6: six averages a component, the same for both kinds of evidence from then on.
+
+    Mean squares were of up to 96 windows.
+    """
+    *before, last = windows_of(slowed(healthy(8, 6, 600), {2: 3.0}))
+    detector = detector_of(6)
+    for window in before:
+        detector.observe(window)
+    state = json.loads(json.dumps(detector.state()))
+    evidence = state["evidence"]
+    for name in ("average", "moment"):
+        evidence[name] = evidence[name][:LENGTHS]
+    sums = ("sum", "sum_began", "sum_windows", "sum_until")
+    for name in (*sums, "recent_load", "usual_load", "usual_ratio", "load_windows", "steady"):
+        del evidence[name]
+    for name in ("recent_cross", "recent_square"):
+        del state["load"][name]
+    evidence["seen"][0] = 96.0
+    del state["time"]
+    older = detector_of(6)
+    older.restore({**state, "version": 6, "unit": state["unit"][:LENGTHS]})
+    kept = np.array(older.state()["evidence"]["average"])
+    assert kept[LENGTHS:].tolist() == kept[:LENGTHS].tolist() == evidence["average"]
+    assert max(older.state()["evidence"]["seen"]) == MEMORY_WINDOWS
+    assert older.state()["unit"] == state["unit"][:LENGTHS] * KINDS
+    assert older.observe(last).anomalous.tolist() == [c == 2 for c in range(6)]
 
 
 def test_trusted_members_that_never_have_samples_at_the_same_time_leave_no_trace() -> None:

@@ -23,7 +23,7 @@ from laggard_aggregator.detect.interface import (
 )
 from laggard_aggregator.detect.laggard.ahead import Ahead, Loads, ahead_of_peers
 from laggard_aggregator.detect.laggard.budget import chance_per_window, critical
-from laggard_aggregator.detect.laggard.columns import Places
+from laggard_aggregator.detect.laggard.component_arrays import Places
 from laggard_aggregator.detect.laggard.duty_cycles import DutyCycles
 from laggard_aggregator.detect.laggard.evidence import (
     FASTER_HALF,
@@ -109,6 +109,7 @@ class LaggardDetector(Detector[GroupWindow]):
 
     name = "laggard"
     version = 11
+    restores_from = 5  # without what was learned of loads, steadiness and the second kind of evidence
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
         super().__init__(settings, metric)
@@ -413,6 +414,9 @@ class LaggardDetector(Detector[GroupWindow]):
         self._end = None if state["end"] is None else float(state["end"])
         self._evidence = GroupEvidence(self._settings.shift_seconds).restored(state["evidence"])
         self._load = LoadModel.restore(state["load"])
-        self._time = ExpectedTime(self._settings.shift_seconds).restored(state["time"])
-        self._unit_before = np.array(state["unit"], dtype=np.float64).reshape(ROW_WINDOWS.size)
-        self._duty_cycles.restore(state["duty_cycles"])
+        self._time = ExpectedTime(self._settings.shift_seconds)
+        if "time" in state:
+            self._time.restored(state["time"])
+        unit = np.array(state["unit"], dtype=np.float64)
+        self._unit_before = np.tile(unit, KINDS if unit.size == LENGTHS else 1).reshape(ROW_WINDOWS.size)
+        self._duty_cycles.restore(state.get("duty_cycles", {}))  # of version 5: none

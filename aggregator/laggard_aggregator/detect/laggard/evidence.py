@@ -1,12 +1,12 @@
 """Evidence: averages of log ratios over 1 to 32 windows, their mean squares, and sums since the onset."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
-from laggard_aggregator.detect.laggard.columns import Columns, Places
+from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays, Places
 
 KINDS = 2
 """Kinds of evidence: the trimmed mean, which counts slowness by the time that it costs, and the mean of the
@@ -45,7 +45,7 @@ MAX_GAP_WINDOWS = 8.0
 """Windows like the peers' that a gap counts as at most: chance sums end in it, those of slowness do not."""
 
 
-class GroupEvidence(Columns):
+class GroupEvidence(ComponentArrays):
     """Evidence on each of N components of a group; float64 arrays, one column a component.
 
     `average` (R, N): mean of the evidence over ROW_WINDOWS windows, each bounded; `slowness` (N,): mean log
@@ -225,3 +225,14 @@ class GroupEvidence(Columns):
         """How many windows each average rests on; (R, C), more than 0."""
         lengths: FloatArray = np.minimum(ROW_WINDOWS[:, None], self.windows[places][None, :])
         return np.maximum(lengths, MIN_LENGTH_WINDOWS)
+
+    def restored(self, state: Mapping[str, Any]) -> Self:
+        """Itself, going on from `state`; before version 7 of one kind of evidence, which both start with."""
+        both = {
+            name: np.tile(state[name], (KINDS, 1))
+            for name in ("average", "moment")
+            if len(state[name]) == LENGTHS
+        }
+        super().restored({**state, **both})
+        self.seen = np.minimum(self.seen, self.noise_windows)  # up to 96 before version 8
+        return self

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
-from laggard_aggregator.detect.laggard.columns import Columns
+from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays
 from laggard_aggregator.detect.laggard.load_curve import (
     CURVE_LOG_RATIO,
     MIN_OTHERS,
@@ -52,7 +52,7 @@ class Expected:
     windows: float
 
 
-class KnownKinds(Columns):
+class KnownKinds(ComponentArrays):
     """Samples of each member by request size and by read share; (cells, N)."""
 
     SHAPES: ClassVar[Mapping[str, tuple[int, ...]]] = {

@@ -216,10 +216,10 @@ class LoadModel:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> "LoadModel":
-        """The model that `state` was taken of."""
+        """The model that `state` was taken of; before version 9 without recent load."""
         return cls(
             np.array(state["cross"], dtype=np.float64),
             np.array(state["square"], dtype=np.float64),
-            float(state["recent_cross"]),
-            float(state["recent_square"]),
+            float(state.get("recent_cross", 0.0)),
+            float(state.get("recent_square", 0.0)),
         )

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
-from laggard_aggregator.detect.laggard.columns import Columns
+from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays
 from laggard_aggregator.detect.peers import leave_one_out_median
 
 CELLS_AN_OCTAVE = 2
@@ -97,7 +97,7 @@ def seen_by_others(samples: FloatArray, least: float) -> BoolArray:
     return enough
 
 
-class LoadCurve(Columns):
+class LoadCurve(ComponentArrays):
     """The curve of one group.
 
     `total`, `place`, `samples` (CELLS, N): each member's sums of log ratios and of positions, and samples,

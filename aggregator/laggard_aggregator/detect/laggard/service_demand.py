@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
-from laggard_aggregator.detect.laggard.columns import Columns, Places
+from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays, Places
 
 KINDS = 4
 """Reads, writes, and the bytes read and written in units of UNIT_BYTES."""
@@ -41,7 +41,7 @@ def kinds_of_request(load: Mapping[str, FloatArray], shape: tuple[int, ...]) -> 
     return np.stack([share, 1.0 - share, share * size, (1.0 - share) * size])
 
 
-class ServiceDemand(Columns):
+class ServiceDemand(ComponentArrays):
     """The fit of one group.
 
     `gram` (10, N), `linear` (4, N): each member's sums of products, and of values, of the kinds over the

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Places = NDArray[np.intp]
-"""Columns of a window's components."""
+"""ComponentArrays of a window's components."""
 
 
-class Columns:
+class ComponentArrays:
     """Float64 arrays of shape (*, N) as attributes, one column a component, 0 where it is new.
 
     `SHAPES`: by attribute, the shape of one component's.
@@ -52,11 +52,15 @@ class Columns:
         return {"names": list(self.names), **{name: getattr(self, name).tolist() for name in self.SHAPES}}
 
     def restored(self, state: Mapping[str, Any]) -> Self:
-        """Itself, going on from `state`. Raises ValueError, TypeError or KeyError on any other."""
+        """Itself, going on from `state`, an array that an earlier version lacks from 0.
+
+        Raises ValueError, TypeError or KeyError on any other.
+        """
         self.names = [str(name) for name in state["names"]]
         self._rows = {name: row for row, name in enumerate(self.names)}
-        for name, shape in self.SHAPES.items():
-            values = np.array(state[name], dtype=np.float64)
-            setattr(self, name, values.reshape((*shape, len(self.names))))
+        for name, one in self.SHAPES.items():
+            shape = (*one, len(self.names))
+            values = np.array(state.get(name, np.zeros(shape)), dtype=np.float64)
+            setattr(self, name, values.reshape(shape))
         self._last = ((), np.zeros(0, dtype=np.intp))
         return self
