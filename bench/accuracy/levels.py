@@ -280,6 +280,7 @@ def _window(judge: Judge, each: Measured, at: int, end: int, settings: DetectSet
         {name: values[at][:, columns] for name, values in each.metrics.items()},
         {name: values[at][:, columns] for name, values in each.load.items()},
         {name: each.source.metrics[name].worse for name in each.metrics},
+        explanations=frozenset(name for name in each.metrics if each.source.metrics[name].explains),
     )
 
 
