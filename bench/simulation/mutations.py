@@ -145,7 +145,7 @@ def _unchecked(_: Any) -> Any:
 
 
 def _always_continued(_: Any) -> Any:
-    return lambda self, _boot: self.header.streams if self.header is not None else ()
+    return lambda self, *_: self.header.streams if self.header is not None else ()
 
 
 def _not_archived(_: Any) -> Any:
@@ -168,10 +168,10 @@ def _raising_open(_: Any) -> Any:
 
 
 def _cleared_by_absence(transitions: Any) -> Any:
-    def found(self: Judge, judged: Judgement) -> tuple[AlarmEvent, ...]:
+    def found(self: Judge, judged: Judgement, **options: Any) -> tuple[AlarmEvent, ...]:
         absent = [key for key in self.alarms.standing if key[1] not in judged.components]
         cleared = [self.alarms.clear(key, judged.end) for key in absent]
-        return (*transitions(self, judged), *(event for event in cleared if event is not None))
+        return (*transitions(self, judged, **options), *(event for event in cleared if event is not None))
 
     return found
 
