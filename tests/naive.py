@@ -537,6 +537,119 @@ class NaiveLaggard:
                     k.slowness += gain * (evidence[0] - k.slowness)
 
 
+@dataclass(frozen=True)
+class CurveSample:
+    """One sample of a member: `position` in cells, `ratio` the log of its time, `weight` what stayed."""
+
+    position: float
+    ratio: float
+    weight: float
+
+
+@dataclass
+class NaiveOthersCurve:
+    """The curve that one component is held against: a point and a level a cell, and its upper end."""
+
+    point: list[float]
+    level: list[float]
+    end: float
+    utilisation: float
+
+
+def laggard_curve_of_others(
+    members: Sequence[Sequence[CurveSample]], name: int, prior: float, pooled: Sequence[float], slope: float
+) -> NaiveOthersCurve:
+    """The curve of the component `name` from the samples of the others alone."""
+    cells = len(pooled)
+    known: dict[int, tuple[float, float]] = {}
+    sure: list[int] = []
+    for cell in range(cells):
+        levels, points, many = [], [], 0
+        for member, samples in enumerate(members):
+            here = [s for s in samples if round(s.position) == cell]
+            total = sum(s.weight for s in here)
+            if member == name or total < 1.0:
+                continue
+            ratios = sum(s.weight * s.ratio for s in here)
+            levels.append((ratios + prior * pooled[cell]) / (total + prior))
+            points.append(sum(s.weight * s.position for s in here) / total)
+            many += total >= 10.0
+        if len(levels) >= 3:
+            known[cell] = statistics.median(points), statistics.median(levels)
+        if many >= 3:
+            sure.append(cell)
+    point, level = [], []
+    for cell in range(cells):
+        below = [c for c in known if c < cell]
+        above = [c for c in known if c > cell]
+        if cell in known:
+            at, height = known[cell]
+        elif not known:
+            at, height = cell, 0.0
+        elif not below or not above:
+            at, height = cell, known[max(below) if below else min(above)][1]
+        else:
+            (start, left), (stop, right) = known[max(below)], known[min(above)]
+            at, height = cell, left + (cell - start) / (stop - start) * (right - left)
+        point.append(at)
+        level.append(height)
+    more, widening = slope, 1.0
+    if len(sure) > 1:
+        (before, low), (last, high) = known[sure[-2]], known[sure[-1]]
+        octaves = (last - before) / 2
+        if high > low and octaves > 0:
+            more += (high - low) / (octaves * math.log(2))
+            widening = 2 ** (octaves / 2)
+    utilisation = min(more / (1 + more) * widening, 0.95)
+    return NaiveOthersCurve(point, level, known[sure[-1]][0] if sure else math.inf, utilisation)
+
+
+@dataclass(frozen=True)
+class PooledWindow:
+    """Positions and log ratios, by member and tick, and the group's level at each tick."""
+
+    position: list[list[float]]
+    ratio: list[list[float]]
+    level: list[float]
+
+
+def laggard_pooled_curve(
+    windows: Sequence[PooledWindow], kept: float, prior: float, cells: int
+) -> list[float]:
+    """The pooled curve after `windows`: one row of least squares a sample, one unknown a cell and a tick."""
+    curve = [0.0] * cells
+    rows: list[tuple[dict[int, float], float, float]] = []  # factors by unknown, value, weight
+    unknowns = cells
+    for window in windows:
+        rows = [(factors, value, kept * weight) for factors, value, weight in rows]
+        for tick, level in enumerate(window.level):
+            for positions, ratios in zip(window.position, window.ratio, strict=True):
+                position, ratio = positions[tick], ratios[tick]
+                if math.isnan(position) or math.isnan(ratio):
+                    continue
+                low = min(math.floor(position), cells - 2)
+                upper = position - low
+                expected = (1 - upper) * curve[low] + upper * curve[low + 1] + level
+                value = expected + max(-1.0, min(1.0, ratio - expected))
+                rows.append(({low: 1 - upper, low + 1: upper, unknowns: 1.0}, value, 1.0))
+            rows.append(({unknowns: 1.0}, 0.0, 1.0))  # a tick's level leans on the usual one
+            unknowns += 1
+        beliefs: list[tuple[dict[int, float], float, float]] = []
+        for cell in range(cells):
+            beliefs.append(({cell: 1.0}, 0.0, 1e-3))
+            if cell + 1 < cells:
+                beliefs.append(({cell: -1.0, cell + 1: 1.0}, 0.0, 1.0))
+            if cell + 2 < cells:
+                beliefs.append(({cell: 1.0, cell + 1: -2.0, cell + 2: 1.0}, 0.0, prior))
+        stacked, values = np.zeros((len(rows) + len(beliefs), unknowns)), []
+        for at, (factors, value, weight) in enumerate(rows + beliefs):
+            for unknown, factor in factors.items():
+                stacked[at, unknown] = math.sqrt(weight) * factor
+            values.append(math.sqrt(weight) * value)
+        curve = np.linalg.lstsq(stacked, np.array(values), rcond=None)[0][:cells].tolist()
+    return curve
+
+
 # --- escalation from slow children to their parent ---
 
 Row = tuple[bool, bool, float, float, float, float]

@@ -1,0 +1,260 @@
+"""What requests ought to take: by their kind and size, by the load, and where others were never seen."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laggard_aggregator.detect.laggard.expected import Expected, ExpectedTime
+from laggard_aggregator.detect.laggard.load_curve import CELLS, LoadCurve, OthersCurve
+from laggard_aggregator.detect.laggard.service_demand import ServiceDemand, kinds_of_request
+from tests import naive
+from tests.aggregator.detect.courses import SHIFT, Values, autocorrelated, course_of, slowed, windows_of
+
+SHAPE = (12, SHIFT)
+NAMES = tuple(f"oss/{c}" for c in range(SHAPE[0]))
+KEPT = 0.97
+
+# --- service demands ---------------------------------------------------------------------------------------
+
+DEMANDS = np.array([0.6, 0.9, 0.05, 0.12])
+"""Of a read, a write, and 64 KiB read and written."""
+
+
+def fitted(factors: dict[int, float], fixed: bool, demands: Values = DEMANDS) -> ServiceDemand:
+    """The fit to 40 windows of requests, whose sizes are `fixed` by member or change from tick to tick."""
+    rng, service = np.random.default_rng(7), ServiceDemand()
+    sizes = np.geomspace(4096.0, 4194304.0, SHAPE[0])[:, None] * np.ones(SHAPE)
+    for _ in range(40):
+        size = sizes if fixed else 4096.0 * 2.0 ** rng.uniform(0.0, 10.0, SHAPE)
+        kinds = kinds_of_request({"read_share": rng.uniform(0.0, 1.0, SHAPE), "request_bytes": size}, SHAPE)
+        assert kinds is not None
+        time = np.tensordot(demands, kinds, 1) * np.exp(rng.normal(0.0, 0.05, SHAPE))
+        service.learn(NAMES, kinds, np.log(slowed(time, factors)), KEPT)
+    return service
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("factors", [{}, {5: 3.0}])
+def test_demands_are_recovered(factors: dict[int, float], fixed: bool) -> None:
+    assert fitted(factors, fixed).demands == pytest.approx(DEMANDS, rel=0.05)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.05, 3.0))
+@settings(max_examples=20, deadline=None)
+def test_demands_are_never_negative(seed: int, noise: float) -> None:
+    rng, service = np.random.default_rng(seed), ServiceDemand()
+    for _ in range(4):
+        size = 4096.0 * 2.0 ** rng.uniform(0.0, 8.0, SHAPE)
+        kinds = kinds_of_request({"read_share": rng.uniform(0.0, 1.0, SHAPE), "request_bytes": size}, SHAPE)
+        # The larger a request the less it takes: without the limit, the demand of bytes would be negative.
+        service.learn(NAMES, kinds, -0.3 * np.log(size / 65536.0) + rng.normal(0.0, noise, SHAPE), KEPT)
+        assert (service.demands >= 0.0).all()
+        assert np.isfinite(service.log_time(kinds, SHAPE)).all()
+
+
+# --- the load curve ----------------------------------------------------------------------------------------
+
+
+@st.composite
+def samples_of_members(draw: st.DrawFn) -> tuple[Values, Values]:
+    """Positions and log ratios of 4 to 7 members, near one cell: some cells are known, some are not."""
+    members, ticks = draw(st.integers(4, 7)), draw(st.integers(1, 60))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    first, width = draw(st.integers(0, CELLS - 1)), draw(st.floats(0.0, 6.0))
+    position = np.clip(first + rng.uniform(-1.0, 1.0, (members, ticks)) * width, 0.0, CELLS - 1.0)
+    ratio = 0.1 * position + rng.normal(0.0, 0.3, position.shape)
+    ratio[rng.random(position.shape) < 0.1] = np.nan
+    position[rng.random(position.shape) < 0.1] = np.nan
+    return position, ratio
+
+
+def curve_of(position: Values, ratio: Values, prior: float = 2.0) -> LoadCurve:
+    curve = LoadCurve()
+    curve.prior, curve.pooled = prior, 0.02 * np.arange(CELLS)
+    half = position.shape[1] // 2
+    for part in (slice(None, half), slice(half, None)):
+        curve.learn(NAMES[: len(position)], position[:, part], ratio[:, part], KEPT)
+    return curve
+
+
+@given(samples_of_members(), st.floats(0.0, 1.0), st.floats(0.0, 20.0))
+@settings(max_examples=50, deadline=None)
+def test_curves_of_others_equal_the_naive_twin(
+    values: tuple[Values, Values], slope: float, prior: float
+) -> None:
+    position, ratio = values
+    members, ticks = position.shape
+    samples = [
+        [
+            naive.CurveSample(position[c, t], ratio[c, t], KEPT if t < ticks // 2 else 1.0)
+            for t in range(ticks)
+            if np.isfinite(position[c, t] + ratio[c, t])
+        ]
+        for c in range(members)
+    ]
+    curve = curve_of(position, ratio, prior)
+    others = curve.of_others(NAMES[:members], slope)
+    for c in range(members):
+        twin = naive.laggard_curve_of_others(samples, c, prior, curve.pooled.tolist(), slope)
+        assert others.point[c] == pytest.approx(twin.point)
+        assert others.level[c] == pytest.approx(twin.level, abs=1e-9)
+        assert others.end[c] == pytest.approx(twin.end)
+        assert others.utilisation[c] == pytest.approx(twin.utilisation, abs=1e-9)
+
+
+@given(samples_of_members(), st.integers(0, 3), st.integers(0, 2**32 - 1))
+@settings(max_examples=50, deadline=None)
+def test_no_member_bends_its_own_curve(values: tuple[Values, Values], own: int, seed: int) -> None:
+    rng, (position, ratio) = np.random.default_rng(seed), values
+    changed_position, changed_ratio = position.copy(), ratio.copy()
+    changed_position[own] = rng.uniform(0.0, CELLS - 1.0, position.shape[1])
+    changed_ratio[own] = rng.normal(0.0, 5.0, position.shape[1])
+    before, after = (
+        curve_of(*both).of_others(NAMES[: len(position)], 0.3)
+        for both in ((position, ratio), (changed_position, changed_ratio))
+    )
+    for name in OthersCurve.__dataclass_fields__:
+        assert np.array_equal(getattr(before, name)[own], getattr(after, name)[own]), name
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_pooled_curve_equals_the_naive_twin(seed: int) -> None:
+    rng, curve, windows = np.random.default_rng(seed), LoadCurve(), []
+    curve.prior = 3.0
+    for _ in range(3):
+        position = np.clip(rng.normal(14.0, 4.0, (5, 8)), 0.0, CELLS - 1.0)
+        position[0] = CELLS - 1.0
+        level = rng.normal(0.0, 0.3, 8)
+        ratio = 0.1 * (position - 12.0) + level + rng.normal(0.0, 0.2, position.shape)
+        ratio[1, 2], position[2, 3], ratio[:, 4] = np.nan, np.nan, np.nan
+        ratio[4, 5] += 4.0  # beyond the limit of what teaches
+        windows.append(naive.PooledWindow(position.tolist(), ratio.tolist(), level.tolist()))
+        curve.learn_pooled(position, ratio, level, KEPT)
+        twin = naive.laggard_pooled_curve(windows, KEPT, curve.prior, CELLS)
+        assert curve.pooled == pytest.approx(twin, abs=1e-8)
+    assert np.ptp(curve.pooled) > 0.3
+
+
+# --- expected times ----------------------------------------------------------------------------------------
+
+
+def expected_by(time: ExpectedTime, load: dict[str, Values]) -> Expected:
+    return time.expected(NAMES, load, SHAPE, lambda _: 0.3)
+
+
+def window_of_jobs(rng: np.random.Generator) -> tuple[dict[str, Values], Values]:
+    """Loads over four octaves and the logs of latencies that go with them."""
+    operations = 50.0 * 2.0 ** rng.uniform(0.0, 4.0, SHAPE)
+    size = 65536.0 * 2.0 ** rng.uniform(0.0, 3.0, SHAPE)
+    load = {"operations": operations, "request_bytes": size, "read_share": rng.uniform(0.0, 1.0, SHAPE)}
+    return load, np.log(5.0 + size / 65536.0) + 0.2 * np.log(operations) + rng.normal(0.0, 0.1, SHAPE)
+
+
+def test_state_goes_on_to_the_bit() -> None:
+    rng, time = np.random.default_rng(3), ExpectedTime(SHIFT * 15.0)
+    healthy = np.arange(SHAPE[0]) != 4
+    for _ in range(10):
+        time.learn(NAMES, *window_of_jobs(rng), healthy, 0.01)
+    other = ExpectedTime(SHIFT * 15.0).restored(json.loads(json.dumps(time.state())))
+    for _ in range(5):
+        load, logs = window_of_jobs(rng)
+        one, two = expected_by(time, load), expected_by(other, load)
+        assert np.array_equal(one.log_time, two.log_time)
+        assert np.array_equal(one.doubt, two.doubt)
+        assert (one.usual, one.wander, one.windows) == (two.usual, two.wander, two.windows)
+        for model in (time, other):
+            model.learn(NAMES, load, logs, healthy, 0.01)
+    assert other.state() == time.state()
+
+
+def test_sizes_that_others_never_had_are_in_doubt_by_as_much_as_they_are_larger() -> None:
+    rng, time = np.random.default_rng(4), ExpectedTime(SHIFT * 15.0)
+    for _ in range(5):
+        load = {"request_bytes": 16384.0 * 2.0 ** rng.uniform(0.0, 1.0, SHAPE)}
+        load["request_bytes"][0] *= 64.0
+        time.learn(NAMES, load, rng.normal(2.0, 0.1, SHAPE), np.ones(SHAPE[0], np.bool_), 0.01)
+    doubt = expected_by(time, load).doubt
+    assert doubt[0] == pytest.approx(np.log(64.0), abs=np.log(2.0))
+    assert not doubt[1:].any()
+
+
+def test_known_loads_are_not_in_doubt_and_unknown_ones_are() -> None:
+    rng, time = np.random.default_rng(5), ExpectedTime(SHIFT * 15.0)
+    for _ in range(20):
+        load, logs = window_of_jobs(rng)
+        time.learn(NAMES, load, logs, np.ones(SHAPE[0], np.bool_), 0.01)
+    operations = np.full(SHAPE, 200.0)
+    operations[2] *= 256.0
+    doubt = expected_by(time, {**load, "operations": operations}).doubt
+    assert (doubt[2] > np.log(2.0)).all()
+    assert not np.delete(doubt, 2, axis=0).any()
+
+
+def test_a_group_at_one_load_explains_nothing() -> None:
+    rng, time = np.random.default_rng(6), ExpectedTime(SHIFT * 15.0)
+    load = {"operations": np.full(SHAPE, 100.0)}
+    for _ in range(40):
+        logs = rng.normal(2.0, 0.1, SHAPE)
+        logs[3] += np.log(3.0)
+        time.learn(NAMES, load, logs, np.arange(SHAPE[0]) != 3, 0.01)
+    expected = expected_by(time, load)
+    assert np.abs(expected.log_time - np.median(expected.log_time)).max() < 0.01
+    assert np.abs(expected.log_time).max() < 0.02
+    assert not expected.doubt.any()
+
+
+# --- as a detector tells -----------------------------------------------------------------------------------
+
+MEMBERS, TICKS = 16, 4320
+
+
+def by_jobs(rng: np.random.Generator, idle: float, busy: float) -> Values:
+    """A load that jobs of 15 to 60 minutes raise from `idle` to `busy` on a quarter of the members each."""
+    load = np.full((MEMBERS, TICKS), idle)
+    for begin in range(0, TICKS, 60):
+        members = rng.choice(MEMBERS, MEMBERS // 4, replace=False)
+        load[members, begin : begin + int(rng.integers(60, 240))] = busy
+    noisy: Values = load * np.exp(autocorrelated(rng, MEMBERS, TICKS, 0.5, 0.1))
+    return noisy
+
+
+def flat_latency(rng: np.random.Generator) -> Values:
+    values: Values = 8.0 * np.exp(autocorrelated(rng, MEMBERS, TICKS, 0.4, 0.15))
+    return values
+
+
+def test_a_straggler_among_members_with_jobs_that_come_and_go_is_found() -> None:
+    rng = np.random.default_rng(11)
+    operations, values = by_jobs(rng, 50.0, 500.0), flat_latency(rng)
+    values[5, 3000:3480] *= 3.0
+    course = course_of(windows_of(values, {"operations": operations}))
+    assert course.alarmed == {5}
+    assert not np.array(course.alarms)[: (3000 - 60) // SHIFT].any()
+
+
+def test_static_loads_eight_fold_apart_accuse_nobody() -> None:
+    rng = np.random.default_rng(12)
+    operations = np.geomspace(50.0, 400.0, MEMBERS)[:, None] * np.exp(
+        autocorrelated(rng, MEMBERS, TICKS, 0.5, 0.1)
+    )
+    assert not course_of(windows_of(flat_latency(rng), {"operations": operations})).alarmed
+
+
+def test_queueing_under_loads_by_jobs_accuses_nobody() -> None:
+    """Latencies of an M/M/1 queue, of at most 80 % utilisation."""
+    rng = np.random.default_rng(13)
+    utilisation = np.minimum(by_jobs(rng, 0.1, 0.65), 0.8)
+    values = flat_latency(rng) / (1.0 - utilisation)
+    assert not course_of(windows_of(values, {"operations": 1500.0 * utilisation})).alarmed
+
+
+def test_large_requests_that_take_longer_accuse_nobody() -> None:
+    rng = np.random.default_rng(14)
+    values, ones = flat_latency(rng), np.ones((MEMBERS, TICKS))
+    size = 16384.0 * np.exp(autocorrelated(rng, MEMBERS, TICKS, 0.5, 0.1))
+    size[:4] *= 64.0
+    load = {"operations": 100.0 * ones, "request_bytes": size}
+    assert not course_of(windows_of(slowed(values, dict.fromkeys(range(4), 5.0)), load)).alarmed
