@@ -181,6 +181,14 @@ def test_sizes_that_others_never_had_are_in_doubt_by_as_much_as_they_are_larger(
     assert not doubt[1:].any()
 
 
+def test_sizes_in_a_first_window_are_held_against_those_of_the_others_in_it() -> None:
+    size = np.full(SHAPE, 16384.0)
+    size[:4] *= 64.0
+    doubt = expected_by(ExpectedTime(SHIFT * 15.0), {"request_bytes": size}).doubt
+    assert doubt[:4] == pytest.approx(np.full((4, SHIFT), np.log(64.0)), abs=np.log(2.0))
+    assert not doubt[4:].any()
+
+
 def test_known_loads_are_not_in_doubt_and_unknown_ones_are() -> None:
     rng, time = np.random.default_rng(5), ExpectedTime(SHIFT * 15.0)
     for _ in range(20):

@@ -21,7 +21,7 @@ from laggard_aggregator.detect.laggard.load_curve import (
     seen_by_others,
 )
 from laggard_aggregator.detect.laggard.service_demand import ServiceDemand, kinds_of_request
-from laggard_aggregator.detect.peers import row_median
+from laggard_aggregator.detect.peers import leave_one_out_median, row_median
 
 MEMORY_SECONDS = 3 * 86400.0
 """Time over which loads are remembered, so that a load of each night is known in the next; 32 windows
@@ -83,8 +83,12 @@ class KnownKinds(ComponentArrays):
         if "request_bytes" in load:
             seen = seen_by_others(self.request_bytes[:, at].T, SURE_SAMPLES)
             upper = np.where(seen, np.arange(SIZE_CELLS) + 1.0, -np.inf).max(axis=1)
-            octaves = np.log2(load["request_bytes"] / SMALLEST_BYTES) - upper[:, None]
-            doubt += np.log(2.0) * np.nan_to_num(np.maximum(octaves, 0.0), posinf=0.0)
+            octaves = np.log2(load["request_bytes"] / SMALLEST_BYTES)
+            # In a first window nothing was seen before: the others' middle in it is what is known.
+            everyone = np.ones(at.size, dtype=np.bool_)
+            middle = leave_one_out_median(row_median(octaves)[:, None], everyone) + 1.0
+            beyond = octaves - np.where(np.isfinite(upper)[:, None], upper[:, None], middle)
+            doubt += np.log(2.0) * np.nan_to_num(np.maximum(beyond, 0.0), posinf=0.0)
         if "read_share" in load:
             seen = seen_by_others(self.read_share[:, at].T, SURE_SAMPLES)
             cell = _cell("read_share", load["read_share"])
