@@ -37,7 +37,7 @@ def fitted(factors: dict[int, float], fixed: bool, demands: Values = DEMANDS) ->
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-@pytest.mark.parametrize("factors", [{}, {5: 3.0}])
+@pytest.mark.parametrize("factors", [{}, {5: 3.0}, {5: 1.0 / 3.0}])
 def test_demands_are_recovered(factors: dict[int, float], fixed: bool) -> None:
     assert fitted(factors, fixed).demands == pytest.approx(DEMANDS, rel=0.05)
 
@@ -61,9 +61,9 @@ def test_demands_are_never_negative(seed: int, noise: float) -> None:
 @st.composite
 def samples_of_members(draw: st.DrawFn) -> tuple[Values, Values]:
     """Positions and log ratios of 4 to 7 members, near one cell: some cells are known, some are not."""
-    members, ticks = draw(st.integers(4, 7)), draw(st.integers(1, 60))
+    members, ticks = draw(st.integers(4, 7)), draw(st.sampled_from([1, 7, 40, 200]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    first, width = draw(st.integers(0, CELLS - 1)), draw(st.floats(0.0, 6.0))
+    first, width = draw(st.integers(0, CELLS - 1)), draw(st.sampled_from([0.0, 0.4, 1.0, 2.0, 6.0]))
     position = np.clip(first + rng.uniform(-1.0, 1.0, (members, ticks)) * width, 0.0, CELLS - 1.0)
     ratio = 0.1 * position + rng.normal(0.0, 0.3, position.shape)
     ratio[rng.random(position.shape) < 0.1] = np.nan
@@ -199,6 +199,16 @@ def test_known_loads_are_not_in_doubt_and_unknown_ones_are() -> None:
     doubt = expected_by(time, {**load, "operations": operations}).doubt
     assert (doubt[2] > np.log(2.0)).all()
     assert not np.delete(doubt, 2, axis=0).any()
+
+
+def test_what_latency_gains_with_load_is_expected() -> None:
+    rng, time = np.random.default_rng(8), ExpectedTime(SHIFT * 15.0)
+    for _ in range(40):
+        operations = 50.0 * 2.0 ** rng.uniform(0.0, 4.0, SHAPE)
+        logs = 2.0 + 0.2 * np.log(operations) + rng.normal(0.0, 0.1, SHAPE)
+        time.learn(NAMES, {"operations": operations}, logs, np.ones(SHAPE[0], np.bool_), 0.01)
+    low, high = (expected_by(time, {"operations": np.full(SHAPE, at)}).log_time for at in (100.0, 400.0))
+    assert high - low == pytest.approx(np.full(SHAPE, 0.2 * np.log(4.0)), abs=0.05)
 
 
 def test_a_group_at_one_load_explains_nothing() -> None:
