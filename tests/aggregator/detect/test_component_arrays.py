@@ -1,4 +1,4 @@
-"""Columns of a group's components: found by name, freed by name, kept as plain data."""
+"""ComponentArrays of a group's components: found by name, freed by name, kept as plain data."""
 
 import json
 from collections.abc import Mapping
@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import pytest
 
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.detect.laggard.columns import Columns
+from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays
 
 
-class Pair(Columns):
+class Pair(ComponentArrays):
     """One number and two numbers a component."""
 
     SHAPES: ClassVar[Mapping[str, tuple[int, ...]]] = {"one": (), "two": (2,)}
