@@ -114,7 +114,8 @@ class SideHistory:
 
     def state(self) -> dict[str, Any]:
         """The state as plain data, empty without any."""
-        return {"usual": self._usual, "since": self._since} if self._usual else {}
+        usual = {side: list(values) for side, values in self._usual.items()}
+        return {"usual": usual, "since": self._since} if usual else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores `state()`."""
