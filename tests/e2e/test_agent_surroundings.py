@@ -115,6 +115,8 @@ def ended_within(agent: "subprocess.Popen[str]", seconds: float) -> None:
 
 
 def named(process: "subprocess.Popen[str]", name: str) -> None:
+    """Names the host of `process`, which has left the names of this machine: never this machine itself."""
+    assert Path(f"/proc/{process.pid}/ns/uts").readlink() != Path("/proc/self/ns/uts").readlink()
     run_command(["nsenter", f"--uts=/proc/{process.pid}/ns/uts", "hostname", name])
 
 
@@ -148,6 +150,7 @@ def test_a_spool_of_this_boot_is_kept_under_the_new_name(tmp_path: Path) -> None
     segment = tmp_path / "spool"
     listener = Listener(site.port)
     with site.agent(*UNSHARED) as agent:
+        wait_until(lambda: site.logged("waiting for a host name, 'localhost'"), "its own name")
         named(agent, "oss-17")
         wait_until(lambda: sum(p.stat().st_size for p in segment.glob("*.segment")) > 2000, "batches")
         named(agent, "oss-18")
