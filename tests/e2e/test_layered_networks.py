@@ -15,7 +15,7 @@ import pytest
 from tests.support.builders.trees import disk_line, tree
 from tests.support.ports import free_port, is_listening
 from tests.support.processes import started
-from tests.support.wait import wait_until
+from tests.support.wait import LIMIT_SECONDS, wait_until
 
 MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
 WINDOWS = 48
@@ -83,7 +83,7 @@ def test_each_byte_counts_once(tmp_path: Path) -> None:
                 server.move(int((time.monotonic() - began) * 200))
 
     def windows() -> float:
-        with urllib.request.urlopen(f"http://127.0.0.1:{http}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{http}/metrics", timeout=LIMIT_SECONDS) as answer:
             lines = answer.read().decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith("laggard_windows_total "))
 
@@ -119,7 +119,9 @@ def test_each_byte_counts_once(tmp_path: Path) -> None:
         stack.callback(thread.join)
         stack.callback(ended.set)
         wait_until(lambda: windows() >= WINDOWS, "windows")
-        with urllib.request.urlopen(f"http://127.0.0.1:{http}/api/v1/stragglers", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{http}/api/v1/stragglers", timeout=LIMIT_SECONDS
+        ) as answer:
             stragglers = json.load(answer)["stragglers"]
     assert "alarm raised" not in log.read_text(), log.read_text()
     assert stragglers == []

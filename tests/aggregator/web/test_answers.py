@@ -12,7 +12,7 @@ from laggard_aggregator.web import server
 from laggard_aggregator.web.answers import PART_BYTES, Answers
 from laggard_aggregator.web.server import HttpServer
 from tests.aggregator.web.test_server import get, served
-from tests.support.wait import LIMIT_SECONDS
+from tests.support.wait import time_limit
 
 BODY = bytes(40_000_000)
 
@@ -96,7 +96,7 @@ def test_a_client_that_does_not_take_its_answer_is_let_go(
         loop = asyncio.get_running_loop()
         with client:
             await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            async with asyncio.timeout(LIMIT_SECONDS):
+            async with time_limit():
                 while not answers.size_bytes:
                     await asyncio.sleep(0.01)
                 while answers.size_bytes:

@@ -12,7 +12,7 @@ from laggard_aggregator.web import rendered
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.rendered import Renderer
 from tests.support.builders import live_status
-from tests.support.wait import LIMIT_SECONDS
+from tests.support.wait import LIMIT_SECONDS, time_limit
 
 ROUTES = (
     "/metrics",
@@ -56,7 +56,7 @@ def test_the_event_loop_goes_on_while_an_answer_is_made(path: str, monkeypatch: 
         transport = httpx.ASGITransport(make_app(view))
         async with httpx.AsyncClient(transport=transport, base_url="http://aggregator") as client:
             asked = asyncio.create_task(client.get(path))
-            async with asyncio.timeout(LIMIT_SECONDS):
+            async with time_limit():
                 while not begun.is_set():
                     assert not asked.done(), "it was made on the event loop"
                     await asyncio.sleep(0.001)

@@ -36,6 +36,9 @@ def is_text(head: bytes) -> bool:
 def read_text(text: str, report: Report) -> Iterator[DiskSample]:
     """The samples, in order. Raises InputError for text without times, or with local ones without a zone."""
     lines = text.splitlines()
+    if lines and not text.endswith("\n"):  # its last name or number may have lost its end
+        report.leave_out("a line that is cut short", f"line {len(lines)}")
+        lines.pop()
     if any(_SEMICOLONS.match(line) for line in lines[:20]):
         return _read_semicolons(lines, report)
     if any(_is_sar_header(line) for line in lines):
