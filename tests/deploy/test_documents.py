@@ -29,7 +29,7 @@ def test_the_first_ten_minutes(tmp_path: Path) -> None:
     assert [line.split()[0] for line in install.splitlines()] == [
         "python3",
         "pip",
-        "cd",
+        "mkdir",
     ]  # tried with the packages
     assert demo == "laggard demo --once\n"  # has a test of its own
     script = "".join(rest).replace("18830", str(free_port())).replace("9464", str(free_port()))

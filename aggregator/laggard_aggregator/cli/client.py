@@ -82,18 +82,19 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 def of(args: argparse.Namespace) -> Client:
     """Client for the options. Raises ConfigError for a file without a token."""
-    return Client(args.url, _token(args.token_file), args.ca_file)
+    return Client(args.url, token(args.token_file), args.ca_file)
 
 
-def _token(path: Path | None) -> str:
+def token(path: Path | None) -> str:
+    """The token in the file, empty without one. Raises ConfigError."""
     if path is None:
         return ""
     try:
         with path.open(encoding="ascii") as stream:
-            token = stream.read(MAX_TOKEN_CHARS + 1).strip()
+            text = stream.read(MAX_TOKEN_CHARS + 1).strip()
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "not a token"
         raise ConfigError("", [f"--token-file: {path}: {reason}"]) from exc
-    if not token or len(token) > MAX_TOKEN_CHARS or not token.isprintable() or " " in token:
+    if not text or len(text) > MAX_TOKEN_CHARS or not text.isprintable() or " " in text:
         raise ConfigError("", [f"--token-file: {path}: not a token"])
-    return token
+    return text

@@ -23,6 +23,7 @@ examples:
   laggard diagnose sa20 sa21 --interval 600 --window 12 --shift 6
   laggard diagnose host_*.csv.xz --time-column ts --component-column disk_id --metric latency \\
       --load throughput --group-by file --interval 15 --window 20 --shift 20 --format json -o found.jsonl
+  laggard diagnose --prometheus http://prometheus:9090 --from -7d
 """
 _TRAIN_EXAMPLES = """\
 examples:
@@ -43,7 +44,8 @@ def add_diagnose_options(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `laggard diagnose`."""
     add = parser.add_argument
     parser.epilog = _DIAGNOSE_EXAMPLES
-    _add_input_options(parser)
+    _add_input_options(parser, "*")
+    _add_prometheus_options(parser)
     _add_window_options(parser, peer_detector_names())
     add("--confirm", metavar="K", type=count, help="straggler after K of 2K-1 windows (default 3)")
     add("--false-alarms", metavar="F", type=positive, help="a week, over all inputs together (default 1)")
@@ -59,7 +61,7 @@ def add_diagnose_options(parser: argparse.ArgumentParser) -> None:
 def add_train_options(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `laggard train`."""
     parser.epilog = _TRAIN_EXAMPLES
-    _add_input_options(parser)
+    _add_input_options(parser, "+")
     trainable = training_options()
     _add_window_options(parser, list(trainable))
     parser.add_argument(
@@ -101,12 +103,24 @@ def _up_to(most: int) -> Callable[[str], int]:
     return number
 
 
-def _add_input_options(parser: argparse.ArgumentParser) -> None:
-    """Declares INPUT and the CSV options."""
+def _add_prometheus_options(parser: argparse.ArgumentParser) -> None:
+    """Declares the options for a server in place of INPUT."""
+    server = parser.add_argument_group("a Prometheus server, in place of INPUT")
+    add = server.add_argument
+    add("--prometheus", metavar="URL", help="judge the counters that it has of its exporters")
+    add("--map", metavar="NAME|FILE", help="which series are compared (default: each shipped map that fits)")
+    add("--from", dest="since", metavar="TIME", help="-12h, -7d or a time as 2026-01-31T10:00 (default -1d)")
+    add("--to", dest="until", metavar="TIME", help="default now")
+    add("--token-file", type=Path, metavar="FILE", help="a bearer token for the server")
+    add("--ca-file", type=Path, metavar="FILE", help="who signed the server's certificate")
+
+
+def _add_input_options(parser: argparse.ArgumentParser, number: str) -> None:
+    """Declares INPUT, `number` of them as `nargs`, and the CSV options."""
     parser.add_argument(
         "inputs",
         metavar="INPUT",
-        nargs="+",
+        nargs=number,
         type=Path,
         help="a Laggard archive folder, or files: sysstat activity, PCP CSV, other CSV (also .gz, .xz, .zst)",
     )

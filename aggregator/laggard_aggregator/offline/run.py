@@ -19,6 +19,9 @@ from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_input import read_csv
 from laggard_aggregator.offline.pcp_header import is_pcp
 from laggard_aggregator.offline.pcp_input import read_pcp
+from laggard_aggregator.offline.prometheus.compare_map import CompareMap
+from laggard_aggregator.offline.prometheus.reader import Span, read_prometheus
+from laggard_aggregator.offline.prometheus.server import PrometheusServer
 from laggard_aggregator.offline.regrid import Rows, binned
 from laggard_aggregator.offline.sample_grid import NS, Grid, windows_in_order
 from laggard_aggregator.offline.sysstat.reader import is_sysstat, read_sysstat
@@ -97,6 +100,26 @@ def open_run(
     _check_thresholds(trained, settings)
     remarks: list[str] = []
     grids = read_grids(paths, columns, settings, remarks, progress)
+    return run_grids(grids, settings, trained, topology=topology, remarks=remarks, progress=progress)
+
+
+def open_prometheus(  # noqa: PLR0917
+    server: PrometheusServer,
+    compare_map: CompareMap,
+    span: Span,
+    given: Mapping[str, Any],
+    trained: Thresholds | None = None,
+    topology: Topology | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """The run over `span` of a Prometheus server; else as `open_run`. Raises ServiceError, too."""
+    settings = _without_functions({**given, "interval_seconds": span.interval_seconds})
+    _check_thresholds(trained, settings)
+    remarks: list[str] = []
+    advance = partial(progress, "reading") if progress else lambda _: None
+    rows = read_prometheus(server, compare_map, span, remarks, advance)
+    interval_ns = round(span.interval_seconds * NS)
+    grids = [binned(group, interval_ns, settings.shift_samples) for group in rows]
     return run_grids(grids, settings, trained, topology=topology, remarks=remarks, progress=progress)
 
 

@@ -71,7 +71,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"laggard {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["diagnose"], ["top", "--what"]])
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["train"], ["top", "--what"]])
 def test_wrong_options_are_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)

@@ -1,0 +1,1 @@
+"""Counters that a Prometheus server has already, for `laggard diagnose --prometheus`."""

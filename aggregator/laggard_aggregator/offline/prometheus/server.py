@@ -1,0 +1,135 @@
+"""Questions to a Prometheus server, or to another that answers as one (VictoriaMetrics, Mimir, Thanos)."""
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import numpy as np
+
+from laggard_aggregator.detect.interface import FloatArray
+from laggard_common.errors import ConfigError, ServiceError
+
+TIMEOUT_SECONDS = 120.0
+ANSWER_BYTES = 256 * 1024 * 1024
+TRIES = 3
+PAUSE_SECONDS = 1.0
+_TRY_AGAIN = {http.client.TOO_MANY_REQUESTS, http.client.BAD_GATEWAY, http.client.SERVICE_UNAVAILABLE}
+_CALLED = "--prometheus"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledSeries:
+    """A series of an answer: `values` (T,) at `times` (T,), epoch seconds. Values may be NaN or infinite."""
+
+    labels: Mapping[str, str]
+    times: FloatArray
+    values: FloatArray
+
+
+@dataclass(slots=True)
+class PrometheusServer:
+    """The server at `url`. `warnings`: those of its answers, each once.
+
+    Raises ConfigError for a URL that is none, or that has a password in it.
+    """
+
+    url: str
+    token: str = field(default="", repr=False)
+    ca_file: Path | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        try:
+            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            valid = False
+        if not valid:
+            raise ConfigError("", [f"{_CALLED}: expected http://HOST:PORT, got {self.url[:80]!r}"])
+        if parts.username is not None or parts.password is not None:
+            raise ConfigError("", [f"{_CALLED}: no user or password in the URL; --token-file has a token"])
+
+    def instant(self, expression: str, at: float) -> list[LabelledSeries]:
+        """The series of `expression` at `at`, epoch seconds. Raises ServiceError with one line."""
+        return self._asked("query", {"query": expression, "time": f"{at:.3f}"})
+
+    def over(self, expression: str, start: float, end: float, step: float) -> list[LabelledSeries]:
+        """The series of `expression` at `start`, `start + step`, ... `end`. Raises ServiceError."""
+        span = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
+        return self._asked("query_range", {"query": expression, **span})
+
+    def _asked(self, question: str, parameters: Mapping[str, str]) -> list[LabelledSeries]:
+        for left in reversed(range(TRIES)):
+            try:
+                status, body = self._post(question, parameters)
+            except (OSError, http.client.HTTPException) as exc:
+                if left:
+                    time.sleep(PAUSE_SECONDS)
+                    continue
+                reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
+                raise ServiceError(f"{self.url}: no answer: {reason}") from exc
+            if status not in _TRY_AGAIN or not left:
+                break
+            time.sleep(PAUSE_SECONDS)
+        return self._read(status, body)
+
+    def _post(self, question: str, parameters: Mapping[str, str]) -> tuple[int, bytes]:
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        if parts.scheme == "https":
+            try:
+                context = ssl.create_default_context(cafile=self.ca_file)
+            except OSError as exc:
+                raise ConfigError("", [f"--ca-file: {self.ca_file}: {exc.strerror or exc}"]) from exc
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, parts.port, timeout=TIMEOUT_SECONDS, context=context
+            )
+        else:
+            connection = http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_SECONDS)
+        headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        try:
+            path = f"{parts.path.rstrip('/')}/api/v1/{question}"
+            connection.request("POST", path, urlencode(parameters), headers)
+            answer = connection.getresponse()
+            body = answer.read(ANSWER_BYTES + 1)
+        finally:
+            connection.close()
+        if len(body) > ANSWER_BYTES:
+            raise ServiceError(f"{self.url}: an answer of more than {ANSWER_BYTES >> 20} MiB: ask for less")
+        return answer.status, body
+
+    def _read(self, status: int, body: bytes) -> list[LabelledSeries]:
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict) or document.get("status") not in ("success", "error"):
+            reason = http.client.responses.get(status, "")
+            raise ServiceError(f"{self.url}: answered {status} {reason}, not as a Prometheus server does")
+        if document["status"] == "error":
+            raise ServiceError(f"{self.url}: {str(document.get('error', 'failed'))[:300]}")
+        for warning in document.get("warnings") or ():
+            if str(warning) not in self.warnings:
+                self.warnings.append(str(warning)[:300])
+        try:
+            return list(_series(document["data"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            raise ServiceError(f"{self.url}: an answer that is none of query or query_range") from exc
+
+
+def _series(data: Mapping[str, Any]) -> Iterator[LabelledSeries]:
+    if data["resultType"] not in ("vector", "matrix"):
+        raise ValueError(data["resultType"])
+    for result in data["result"]:
+        pairs = result["values"] if "values" in result else [result["value"]]
+        labels = {str(name): str(value) for name, value in result["metric"].items()}
+        numbers = np.array([(float(at), float(text)) for at, text in pairs]).reshape(-1, 2)
+        yield LabelledSeries(labels, numbers[:, 0], numbers[:, 1])
