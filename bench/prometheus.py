@@ -47,7 +47,7 @@ def main() -> int:
         began = time.monotonic()
         with serving(exported, Path(folder)) as url:
             made = time.monotonic()
-            span = [f"--from={start:.0f}", f"--to={end:.0f}", "--format", "json"]
+            span = [f"--from={start:.0f}", f"--to={end:.0f}", "--json"]
             command = [sys.executable, "-m", "laggard_aggregator.cli.main", "diagnose", "--prometheus", url]
             child = subprocess.Popen([*command, *span], stdout=subprocess.PIPE, text=True)
             assert child.stdout is not None

@@ -20,6 +20,7 @@ from laggard_common.clock import SystemClock
 from laggard_common.config import load
 from laggard_common.daemon import logs, memory
 from laggard_common.daemon.command import guarded
+from laggard_common.daemon.options import OneLineParser
 from laggard_common.errors import ConfigError
 from laggard_common.mqtt.settings import client_arguments
 from laggard_common.visible import visible
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The options of the command, also the source of its manual page."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="laggard-agent",
         description="Samples the counters of this node and publishes them over MQTT.",
         epilog=_EXAMPLES,

@@ -12,6 +12,7 @@ LaggardError
 │   ├── StateError     the aggregator's state cannot be written, or is not a state
 │   └── CollectError   a collector could not read its source
 └── ServiceError       the surroundings do not let the program run, such as a taken port
+    └── MissingPackageError   a package of an optional extra is not installed
 ```
 
 They are caught in three places only: the collector runner, the connection loop, and `main`.
@@ -103,3 +104,12 @@ class CollectError(PathError):
 
 class ServiceError(LaggardError):
     """Something outside does not let this program run, such as a listening port that is taken."""
+
+
+class MissingPackageError(ServiceError):
+    """`package` is not installed; the optional `extra` of Laggard brings it."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.package = package
+        self.extra = extra
+        super().__init__(f"{package} is not installed: it comes with the extra '{extra}' (docs/install.md)")

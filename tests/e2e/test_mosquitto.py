@@ -125,7 +125,7 @@ def silent_panels(queries: Prometheus) -> list[str]:
 
 def diagnosed(*arguments: str) -> set[str]:
     """The stragglers that `laggard diagnose` names."""
-    ran = run_command(python("laggard_aggregator.cli.main", "diagnose", *arguments, "--format", "json"))
+    ran = run_command(python("laggard_aggregator.cli.main", "diagnose", *arguments, "--json"))
     records = [json.loads(line) for line in ran.stdout.splitlines()]
     return {r["component"] for r in records if r["record"] == "component" and r["straggler"]}
 

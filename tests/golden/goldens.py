@@ -429,11 +429,11 @@ def offline() -> dict[str, str]:
         healthy.write_text(csv("healthy", slow=""))
         trained = Path(folder) / "thresholds.toml"
         entry.laggard("train", str(healthy), *CSV_OPTIONS, "-o", str(trained))
-        as_json = ("--windows", "--format", "json")
+        as_json = ("--windows", "--json")
         cdf = ("--detector", "cdf", "--thresholds", str(trained))
         return {
             "csv": entry.laggard("diagnose", str(one), str(two), *CSV_OPTIONS, *as_json),
-            "cdf": entry.laggard("diagnose", str(one), *CSV_OPTIONS, *cdf, "--format", "json"),
+            "cdf": entry.laggard("diagnose", str(one), *CSV_OPTIONS, *cdf, "--json"),
             "thresholds": re.sub(r'trained = "[^"]*"', 'trained = "TIME"', trained.read_text()),
         }
 
@@ -442,4 +442,4 @@ def recording() -> str:
     """`laggard diagnose` of the demo's recording as sysstat saw it; needs sadf."""
     path = str(FIXTURES / "demo" / "recording.sa.xz")
     options = ("--interval", "1", "--window", "60", "--shift", "30")
-    return entry.laggard("diagnose", path, *options, "--format", "json")
+    return entry.laggard("diagnose", path, *options, "--json")

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laggard_aggregator.cli.main import OneLineParser
+from laggard_aggregator.cli.extras import missing_extra_named
 from laggard_aggregator.settings import channels
 from laggard_common import __version__
 from laggard_common.daemon import logs, memory
 from laggard_common.daemon.command import guarded
+from laggard_common.daemon.options import OneLineParser
 from laggard_common.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +37,12 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0, 1 for a failure, 2 for bad input."""
     _settle_memory()
-    return guarded("laggard-aggregator", lambda: _run(build_parser().parse_args(argv)))
+
+    def run() -> int:
+        with missing_extra_named():
+            return _run(build_parser().parse_args(argv))
+
+    return guarded("laggard-aggregator", run)
 
 
 def build_parser() -> argparse.ArgumentParser:

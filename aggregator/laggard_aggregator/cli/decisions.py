@@ -2,9 +2,7 @@
 
 import argparse
 import json
-import math
 import os
-import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from laggard_aggregator.alarms.overrides import checked_target, checked_ticket
+from laggard_aggregator.cli.user_times import duration_seconds, seconds_until
 from laggard_aggregator.control.socket import MOST_BYTES, at
+from laggard_aggregator.files.json_line import line
 from laggard_aggregator.status.formatting import counted
 from laggard_common.errors import ConfigError, ServiceError
 from laggard_common.visible import visible
@@ -21,15 +21,14 @@ DEFAULT_STATE = Path("/var/lib/laggard/state")
 TIMEOUT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 16 * MOST_BYTES
 MAX_LISTED = 10
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|min|h|d|w)", re.ASCII)
-_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionCommand:
     """A subcommand that decides about a target; its `examples` follow the options in `--help`.
 
-    A decision that `stands` lasts for `--for`, or until `--end`. `done` is the text of the answer otherwise.
+    A decision that `stands` lasts until `--for` or `--until` is over, or `--end`. `done` is the text of the
+    answer otherwise.
     `says`: the comment is an argument; `tickets`: it may have a ticket.
     """
 
@@ -41,7 +40,7 @@ class DecisionCommand:
     tickets: bool = True
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares TARGET, `--state`, comment and `--ticket`; `--for` and `--end` of decisions that stand."""
+        """Declares TARGET, `--state`, comment, `--ticket`, and the ends of decisions that stand."""
         add = parser.add_argument
         parser.epilog = f"examples:\n{self.examples}"
         add(
@@ -60,17 +59,25 @@ class DecisionCommand:
         if self.says:
             add("comment", nargs="?", default="", metavar="TEXT", help="what colleagues should know")
         else:
-            add("--comment", default="", metavar="TEXT", help="why, for colleagues and the audit log")
+            add(
+                "--comment", "--why", default="", metavar="TEXT", help="why, for colleagues and the audit log"
+            )
         if self.tickets:
             add("--ticket", default="", metavar="URL", help="link of a ticket, http:// or https://")
         if self.stands:
-            add(
+            ends = parser.add_mutually_exclusive_group()
+            ends.add_argument(
                 "--for",
                 dest="time",
                 metavar="TIME",
                 help="how long, such as 90min, 8h or 2d (default: until ended)",
             )
-            add("--end", action="store_true", help="end what was decided about exactly this target")
+            ends.add_argument("--until", metavar="TIME", help="end, such as 2026-01-31T10:00 (UTC)")
+            ends.add_argument(
+                "--end", action="store_true", help="end what was decided about exactly this target"
+            )
+
+        add("--json", action="store_true", help="print the aggregator's answer as one JSON object")
 
     def run(self, args: argparse.Namespace) -> int:
         """Sends the decision and prints the components that it concerns."""
@@ -89,13 +96,16 @@ class DecisionCommand:
             done = (
                 f"{self.name} {'on' if self.says else 'of'} {args.target} {'ended' if args.end else 'noted'}"
             )
-            if args.end and args.time is not None:
-                raise ConfigError("", ["--for: not together with --end"])
             if args.end:
                 request |= {"do": "end", "kind": self.name}
             elif args.time is not None:
-                request["seconds"] = duration(args.time)
+                request["seconds"] = duration_seconds("--for", args.time)
+            elif args.until is not None:
+                request["seconds"] = seconds_until("--until", args.until)
         answer = ask(args.state, request)
+        if args.json:
+            print(line(dict(answer)))
+            return 0
         count, names, nodes = answer["count"], answer["components"], answer.get("nodes", ())
         said = f"{done}: {counted(count, 'component')}"
         if not count and self.stands and not args.end:
@@ -179,12 +189,3 @@ def ask(state: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(answer, dict) or "error" in answer:
         raise ServiceError(answer["error"] if isinstance(answer, dict) else f"{state}: not an answer")
     return answer
-
-
-def duration(text: str) -> float:
-    """Seconds of `90min`, `8h`, `2d`. Raises ConfigError."""
-    match = _DURATION.fullmatch(text)
-    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
-    if not 0 < seconds < math.inf:
-        raise ConfigError("", [f"--for: expected a time such as 90min, 8h or 2d, got {text!r}"])
-    return seconds

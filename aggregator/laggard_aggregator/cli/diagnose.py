@@ -40,6 +40,9 @@ PROMETHEUS: Mapping[str, Any] = {"interval_seconds": 60.0, "window_samples": 20,
 def run(args: argparse.Namespace) -> int:
     """Judges the inputs and writes the findings; returns 0 also with stragglers. Raises LaggardError."""
     _check(args)
+    if args.format is not None:
+        print("laggard diagnose: --format is deprecated: --json prints JSON", file=sys.stderr)
+        args.json = args.json or args.format == "json"
     with written(args.output) if args.output else nullcontext(sys.stdout) as output:
         _diagnose(args, output)
     return 0
@@ -63,7 +66,7 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
                 progress=progress,
             )
         findings = Findings(opened.confirm)
-        as_json = args.format == "json"
+        as_json = args.json
         line = json_records.line if as_json else partial(console_table.window_line, local=args.local)
         for judged in opened.judgements:
             findings.add(judged)

@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a start of slurmctld (ISO 8601, UTC; may be repeated): ends in the minute after are doubtful",
     )
+    add("--json", action="store_true", help="print one JSON object a file")
     add("--timezone", metavar="ZONE", help="zone of times without an offset, such as Europe/Berlin")
 
 
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             store.add(with_late_ends(table, starts))
             _show_progress(path, report.records)
         store.flush()
-        _print_report(path, report, store.added)
+        _print_report(path, report, store.added, as_json=args.json)
     return 0
 
 
@@ -96,15 +97,21 @@ def _show_progress(path: Path, records: int) -> None:
         print(f"\r{path.name[:40]}: {records:,} records", end="", file=sys.stderr, flush=True)
 
 
-def _print_report(path: Path, report: "ReadReport", added: int) -> None:
+def _print_report(path: Path, report: "ReadReport", added: int, *, as_json: bool) -> None:
     """One line on stdout, and one on stderr for each kind of row that was left out."""
+    from laggard_aggregator.files.json_line import line
     from laggard_aggregator.status.formatting import counted
     from laggard_common.visible import visible
 
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
     steps = f", {counted(report.steps, 'step')} left out" if report.steps else ""
-    print(visible(f"{path}: {counted(report.records, 'record')}, {added} new or changed{steps}"))
+    if as_json:
+        counts = {"records": report.records, "added": added, "steps": report.steps}
+        doubts = {"ambiguous_times": report.ambiguous, "bad_node_lists": report.bad_node_lists}
+        print(line({"record": "import", "file": str(path), **counts, **doubts, "left_out": report.broken}))
+    else:
+        print(visible(f"{path}: {counted(report.records, 'record')}, {added} new or changed{steps}"))
     for reason, count in sorted(report.broken.items()):
         print(visible(f"{path}: {counted(count, 'row')} left out: {reason}"), file=sys.stderr)
     if report.ambiguous:

@@ -5,24 +5,17 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
+from laggard_aggregator.cli.extras import missing_extra_named
 from laggard_common import __version__
 from laggard_common.daemon import memory
 from laggard_common.daemon.command import guarded
-from laggard_common.errors import ServiceError
+from laggard_common.daemon.options import OneLineParser, did_you_mean
 from laggard_common.visible import visible
 
 _MOST_KEPT_BYTES = 1 << 20
 """Larger free blocks return to the system at once."""
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Prints errors as one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        """Prints the error and exits with code 2."""
-        self.exit(2, f"{self.prog}: {visible(message)} (see {self.prog} --help)\n")
 
 
 class Entry(NamedTuple):
@@ -41,7 +34,7 @@ class Entry(NamedTuple):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
         declared: Callable[[argparse.ArgumentParser], None]
-        declared = pkgutil.resolve_name(self.options) if self.options else self._load().add_arguments
+        declared = _resolved(self.options) if self.options else self._load().add_arguments
         declared(parser)
 
     def run(self, args: argparse.Namespace) -> int:
@@ -50,13 +43,18 @@ class Entry(NamedTuple):
         return code
 
     def _load(self) -> Any:
-        return pkgutil.resolve_name(self.module)
+        return _resolved(self.module)
 
     @property
     def about(self) -> dict[str, Any]:
         """Description of its parser, and how that is printed."""
         description = f"{self.help[0].upper()}{self.help[1:]}."
         return {"description": description, "formatter_class": argparse.RawDescriptionHelpFormatter}
+
+
+def _resolved(name: str) -> Any:
+    """The module, or the object `module:object`. `pkgutil.resolve_name` alone hides what a module misses."""
+    return pkgutil.resolve_name(name if ":" in name else f"{name}:")
 
 
 def _mine_verb(name: str, about: str) -> Entry:
@@ -166,13 +164,6 @@ COMMANDS = (
     Entry("forget", "laggard_aggregator.cli.decisions:forget", "forget nodes and components that are gone"),
 )
 
-EXTRAS = {
-    "amqtt": "broker",
-    **dict.fromkeys(("cffi", "darshan", "duckdb", "h5py"), "mining"),
-    **dict.fromkeys(("py4j", "pyspark"), "spark"),
-}
-"""The extra that installs a package; others are of `aggregator`."""
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `laggard` and returns its exit code: 2 for bad input or options, others as `guarded` has them."""
@@ -184,24 +175,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if verb is not None:
         name, entry, arguments = f"{name} {verb.name}", verb, arguments[1:]
+    elif entry is not None and (meant := _verb_meant(entry, arguments[1:2])):
+        print(f"{name}: no file and no command {visible(arguments[1])!r}{meant}", file=sys.stderr)
+        return 2
     return guarded(name, lambda: _run(entry, arguments, name))
+
+
+def _verb_meant(entry: Entry, words: Sequence[str]) -> str:
+    """A suggestion where the first argument is like a verb of `entry`, and no option or file."""
+    word = next(iter(words), "-")
+    if word.startswith("-") or os.path.lexists(word):
+        return ""
+    return did_you_mean(word, (verb.name for verb in entry.verbs))
 
 
 def _run(entry: Entry | None, arguments: Sequence[str], name: str) -> int:
     if entry is None:
-        _overview().parse_args(arguments)  # ends with the help, the version or an error
-        raise AssertionError("the parser requires a subcommand")
+        return _without_command(arguments)
     memory.settle(_MOST_KEPT_BYTES)
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own keeps what is freed
-    try:
+    with missing_extra_named():
         parser = OneLineParser(prog=name, **entry.about)
         entry.add_arguments(parser)
         return entry.run(parser.parse_args(arguments[1:]))
-    except ModuleNotFoundError as exc:
-        if exc.name is None or exc.name.startswith("laggard_"):
-            raise
-        extra = EXTRAS.get(exc.name.partition(".")[0], "aggregator")
-        raise ServiceError(f"{exc.name} is not installed: pip install 'laggard[{extra}]'") from exc
+
+
+def _without_command(arguments: Sequence[str]) -> int:
+    """Prints the help, the version or an error; without any argument the help, as bad usage."""
+    overview = _overview()
+    if not arguments:
+        overview.print_help()
+        return 2
+    word = arguments[0]
+    if not word.startswith("-"):
+        overview.error(f"no command {word!r}{did_you_mean(word, (entry.name for entry in COMMANDS))}")
+    overview.parse_args(arguments)
+    raise AssertionError("the parser requires a subcommand")
 
 
 def _overview() -> argparse.ArgumentParser:

@@ -22,7 +22,7 @@ examples:
   laggard diagnose /var/lib/laggard/archive
   laggard diagnose sa20 sa21 --interval 600 --window 12 --shift 6
   laggard diagnose host_*.csv.xz --time-column ts --component-column disk_id --metric latency \\
-      --load throughput --group-by file --interval 15 --window 20 --shift 20 --format json -o found.jsonl
+      --load throughput --group-by file --interval 15 --window 20 --shift 20 --json -o found.jsonl
   laggard diagnose --prometheus http://prometheus:9090 --from -7d
 """
 _TRAIN_EXAMPLES = """\
@@ -54,7 +54,8 @@ def add_diagnose_options(parser: argparse.ArgumentParser) -> None:
     add("--topology", metavar="FILE", type=Path, help="[[topology]] tables: who shares a parent")
     add("--windows", action="store_true", help="print every window too")
     add_local(parser)
-    add("--format", choices=("table", "json"), default="table", help="default %(default)s")
+    add("--json", action="store_true", help="print records, one JSON object a line")
+    add("--format", choices=("table", "json"), help=argparse.SUPPRESS)  # the spelling of 0.1
     add("-o", "--output", metavar="FILE", type=Path, help="write there, and only on success")
 
 
@@ -80,6 +81,7 @@ def add_archive_options(parser: argparse.ArgumentParser) -> None:
         "action", choices=("verify",), help="name the damaged files; exit with 1 when there are any"
     )
     parser.add_argument("directory", metavar="DIR", type=Path, help="the archive's folder")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
 def _add_option(parser: argparse.ArgumentParser, option: TrainingOption) -> None:

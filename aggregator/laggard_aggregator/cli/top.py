@@ -11,6 +11,7 @@ from typing import Any
 from laggard_aggregator.cli import client
 from laggard_aggregator.cli.client import Client
 from laggard_aggregator.cli.options import add_local
+from laggard_aggregator.files.json_line import line
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
 from laggard_common.errors import ServiceError
@@ -24,11 +25,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     client.add_arguments(parser)
     add_local(parser)
     parser.add_argument("--once", action="store_true", help="print the ranking once and end")
+    parser.add_argument(
+        "--json", action="store_true", help="print the stragglers once, one JSON object a line, and end"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Shows the ranking until Ctrl-C, or once. Raises ServiceError when the aggregator does not answer."""
     aggregator = client.of(args)
+    if args.json:
+        for straggler in _listed(aggregator):
+            print(line({"record": "straggler", **straggler}))
+        return 0
     if args.once:
         print("\n".join(screen(aggregator, time.time(), args.local, terminal_width(sys.stdout))))
         return 0
@@ -54,15 +62,22 @@ def run(args: argparse.Namespace) -> int:
 
 def screen(aggregator: Client, now: float, local: bool = False, width: int | None = None) -> list[str]:
     """The screen at `now`, epoch seconds, from the aggregator's answers; times in UTC unless `local`."""
-    stragglers = aggregator.get("/api/v1/stragglers")
+    listed = _listed(aggregator)
     groups = aggregator.get("/api/v1/groups")
     try:
-        listed = stragglers["stragglers"]
         return [
             f"laggard, {formatting.zoned(now, local)}",
             *ranking(listed, now, local, width),
             *_remarks(listed, groups["groups"]),
         ]
+    except (KeyError, TypeError) as exc:
+        raise ServiceError(f"{aggregator.url}: not a laggard aggregator's answer") from exc
+
+
+def _listed(aggregator: Client) -> list[Mapping[str, Any]]:
+    """The stragglers, worst first. Raises ServiceError."""
+    try:
+        return [{**straggler} for straggler in aggregator.get("/api/v1/stragglers")["stragglers"]]
     except (KeyError, TypeError) as exc:
         raise ServiceError(f"{aggregator.url}: not a laggard aggregator's answer") from exc
 

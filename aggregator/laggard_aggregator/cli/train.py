@@ -17,14 +17,14 @@ from laggard_aggregator.offline.run import open_run, open_windows
 from laggard_aggregator.offline.training import Curves, outstanding
 from laggard_aggregator.settings import thresholds_file
 from laggard_aggregator.status import formatting
-from laggard_common.errors import ConfigError, InputError
+from laggard_common.errors import ConfigError, InputError, MissingPackageError
 from laggard_common.visible import visible
 
 
 def run(args: argparse.Namespace) -> int:
     """Trains, and writes thresholds and picture. Raises LaggardError."""
     if args.plot is not None and find_spec("matplotlib") is None:
-        raise ConfigError("--plot", ["matplotlib is not installed: pip install 'laggard[aggregator]'"])
+        raise MissingPackageError("matplotlib (--plot)", "aggregator")
     check_outputs({"-o": args.output, "--plot": args.plot}, args.inputs)
     if not args.output.parent.is_dir():
         raise InputError(str(args.output), "cannot be written: no such directory")

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_aggregator.settings.http import serving, unusable
-from laggard_common.errors import ConfigError, ServiceError
+from laggard_common.errors import ConfigError, MissingPackageError, ServiceError
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ async def embedded_broker(settings: BrokerSettings, host: str) -> AsyncIterator[
     try:
         from laggard_aggregator.embedded.amqtt_broker import NamedBroker  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as exc:
-        raise ServiceError("mqtt.embedded needs amqtt: pip install 'laggard[broker]'") from exc
+        raise MissingPackageError("amqtt (mqtt.embedded)", "broker") from exc
     for name in ("amqtt", "transitions"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # they log every connection
     context = server_context(settings)

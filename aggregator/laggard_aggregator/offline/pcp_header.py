@@ -76,7 +76,10 @@ def read_header(path: Path) -> PcpHeader:
         raise InputError(str(path), problem)
     lines = text.decode("utf-8-sig", errors="replace").splitlines()
     skipped = next(number for number, line in enumerate(lines) if not line.startswith("#"))
-    names = next(csv.reader([lines[skipped]], delimiter=separator))
+    try:
+        names = next(csv.reader([lines[skipped]], delimiter=separator))
+    except csv.Error as exc:
+        raise InputError(str(path), f"the header: {exc}") from exc
     if names.count("Time") != 1:
         raise InputError(str(path), "the header: expected one column Time")
     columns = [column for name in names if (column := _column(name)) is not None]

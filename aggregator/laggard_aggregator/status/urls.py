@@ -11,8 +11,8 @@ AROUND_SECONDS = 6 * 3600
 """A link to an alarm shows so much before its start, and after."""
 MAX_RANGE_SECONDS = 400 * 86_400
 _MAX_CHARS = 40
-_AGO = re.compile(r"-(\d{1,6})([mhdw])", re.ASCII)
-_UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(s|m|min|h|d|w)", re.ASCII)
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _LAST = 253_402_300_799  # of the year 9999
 
 
@@ -27,8 +27,8 @@ class TimeRange:
     def parse(cls, start: str, end: str, now: float) -> "TimeRange":
         """The range of the query parameters `from` and `to`; its end is not after `now`.
 
-        A time is ISO 8601 (UTC without a zone), epoch seconds, or `-12h`: minutes (m), hours, days or weeks
-        before now. Without `from` 12 hours, without `to` until now. Raises ValueError with a sentence.
+        A time is ISO 8601 (UTC without a zone), epoch seconds, or `-12h`: a duration before now.
+        Without `from` 12 hours, without `to` until now. Raises ValueError with a sentence.
         """
         until = min(parse_time(end, now), now) if end else now
         first = parse_time(start, now) if start else until - 12 * 3600
@@ -44,10 +44,9 @@ class TimeRange:
 def parse_time(text: str, now: float) -> float:
     """Epoch seconds of a time in a URL, as in TimeRange. Raises ValueError with a sentence."""
     text = text.strip()
-    ago = _AGO.fullmatch(text)
-    if ago:
-        return now - int(ago[1]) * _UNITS[ago[2]]
     try:
+        if text.startswith("-"):
+            return now - parse_duration(text[1:])
         if len(text) > _MAX_CHARS:
             raise ValueError
         if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) != len("20270115"):
@@ -60,6 +59,15 @@ def parse_time(text: str, now: float) -> float:
     except (ValueError, OverflowError):
         raise ValueError("a time is written as 2026-01-31T12:00, -12h or in epoch seconds") from None
     return at
+
+
+def parse_duration(text: str) -> float:
+    """Seconds, above 0, of `30s`, `90min` (also `90m`), `8h`, `2d` or `1w`. Raises ValueError."""
+    match = _DURATION.fullmatch(text)
+    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if seconds <= 0:
+        raise ValueError("a duration is written as 90min, 8h or 2d")
+    return seconds
 
 
 def component(group: str, name: str, metric: str = "", at: float = math.nan, act: str = "") -> str:

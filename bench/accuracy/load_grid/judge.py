@@ -128,7 +128,7 @@ def judge_by_command(series: Series, windows: Windows, directory: Path, *, with_
     write_csv(source, series)
     command = [str(Path(sys.executable).with_name("laggard")), "diagnose", str(source)]
     options = ("--interval", windows.interval_seconds, "--window", windows.samples, "--shift", windows.shift)
-    command += [*map(str, options), "--format", "json", "-o", str(output)]
+    command += [*map(str, options), "--json", "-o", str(output)]
     subprocess.run(
         [*command, *(["--load", "operations"] if with_load else [])], check=True, capture_output=True
     )

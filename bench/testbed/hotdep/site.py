@@ -61,7 +61,7 @@ def train(archive: Path, thresholds: Path) -> None:
 
 def diagnose(archive: Path) -> list[Mapping[str, Any]]:
     """Return what `laggard diagnose` says of an archive: a record for each component that had an alarm."""
-    said = run(*python("laggard_aggregator.cli.main", "diagnose", str(archive), "--format", "json"))
+    said = run(*python("laggard_aggregator.cli.main", "diagnose", str(archive), "--json"))
     records = [json.loads(line) for line in said.splitlines()]
     return [each for each in records if each["record"] == "component" and each["first_alarm"] is not None]
 

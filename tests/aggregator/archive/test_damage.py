@@ -1,6 +1,7 @@
 """Damaged files: never another number without an error, and the aggregator goes on with the rest."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -378,6 +379,15 @@ def test_the_command_names_what_is_damaged(tmp_path: Path, capsys: pytest.Captur
         "18 files checked, 1 damaged",
         "1 file of an earlier version without a digest",
     ]
+    assert main(["archive", "verify", str(tmp_path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {
+        "record": "archive",
+        "checked": 18,
+        "damaged": 1,
+        "without_digest": 1,
+        "damaged_before": 0,
+        "problems": [f"{second}: damaged: its content does not match the digest in its name"],
+    }
     retention.scrub(layout.all_parts(tmp_path), 10**9)
     assert main(["archive", "verify", str(tmp_path)]) == 0
     assert f"1 damaged file found before in {tmp_path}/damaged" in capsys.readouterr().out

@@ -55,7 +55,7 @@ def diagnose(inputs: Sequence[Path], *options: str) -> list[dict[str, Any]]:
     out = io.StringIO()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys, "stdout", out)
-        assert main(["diagnose", *map(str, inputs), *options, "--format", "json"]) == 0
+        assert main(["diagnose", *map(str, inputs), *options, "--json"]) == 0
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -150,7 +150,7 @@ def test_neither_order_nor_repeats_nor_compression_matter(tmp_path: Path, cluste
 
 def test_an_output_file_is_whole_or_not_there(tmp_path: Path, cluster: list[Path]) -> None:
     found = tmp_path / "found.jsonl"
-    arguments = ["diagnose", *map(str, cluster), *OPTIONS, "--format", "json", "-o", str(found)]
+    arguments = ["diagnose", *map(str, cluster), *OPTIONS, "--json", "-o", str(found)]
     assert main(arguments) == 0
     before = found.read_text()
     assert json.loads(before.splitlines()[-1])["record"] == "component"
@@ -231,7 +231,7 @@ def test_a_signal_leaves_no_temporary_file(tmp_path: Path, number: signal.Signal
 def test_a_full_disk_is_one_line(cluster: list[Path], unbuffered: str) -> None:
     command = [sys.executable, "-m", "laggard_aggregator.cli.main", "diagnose", *map(str, cluster), *OPTIONS]
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    for options in ((), ("--windows",), ("--format", "json")):
+    for options in ((), ("--windows",), ("--json",)):
         with Path("/dev/full").open("w") as full:
             run = run_command([*command, *options], check=False, stdout=full, env=environment)
         line = "laggard diagnose: standard output: No space left on device\n"
@@ -273,7 +273,7 @@ def test_control_characters_of_names_are_escaped(tmp_path: Path, capsys: pytest.
     hostile = "di\x1b[2Jsk\x9b\x7f3"
     lines = [line.replace("disk3", hostile) for line in csv_files.rows()]
     path = csv_files.write(tmp_path / "a.csv", lines)
-    for options in ((), ("--windows",), ("--format", "json")):
+    for options in ((), ("--windows",), ("--json",)):
         assert main(["diagnose", str(path), *OPTIONS, *options]) == 0
         out = capsys.readouterr().out
         assert out.replace("\n", "").isprintable()
@@ -304,7 +304,7 @@ def test_too_few_components_are_said(tmp_path: Path, count: int, capsys: pytest.
     components = "1 active component" if count == 1 else f"{count} active components"
     said = f"all: not compared, it has {components}: at least 4 peers are needed\n"
     assert said in capsys.readouterr().out
-    assert main(["diagnose", str(path), "--format", "json"]) == 0
+    assert main(["diagnose", str(path), "--json"]) == 0
     assert said in capsys.readouterr().err
 
 

@@ -43,6 +43,6 @@ def test_a_missing_engine_is_one_line(
     assert main(["jobs", "top", "--archive", str(archive)]) == 1
     assert (
         capsys.readouterr().err
-        == "laggard jobs top: duckdb is not installed: pip install 'laggard[mining]'\n"
+        == "laggard jobs top: duckdb is not installed: it comes with the extra 'mining' (docs/install.md)\n"
     )
     assert main(["jobs", "top", "--archive", str(archive), "--master", "local"]) == 2

@@ -71,7 +71,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"laggard {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["train"], ["top", "--what"]])
+@pytest.mark.parametrize("arguments", [["nonsense"], ["train"], ["top", "--what"]])
 def test_wrong_options_are_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
@@ -127,7 +127,8 @@ def test_a_missing_extra_is_named(
     monkeypatch.setattr("importlib.import_module", _without("rich"))
     assert main(["train"]) == 1
     assert (
-        capsys.readouterr().err == "laggard train: rich is not installed: pip install 'laggard[aggregator]'\n"
+        capsys.readouterr().err
+        == "laggard train: rich is not installed: it comes with the extra 'aggregator' (docs/install.md)\n"
     )
 
 

@@ -1,4 +1,5 @@
 import argparse
+import json
 import math
 import os
 import pty
@@ -81,6 +82,14 @@ def test_status_names_located_causes(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.usefixtures("wide")
+def test_the_ranking_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with served(live_status.site()) as url:
+        assert run("--url", url, "--json") == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (records[0]["record"], records[0]["name"]) == ("straggler", "oss-1/sdb")
+    assert len(records) == 3
+
+
 def test_the_ranking_of_a_real_server(capsys: pytest.CaptureFixture[str]) -> None:
     with served(live_status.site()) as url:
         assert run("--url", url, "--once") == 0

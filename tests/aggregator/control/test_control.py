@@ -8,14 +8,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from laggard_aggregator.alarms.alarms import AlarmEvent
-from laggard_aggregator.cli import decisions as client
 from laggard_aggregator.cli.main import main
+from laggard_aggregator.cli.user_times import duration_seconds
 from laggard_aggregator.control import socket as control
 from laggard_aggregator.control import storage
 from laggard_aggregator.control.requests import RequestHandler
@@ -189,7 +190,7 @@ def test_to_end_what_was_not_decided_is_one_clear_line(
         (["silence"], "TARGET: expected"),
         (["silence", "a", "--for", "soon"], "--for: expected a time such as 90min"),
         (["silence", "a", "--for", "0s"], "--for: expected"),
-        (["drain", "a", "--end", "--for", "1h"], "--for: not together with --end"),
+        (["drain", "a", "--until", "2001-01-31"], "--until: expected a time of the future"),
         (["replaced", "a\nb"], "TARGET: expected a node"),
         (
             ["comment", "a", "b", "--ticket", "4711"],
@@ -365,13 +366,33 @@ def test_edited_decisions_need_no_digest(tmp_path: Path) -> None:
     ("text", "seconds"), [("90s", 90), ("1.5h", 5400), ("10min", 600), ("2d", 172_800), ("1w", 604_800)]
 )
 def test_durations(text: str, seconds: float) -> None:
-    assert client.duration(text) == seconds
+    assert duration_seconds("--for", text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "5", "h", "-1h", "1y", "1 h", "٣h", "1e9d"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ConfigError, match="--for"):
-        client.duration(text)
+        duration_seconds("--for", text)
+
+
+@pytest.mark.parametrize(
+    "words", [("--end", "--for", "1h"), ("--for", "1h", "--until", "2999-01-01"), ("--until", "-1h", "--end")]
+)
+def test_a_decision_has_one_end(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["silence", "oss-5", *words])
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+def test_an_end_by_time_and_a_reason(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    end = datetime.now(UTC) + timedelta(hours=3)
+    words = ("silence", "oss-5", "--until", end.isoformat(), "--why", "new disk", "--json")
+    assert site.told(*words) == 0
+    (standing,) = site.core.overrides.standing
+    assert standing.comment == "new disk"
+    assert 3 * 3600 - LIMIT_SECONDS < standing.until - site.clock.ns / 1e9 <= 3 * 3600
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["components"] == ["oss-5/sd0", "oss-5/sd1"]
 
 
 def test_what_is_over_lapses(site: Site) -> None:

@@ -104,7 +104,7 @@ def test_a_new_detector_is_one_folder(folder: Path, tmp_path: Path) -> None:
     assert "--margin goes with --detector steep" in wrong.stderr
     judge = [*laggard, "diagnose", *columns, "--detector", "steep"]
     assert "steep needs --thresholds FILE" in run_command([*judge, faulty], check=False).stderr
-    found = run_command([*judge, "--thresholds", thresholds, "--format", "json", "--windows", faulty]).stdout
+    found = run_command([*judge, "--thresholds", thresholds, "--json", "--windows", faulty]).stdout
     assert '"anomalous": true' in found
     checked = run_command([sys.executable, "-c", CHECK, folder]).stdout
     assert checked == "('detect.thresholds: steep needs a file from laggard train',)\n"

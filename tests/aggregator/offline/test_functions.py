@@ -66,7 +66,7 @@ def both(seed: int, seconds: int, **faults: Any) -> list[Batch]:
 
 
 def diagnosed(*arguments: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    assert main(["diagnose", *arguments, "--format", "json"]) == 0
+    assert main(["diagnose", *arguments, "--json"]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 

@@ -26,7 +26,7 @@ needs_prometheus = pytest.mark.skipif(
 def diagnosed(url: str, exported: Exported, capsys: pytest.CaptureFixture[str], *more: str) -> list[Any]:
     """The records of `laggard diagnose`."""
     span = [f"--from={exported.start:.0f}", f"--to={exported.end:.0f}"]
-    assert main(["diagnose", "--prometheus", url, *span, "--format", "json", *more]) in (0, 1)
+    assert main(["diagnose", "--prometheus", url, *span, "--json", *more]) in (0, 1)
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 

@@ -71,7 +71,7 @@ def diagnosed() -> str:
     """`laggard diagnose` of the archive, with every window."""
     with tempfile.TemporaryDirectory() as folder:
         archive = str(unpacked(Path(folder)) / "archive")
-        return entry.laggard("diagnose", archive, "--windows", "--format", "json")
+        return entry.laggard("diagnose", archive, "--windows", "--json")
 
 
 def unpacked(folder: Path) -> Path:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from laggard_common.errors import ServiceError
+from laggard_common.errors import MissingPackageError, ServiceError
 
 
 class _PandasBlocker(MetaPathFinder):
@@ -42,7 +42,7 @@ def library() -> tuple[Any, Any]:
     """The `cffi` interface and the library. Raises ServiceError where it is not installed."""
     spec = find_spec("darshan")
     if spec is None or spec.submodule_search_locations is None:
-        raise ServiceError("darshan is not installed: pip install 'laggard[mining]'")
+        raise MissingPackageError("darshan", "mining")
     try:
         import cffi
     except ImportError as exc:

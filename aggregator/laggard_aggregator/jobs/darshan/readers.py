@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from laggard_common import __version__ as laggard_version
-from laggard_common.errors import ServiceError
+from laggard_common.errors import MissingPackageError, ServiceError
 
 MEMORY_BYTES = 2 << 30
 SECONDS_A_LOG = 600.0
@@ -119,7 +119,7 @@ class LogReader:
 
     def _start(self) -> subprocess.Popen[bytes]:
         if find_spec("darshan") is None:
-            raise ServiceError("darshan is not installed: pip install 'laggard[mining]'")
+            raise MissingPackageError("darshan", "mining")
         command = [sys.executable, "-m", "laggard_aggregator.jobs.darshan.worker", str(self._memory_bytes)]
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
         return subprocess.Popen(

@@ -5,7 +5,6 @@ id,thread,op,file,inode,offset,bytes,submit_ns,done_ns,fd,ret
 """
 
 import csv
-import io
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,12 @@ MAX_NAMES = 1 << 20
 
 
 def header(first: bytes) -> list[str]:
-    """Column names of the first line."""
+    """Column names of the first line; none where it is no CSV, as in a program."""
     line = first.split(b"\n", 1)[0].decode(errors="replace").strip()
-    return next(csv.reader(io.StringIO(line)), [])
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return []
 
 
 def matches(first: bytes) -> bool:

@@ -1,0 +1,57 @@
+"""The parser of all commands: suggestions, and times in the past as values."""
+
+from argparse import REMAINDER
+
+import pytest
+
+from laggard_common.daemon.options import OneLineParser
+
+
+@pytest.fixture
+def parser() -> OneLineParser:
+    parser = OneLineParser(prog="laggard")
+    parser.add_argument("--from", dest="low")
+    parser.add_argument("--window")
+    parser.add_argument("--by", choices=("user", "project"))
+    parser.add_argument("-o", "--output")
+    return parser
+
+
+@pytest.mark.parametrize("text", ["-12h", "-90min", "-2w"])
+def test_a_time_in_the_past_is_a_value(parser: OneLineParser, text: str) -> None:
+    assert parser.parse_args(["--from", text, "--window", "3"]).low == text
+
+
+def test_short_options_stay_options(parser: OneLineParser) -> None:
+    assert parser.parse_args(["--from", "x", "-ofile"]).output == "file"
+
+
+def test_arguments_of_another_program_stay_as_they_are() -> None:
+    parser = OneLineParser(prog="laggard")
+    parser.add_argument("command", nargs=REMAINDER)
+    words = ["--", "solver", "--from", "-12h"]
+    assert parser.parse_args(words).command in (words, words[1:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--winow", "3"], "unrecognized arguments: --winow 3, did you mean --window?"),
+        (["--form=-12h"], "unrecognized arguments: --form=-12h, did you mean --from?"),
+        (["--colour"], "unrecognized arguments: --colour"),
+        (["extra"], "unrecognized arguments: extra"),
+    ],
+)
+def test_the_option_that_was_meant(
+    parser: OneLineParser, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"laggard: {said} (see laggard --help)\n"
+
+
+def test_the_choice_that_was_meant(parser: OneLineParser, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--by", "projct"])
+    assert ", did you mean project? (see" in capsys.readouterr().err
