@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from laggard_aggregator.alarms.factors import DIFFERENT, factor_now
 from laggard_aggregator.detect.interface import BoolArray, Verdicts
 
 Key = tuple[str, str, str]
@@ -27,8 +28,9 @@ class Alarm:
     """A standing alarm.
 
     `since`: start of the episode, as in Persistence; `raised_at`: end of the window that raised it; both
-    epoch seconds of sample time. `severity`: times slower than the peers, now; `worst_severity`: its maximum
-    so far. `observed` and `reference`: the component's value and its peers', in the metric's unit. `causes`:
+    epoch seconds of sample time. `severity`: times slower than the peers, on average over the windows of the
+    evidence; `worst_severity`: its maximum so far. `observed` and `reference`: the component's value and its
+    peers' in the latest window, in the metric's unit. `causes`:
     as in Verdicts, of the latest window that has some. `slow_share`, `slow_severity`: of one that is slow at
     times, in which share of the time, and how many times slower then; else 0.
     """
@@ -54,13 +56,19 @@ class Alarm:
         """Identity of the alarm among the standing ones."""
         return (self.group, self.component, self.metric)
 
-    def evidence(self, against: str = "peers") -> str:
-        """Evidence for a log line, as far as the detector gives it. `against`: name of the reference."""
+    def evidence(self, against: str = "peers", worse: int = 1) -> str:
+        """Evidence for a log line, as far as the detector gives it.
+
+        `against`: name of the reference; `worse`: side of the metric, as in `factor_now`.
+        """
+        now = factor_now(self, worse)
         values = f"{self.observed:.4g}, its {against} {self.reference:.4g}"
         if self.causes:
             how = f"most in {self.causes[0][0]}"
         elif isfinite(self.severity):
-            how = f"{self.severity:.2f} times"
+            how = f"{now if isfinite(now) else self.severity:.2f} times"
+            if isfinite(now) and abs(now / self.severity - 1) > DIFFERENT:
+                how += f", {self.severity:.2f} on average"
             if self.slow_share:
                 how += f", {self.slow_severity:.2f} in {100 * self.slow_share:.0f} % of the time"
         else:

@@ -103,7 +103,7 @@ def ranking(
     rows = [
         (
             *(str(straggler[key]) for key in ("group", "name", "metric")),
-            _number(straggler["severity"]),
+            _number(straggler["factor"] or straggler["severity"]),
             _number(straggler["observed"], straggler["unit"]),
             _number(straggler["reference"], straggler["unit"]),
             str(straggler["persistence"]),

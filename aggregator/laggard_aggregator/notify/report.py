@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from laggard_aggregator.alarms.alarms import Alarm
+from laggard_aggregator.alarms.factors import factor_now
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.notify.incidents import AlarmTimelines, Incident, rank
 from laggard_aggregator.status import formatting, urls
-from laggard_aggregator.status.formatting import plain, slower, spaced
+from laggard_aggregator.status.formatting import factor, led_by_average, other_factor, plain, slower, spaced
 from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.next_steps import Command, commands
 from laggard_aggregator.status.view import GroupView, Status
@@ -37,7 +38,8 @@ Kind = Literal["straggler", "digest", "resolved", "test"]
 class Comparison:
     """A component against its peers by one metric of one group, as its alarm has it.
 
-    `observed` and `reference` in `unit`; `severity`, `worst_severity`: times slower; NaN where unknown.
+    `observed` and `reference` of the latest window, in `unit`; `severity`: times slower on average over the
+    windows of the evidence, `worst_severity`: its maximum; NaN where unknown.
     `worse`: side of the metric, `against`: name of the reference, as in `formatting.slower`. `at_times`: as
     `formatting.at_times`.
     """
@@ -57,7 +59,20 @@ class Comparison:
     @property
     def predicate(self) -> str:
         """The predicate of a sentence about the component."""
-        return slower(self.severity, self.worse, self.against)
+        return slower(self.now, self.worse, self.against, self.severity)
+
+    @property
+    def now(self) -> float:
+        """Times slower in the latest window."""
+        return factor_now(self, self.worse)
+
+    @property
+    def far(self) -> str:
+        """Times slower now, and on average where that differs: `6.0x, 4.3x on average`."""
+        led = led_by_average(self.now, self.severity)
+        other = other_factor(self.now, self.severity)
+        first = factor(self.severity if led else self.now) + (" on average" if led and other else "")
+        return first + (other and f", {other}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +157,9 @@ class Notification:
             return spaced(
                 f"{report.name} {report.outcome}, after {formatting.lasting(report.lasted_seconds)}"
             )
-        severity = report.worst.severity
         if self.kind == "digest":
-            factor = f" ({formatting.factor(severity)})" if math.isfinite(severity) else ""
-            return f"{self.count} components are slower than their peers, {report.name} the most{factor}"
+            far = f" ({report.worst.far})" if math.isfinite(report.worst.severity) else ""
+            return f"{self.count} components are slower than their peers, {report.name} the most{far}"
         claim = f"{report.name} {report.worst.predicate}"
         if self.kind == "test":
             return f"TEST, nothing is wrong: {claim}"

@@ -148,7 +148,7 @@ class Results:
                     name,
                     alarm.group,
                     alarm.metric,
-                    alarm.evidence(self.status.reference(alarm)),
+                    alarm.evidence(self.status.reference(alarm), self.status.worse(alarm)),
                 )
             else:
                 _log.info("alarm cleared: component=%s group=%s", name, alarm.group)

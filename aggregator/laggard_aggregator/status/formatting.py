@@ -3,6 +3,7 @@
 import math
 from datetime import UTC, datetime
 
+from laggard_aggregator.alarms.factors import DIFFERENT
 from laggard_aggregator.detect import OTHER_SIDE, OWN_PAST
 
 DASH = "–"
@@ -136,23 +137,44 @@ def claim(severity: float, worse: int = 1) -> str:
     return "is slower than" if severity > 1 else "is faster than"
 
 
-def slower(severity: float, worse: int = 1, against: str = "peers") -> str:
+def led_by_average(now: float, average: float) -> bool:
+    """True where the factor of the latest window is unknown, or as its peers' while the average is not."""
+    return not math.isfinite(now) or (now < ALIKE_RATIO <= average)
+
+
+def other_factor(now: float, average: float) -> str:
+    """The average of the factors where it differs, as `4.3x on average`, else empty.
+
+    Where `led_by_average`: the factor now, as `1.0x now`.
+    """
+    if led_by_average(now, average):
+        return f"{factor(now)} now" if math.isfinite(now) else ""
+    differs = math.isfinite(average) and abs(now - average) > DIFFERENT * average
+    return f"{factor(average)} on average" if differs else ""
+
+
+def slower(now: float, worse: int = 1, against: str = "peers", average: float = math.nan) -> str:
     """The predicate of a sentence about a component with an alarm; `worse` as in `claim`.
 
-    `against`: name of its reference, as in `registry.Detector`.
+    `now`: its factor in the latest window, `average`: that over the windows of the evidence. `against`: name
+    of its reference, as in `registry.Detector`.
     """
+    leads = led_by_average(now, average)
+    severity = average if leads else now
+    other = other_factor(now, average).replace("\N{MULTIPLICATION SIGN}", " times")
+    rest = (" on average" if leads and other else "") + (other and f", {other}")
     if against != "peers":
         far = f"{factor(severity).rstrip('×')} times " if math.isfinite(severity) else ""
         if against == OWN_PAST:
-            return f"is {far}slower than in its {against}"
+            return f"is {far}slower than in its {against}{rest}"
         if against == OTHER_SIDE:
-            return f"is {far}slower than the rest of its group"
-        return f"stays {far}below its {against}"
+            return f"is {far}slower than the rest of its group{rest}"
+        return f"stays {far}below its {against}{rest}"
     said = claim(severity, worse)
     times = severity if severity > 1 else 1 / severity if severity > 0 else math.nan
     if said == "behaves unlike" or not math.isfinite(times):
         return f"{said} its peers"
-    return f"is {factor(times).rstrip('×')} times {said.split()[1]} than its peers"
+    return f"is {factor(times).rstrip('×')} times {said.split()[1]} than its peers{rest}"
 
 
 def _is_time(at: float) -> bool:

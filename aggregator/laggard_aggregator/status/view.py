@@ -23,6 +23,7 @@ from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
 from laggard_aggregator.log.journal import Durability
+from laggard_aggregator.metrics.registry import worse
 from laggard_aggregator.status import shadows
 from laggard_aggregator.status.background import BackgroundWork, JobPolls
 from laggard_aggregator.status.formatting import lasting
@@ -276,6 +277,11 @@ class Status:
         """The name of the values that the alarm's component is held against."""
         known = self._machine.groups.get(alarm.group)
         return "peers" if known is None else reference_of(known.detect.detector, alarm.level)
+
+    def worse(self, alarm: Alarm) -> int:
+        """The worse side of the alarm's metric, 1 where it is unknown."""
+        known = self._machine.groups.get(alarm.group)
+        return 1 if known is None else worse(known.source, alarm.metric)
 
     def shown(self, component: str) -> str:
         """The current name (`node/sda`) of a component by its permanent ID."""

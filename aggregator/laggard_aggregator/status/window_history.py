@@ -88,6 +88,7 @@ class Column(MemberColumn):
     """
 
     observed: NDArray[np.float32]
+    reference: NDArray[np.float32]
     severity: NDArray[np.float32]
     score: NDArray[np.float32]
     band: tuple[float, ...]
@@ -114,9 +115,21 @@ class ComponentHistory:
     end: FloatArray
     state: NDArray[np.uint8]
     observed: FloatArray
+    reference: FloatArray
     severity: FloatArray
     score: FloatArray
     band: FloatArray
+
+    def factors(self, worse: int) -> FloatArray:
+        """Times slower in each window by itself (N,), as `quotient`; the average's where that is unknown.
+
+        `worse`: side of the metric; 0: the larger of both ways.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self.observed / self.reference
+            own = np.maximum(ratio, 1 / ratio) if worse == 0 else ratio ** float(worse)
+        known = np.isfinite(own) & (own > 0) & np.isfinite(self.severity)
+        return np.where(known, own, self.severity)
 
 
 @dataclass
@@ -193,6 +206,7 @@ class WindowHistory:
             end=np.array([column.end for column in columns], dtype=np.float64),
             state=np.array([c.state[at] if at >= 0 else ABSENT for c, at in both], dtype=np.uint8),
             observed=of("observed"),
+            reference=of("reference"),
             severity=of("severity"),
             score=of("score"),
             band=np.array([column.band for column in columns], dtype=np.float64).reshape(-1, len(BAND)),
@@ -253,6 +267,7 @@ def _column(judgement: Judgement, before: Members | None) -> Column:
         members=_members(names, before),
         state=np.where(anomalous, ANOMALOUS, np.where(judged, NORMAL, UNJUDGED)).astype(np.uint8),
         observed=_single(verdicts.observed),
+        reference=_single(np.where(judged, verdicts.reference, np.nan)),
         severity=_single(np.where(judged, verdicts.severity, np.nan)),
         score=_single(np.where(judged, verdicts.score, np.nan)),
         band=tuple(bands(observed[:, None])[0].tolist()),

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from laggard_aggregator.alarms.factors import factor_now
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import commenting
-from laggard_aggregator.metrics.registry import unit
+from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.straggler_list import Standing, standings
@@ -250,6 +251,7 @@ def _standing(now: Now, row: Standing, source: str, where: Location | None) -> d
         "judged": row.judged,
         "persistence": row.persistence,
         "score": _or_null(row.score),
+        "factor": _or_null(factor_now(row, worse(source, row.metric))),
         "severity": _or_null(row.severity),
         "worst_severity": None if alarm is None else _or_null(alarm.worst_severity),
         "slow_share": row.slow_share or None,

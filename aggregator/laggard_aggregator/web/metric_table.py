@@ -174,7 +174,7 @@ PER_COMPONENT = (
     ),
     _component(
         "laggard_component_severity_ratio",
-        "Slowness relative to the peers; 1 is as fast as the peers, 2 takes twice as long.",
+        "Times slower than the peers, on average over the windows of the evidence; 2 takes twice as long.",
         lambda s: s.severity,
     ),
     _component(

@@ -1,8 +1,12 @@
 """One alarm an episode: raised once, kept up to date, cleared once."""
 
 from dataclasses import replace
+from math import isnan
+
+import pytest
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmBook
+from laggard_aggregator.alarms.factors import factor_now
 
 ALARM = Alarm(
     group="luns",
@@ -82,3 +86,19 @@ def test_the_worst_severity_is_of_the_windows_that_had_one() -> None:
     for severity in (2.0, none, 1.5):
         book.update(replace(ALARM, severity=severity, worst_severity=severity))
         assert book.standing[ALARM.key].worst_severity == 2.0
+
+
+def test_a_factor_beside_two_values_is_their_quotient() -> None:
+    assert factor_now(ALARM) == 3.0
+    assert factor_now(ALARM, worse=-1) == pytest.approx(1 / 3)
+    assert factor_now(replace(ALARM, reference=90.0), worse=0) == 3.0
+    averaged = replace(ALARM, observed=60.0, severity=4.3)
+    assert averaged.evidence() == "60, its peers 10 (6.00 times, 4.30 on average)"
+    unknown = float("nan")
+    odd = (
+        replace(ALARM, observed=unknown),
+        replace(ALARM, reference=0.0),
+        replace(ALARM, observed=-1.0),
+        replace(ALARM, severity=unknown),
+    )
+    assert all(isnan(factor_now(alarm)) for alarm in odd)

@@ -81,3 +81,20 @@ def test_a_link_holds_any_name() -> None:
     assert urls.component("a/b", "oss-1/s d?#", "await") == "/component/a%2Fb/oss-1/s%20d%3F%23?metric=await"
     assert urls.group("a/b", metric="", page=2) == "/group/a%2Fb?page=2"
     assert urls.node("ü") == "/node/%C3%BC"
+
+
+@pytest.mark.parametrize(
+    ("now", "average", "said"),
+    [
+        (6.0, 4.3, "is 6.0 times slower than its peers, 4.3 times on average"),
+        (4.2, 4.3, "is 4.2 times slower than its peers"),
+        (1.0, 5.3, "is 5.3 times slower than its peers on average, 1.0 times now"),
+        (float("nan"), 4.3, "is 4.3 times slower than its peers"),
+        (0.5, 0.5, "is 2.0 times faster than its peers"),
+        (float("nan"), float("nan"), "behaves unlike its peers"),
+    ],
+)
+def test_the_factor_is_of_the_latest_window_and_an_average_is_called_one(
+    now: float, average: float, said: str
+) -> None:
+    assert formatting.slower(now, average=average) == said

@@ -82,6 +82,7 @@ def test_stragglers_are_ranked_by_persistence() -> None:
         "judged": True,
         "persistence": 6,
         "score": 30.0,
+        "factor": 4.0,
         "severity": 4.0,
         "worst_severity": 6.0,
         "slow_share": None,

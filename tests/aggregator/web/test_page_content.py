@@ -117,7 +117,8 @@ def test_a_component_that_is_slow_at_times_says_so() -> None:
     (answer,) = ask(["/api/v1/stragglers"], view)
     told = {each["name"]: (each["slow_share"], each["slow_severity"]) for each in answer.json()["stragglers"]}
     assert told == {"oss-1/d0": (0.25, 23.4), "oss-1/d1": (None, None)}
-    verdicts = replace(judged.verdicts, duty_cycles=cycles, severity=np.ones_like(judged.verdicts.severity))
+    ones = np.ones_like(judged.verdicts.severity)
+    verdicts = replace(judged.verdicts, duty_cycles=cycles, severity=ones, observed=ones, reference=ones)
     view.judgements_ = (replace(judged, verdicts=verdicts),)
     said = text_of(page("/component/luns/oss-1/d0", view))
     assert "Slow at times: 23× in 25 % of the time" in said, "it is not slow now"

@@ -106,6 +106,7 @@ def _line(each: IncidentReport) -> str:
 def _raised(report: IncidentReport) -> Any:
     return {
         "status": "raised",
+        "factor": _number(report.worst.now),
         "severity": _number(report.worst.severity),
         "peers": report.peers,
         "comparisons": [_comparison(each) for each in report.comparisons],

@@ -33,9 +33,9 @@ MAX_WINDOWS = 96
 """Limit of columns; beyond it adjacent windows are merged, showing the worst."""
 
 
-def sparkline(course: ComponentHistory) -> Markup:
-    """The factor over the last windows, with a line at its peers."""
-    values = course.severity[-SPARK_WINDOWS:]
+def sparkline(course: ComponentHistory, worse: int = 1) -> Markup:
+    """The factor of each of the last windows, with a line at its peers; `worse`: side of the metric."""
+    values = course.factors(worse)[-SPARK_WINDOWS:]
     if not np.isfinite(values).any():
         values = course.score[-SPARK_WINDOWS:]
     known = np.isfinite(values)

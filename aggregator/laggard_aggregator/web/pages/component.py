@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from laggard_aggregator.detect import registry as detectors
 from laggard_aggregator.detect.interface import FloatArray, GroupWindow
-from laggard_aggregator.metrics.registry import unit
+from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.urls import NotKnownError
@@ -16,7 +16,6 @@ from laggard_aggregator.status.view import GroupView
 from laggard_aggregator.status.window_history import (
     ABSENT,
     ANOMALOUS,
-    BAND,
     NORMAL,
     ComponentHistory,
     bands,
@@ -71,7 +70,7 @@ def component(now: Now, group_name: str, name: str, query: Query, alarms: Sequen
         "functions": functions,
         "functions_unit": known,
         "others": sorted({j.group for j in now.judgements if lasting in j.components} - {group.name}),
-        "verdict": verdict(NORMAL, each.severity),
+        "verdict": verdict(NORMAL, each.factor),
         "alarms": its_alarms,
     }
 
@@ -123,21 +122,22 @@ def _part(
         "samples_to": np.nan if samples is None else samples.end,
         "cdf": cdf,
         "cdf_said": said,
-        "windows": _windows(course, metric, known, query),
+        "windows": _windows(course, metric, known, worse(group.source, metric), query),
     }
 
 
-def _windows(course: ComponentHistory, metric: str, known: str, query: Query) -> PageTable[int]:
-    """The windows of one metric by their place in `course`, newest first."""
-    median = BAND.index(0.5)
+def _windows(course: ComponentHistory, metric: str, known: str, side: int, query: Query) -> PageTable[int]:
+    """The windows of one metric, whose worse side is `side`, by their place in `course`, newest first."""
+    factors = course.factors(side)
     columns = (
         PageColumn[int]("start", "Window", lambda at: float(course.start[at]), is_time=True),
         PageColumn[int]("end", "", lambda at: float(course.end[at]), is_time=True),
         PageColumn[int]("metric", "", lambda _: metric),
         PageColumn[int]("observed", "Value", lambda at: float(course.observed[at]), right=True),
-        PageColumn[int]("reference", "Peers' median", lambda at: float(course.band[at, median]), right=True),
+        PageColumn[int]("reference", "Peers", lambda at: float(course.reference[at]), right=True),
         PageColumn[int]("unit", "", lambda _: known or None),
-        PageColumn[int]("severity", "Factor", lambda at: float(course.severity[at]), right=True),
+        PageColumn[int]("factor", "Factor", lambda at: float(factors[at]), right=True),
+        PageColumn[int]("severity", "On average", lambda at: float(course.severity[at]), right=True),
         PageColumn[int]("score", "Score", lambda at: float(course.score[at]), right=True),
         PageColumn[int](
             "state", "Verdict", lambda at: verdict(int(course.state[at]), float(course.severity[at]))
@@ -150,18 +150,19 @@ def _windows(course: ComponentHistory, metric: str, known: str, query: Query) ->
         Query({**query.given, "metric": metric}),
         keep=_KEEP,
         size=WINDOWS_A_PAGE,
-        make=lambda at: _window(course, at, known),
+        make=lambda at: _window(course, at, known, float(factors[at])),
     )
 
 
-def _window(course: ComponentHistory, at: int, known: str) -> dict[str, Any]:
+def _window(course: ComponentHistory, at: int, known: str, factor: float) -> dict[str, Any]:
     """One window as text."""
     state = int(course.state[at])
     return {
         "start": float(course.start[at]),
         "end": float(course.end[at]),
         "observed": formatting.figure(float(course.observed[at]), known),
-        "peers": formatting.figure(float(course.band[at, BAND.index(0.5)]), known),
+        "peers": formatting.figure(float(course.reference[at]), known),
+        "factor": formatting.factor(factor),
         "severity": formatting.factor(float(course.severity[at])),
         "score": formatting.figure(float(course.score[at])),
         "verdict": verdict(state, float(course.severity[at])),

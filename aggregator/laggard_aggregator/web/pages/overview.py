@@ -56,7 +56,8 @@ def stragglers(now: Now, found: Sequence[Slow], query: Query) -> PageTable[Slow]
         PageColumn[Slow]("name", "Component", lambda each: each.name),
         PageColumn[Slow]("component", "", lambda each: each.component),
         PageColumn[Slow]("level", "", lambda each: each.level),
-        PageColumn[Slow]("severity", "Slower by", lambda each: each.severity, right=True),
+        PageColumn[Slow]("factor", "Slower by", lambda each: each.factor, right=True),
+        PageColumn[Slow]("severity", "", lambda each: each.first.standing.severity),
         PageColumn[Slow]("grade", "", lambda each: each.grade),
         PageColumn[Slow]("trend", "Trend", lambda each: each.trend),
         PageColumn[Slow]("since", "Since", lambda each: each.since, is_time=True),
@@ -78,7 +79,7 @@ def stragglers(now: Now, found: Sequence[Slow], query: Query) -> PageTable[Slow]
             "role", "Role", lambda each: [now.role_of(e.standing.group) for e in each.evidence], now.roles()
         ),
         Filter[Slow]("group", "Group", lambda each: "\n".join(e.standing.group for e in each.evidence)),
-        Filter[Slow]("factor", "Slower by at least", lambda each: each.severity, is_number=True),
+        Filter[Slow]("factor", "Slower by at least", lambda each: each.factor, is_number=True),
         Filter[Slow](
             "state",
             "State",
@@ -88,7 +89,7 @@ def stragglers(now: Now, found: Sequence[Slow], query: Query) -> PageTable[Slow]
     )
 
     def row(each: Slow) -> tuple[Slow, Markup, str]:
-        return each, sparkline(each.first.course), steps.on(each)[0]
+        return each, sparkline(each.first.course, each.first.worse), steps.on(each)[0]
 
     rows = found if any(each.test(query.text(each.key)) for each in filters) else by_grade(found)[0]
     return PageTable("stragglers", columns, rows, query, filters=filters, size=SLOW_A_PAGE, make=row)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from laggard_aggregator.alarms.factors import quotient
 from laggard_aggregator.archive.history import MAX_ROWS, Chart, HistoryReader, Row
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
-from laggard_aggregator.metrics.registry import SOURCES, unit
+from laggard_aggregator.metrics.registry import SOURCES, unit, worse
 from laggard_aggregator.status.formatting import counted, moment
 from laggard_aggregator.status.urls import TimeRange
 from laggard_aggregator.status.view import GroupView, Status
@@ -116,7 +117,7 @@ class Past:
                 of("metric", "Metric", lambda row: row["metric"]),
                 of("observed", "Value", lambda row: row["observed"], right=True),
                 of("reference", "Peers", lambda row: row["reference"], right=True),
-                of("severity", "Factor", lambda row: row["severity"], right=True),
+                of("factor", "Factor", lambda row: row["factor"], right=True),
                 of("score", "Score", lambda row: row["score"], right=True),
                 of("straggler", "", lambda row: row["straggler"]),
             ),
@@ -217,7 +218,12 @@ def _component(
     """`key`: names of the group, which may not be known now, and of the component."""
     name, component = key
     rows = reader.verdicts(asked.start, asked.end, name, under=component)
-    anomalous = [row for row in rows if row["component"] == component and row["anomalous"]]
+    source = "" if group is None else group.source
+    anomalous = [
+        {**row, "factor": _factor(row, worse(source, row["metric"]))}
+        for row in rows
+        if row["component"] == component and row["anomalous"]
+    ]
     windows = reader.windows(asked.start, asked.end, name)
     peers = [each for each in members if each != component]
     chart = None
@@ -239,6 +245,16 @@ def _component(
         listed="anomalous_windows",
         judged=len({row["end"] for row in windows if row["judged"]}),
     )
+
+
+def _known(figure: float | None) -> float:
+    return float("nan") if figure is None else figure
+
+
+def _factor(row: Row, side: int) -> float:
+    """Times slower in a window by itself; the average's where its values are unknown."""
+    now = quotient(_known(row["observed"]), _known(row["reference"]), side)
+    return now if np.isfinite(now * _known(row["severity"])) else _known(row["severity"])
 
 
 def _series(chart: Chart, group: GroupView, component: str, rows: Sequence[Row]) -> Iterable[PastSeries]:
@@ -314,12 +330,16 @@ def _history(group: str, windows: Sequence[Row], rows: Sequence[Row], asked: Tim
                 spans.setdefault(place(row), []).append(row)
         shape = (MAX_COLUMNS, len(members.names))
         hot = np.zeros(shape, dtype=np.bool_)
-        figures = {name: np.full(shape, np.nan, np.float32) for name in ("severity", "score", "observed")}
+        names = ("severity", "score", "observed", "reference")
+        figures = {name: np.full(shape, np.nan, np.float32) for name in names}
         for row in mine:
             cell = (place(row), members.place(row["component"]))
             hot[cell] |= row["anomalous"]
-            for name, values in figures.items():
-                values[cell] = np.fmax(values[cell], np.nan if row[name] is None else row[name])
+            if not figures["observed"][cell] >= _known(row["observed"]):  # both are of one window
+                figures["observed"][cell] = _known(row["observed"])
+                figures["reference"][cell] = _known(row["reference"])
+            for name in ("severity", "score"):
+                figures[name][cell] = np.fmax(figures[name][cell], _known(row[name]))
         for at in sorted(spans):
             calm = NORMAL if any(row["judged"] for row in spans[at]) else UNJUDGED
             found.setdefault((group, metric), []).append(

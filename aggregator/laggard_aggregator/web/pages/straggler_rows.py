@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from laggard_aggregator.alarms.alarms import Key
+from laggard_aggregator.alarms.factors import factor_now
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS
 from laggard_aggregator.metrics.registry import unit, worse
@@ -34,6 +35,11 @@ class Evidence:
     course: ComponentHistory
     worse: int
     against: str = "peers"
+
+    @property
+    def factor(self) -> float:
+        """Times slower in the latest window, NaN where its values are unknown."""
+        return factor_now(self.standing, self.worse)
 
     @property
     def value(self) -> str:
@@ -64,9 +70,21 @@ class Slow:
         return self.evidence[0]
 
     @property
-    def severity(self) -> float:
-        """Factor by which it is slower than its peers."""
-        return self.first.standing.severity
+    def factor(self) -> float:
+        """Times slower than its peers in the latest window; as the average where that does not tell."""
+        now, average = self.first.factor, self.first.standing.severity
+        return average if formatting.led_by_average(now, average) else now
+
+    @property
+    def other(self) -> str:
+        """The average factor where it differs, or where that leads, the factor of the latest window."""
+        return formatting.other_factor(self.first.factor, self.first.standing.severity)
+
+    @property
+    def far(self) -> str:
+        """Its factor as text, called an average where it is one."""
+        led = formatting.led_by_average(self.first.factor, self.first.standing.severity)
+        return formatting.factor(self.factor) + (" on average" if led and self.other else "")
 
     @property
     def grade(self) -> str:
@@ -92,7 +110,8 @@ class Slow:
             return "no data now"
         if not row.anomalous:
             return "recovering"
-        told = course.severity[(course.state != ABSENT) & np.isfinite(course.severity)]
+        factors = course.factors(self.first.worse)
+        told = factors[(course.state != ABSENT) & np.isfinite(factors)]
         if told.size < 4:
             return "new"
         recent, before = float(np.median(told[-2:])), float(np.median(told[-6:-2]))
@@ -109,23 +128,25 @@ class Slow:
     @property
     def is_slower(self) -> bool:
         """True if it is slower than its peers: some detectors find any difference."""
-        return self.first.worse != 0 and self.severity >= formatting.ALIKE_RATIO
+        return self.first.worse != 0 and self.factor >= formatting.ALIKE_RATIO
 
     @property
     def claim(self) -> str:
         """The problem in a few words."""
         if self.first.standing.level == LEVEL_OF_GROUPS:
-            return f"{formatting.factor(self.severity)} slower than in its {self.first.against}"
+            return f"{self.far} slower than in its {self.first.against}{self._rest}"
         if self.first.standing.level == LEVEL_OF_SPLITS:
-            return (
-                f"{formatting.factor(self.severity)} slower than the rest; which is normal, peers cannot tell"
-            )
+            return f"{self.far} slower than the rest; which is normal, peers cannot tell"
         if self.first.against != "peers":
-            return f"{formatting.factor(self.severity)} below its {self.first.against}"
+            return f"{self.far} below its {self.first.against}{self._rest}"
         at_times = formatting.at_times(self.first.standing.slow_share, self.first.standing.slow_severity)
         if self.is_slower:
-            return f"{formatting.factor(self.severity)} slower than its peers{at_times and ', ' + at_times}"
+            return f"{self.far} slower than its peers{self._rest}{at_times and ', ' + at_times}"
         return f"slow at times: {at_times}" if at_times else "unlike its peers"
+
+    @property
+    def _rest(self) -> str:
+        return self.other and f", {self.other}"
 
 
 def slow(now: Now) -> tuple[Slow, ...]:
