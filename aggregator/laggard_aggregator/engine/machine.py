@@ -212,12 +212,21 @@ class Machine:
         return cleared
 
     def sweep(self, now_ns: int, *, forget: bool = False) -> list[AlarmEvent]:
-        """Declares old gaps; with `forget` drops silent nodes and components. Returns the alarms cleared."""
+        """Declares old gaps; with `forget` drops silent nodes and components. Returns the alarms cleared.
+
+        None is dropped while a batch of a silent node is not durable.
+        """
+        forget = forget and not self.admission.is_pending(now_ns - self._forget_ns)
         self.admission.record(SweepEntry(self.sequence.last, now_ns, forget))
         return self._sweep(now_ns, forget)
 
     def forget(self, target: str, now_ns: int, before_ns: int) -> tuple[list[str], list[AlarmEvent]]:
-        """Drops what `target` names and is silent since `before_ns`: the nodes, and the alarms cleared."""
+        """Drops what `target` names and is silent since `before_ns`: the nodes, and the alarms cleared.
+
+        Raises ValueError while a batch of one of the nodes is not durable.
+        """
+        if self.admission.is_pending(before_ns, target):
+            raise ValueError(f"{target}: its latest samples are not on the state disk yet; try again later")
         self.admission.record(ForgetEntry(self.sequence.last, now_ns, before_ns, target))
         return self._forget(target, now_ns, before_ns)
 

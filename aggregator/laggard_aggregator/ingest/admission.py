@@ -198,10 +198,21 @@ class Admission:
         self._count_dropped(self._waiting.expire(now_ns))
         self._limit.sweep(now_ns)
 
+    def is_pending(self, before_ns: int, target: str = "*") -> bool:
+        """Whether a node that `forget` would drop has a batch that is not durable yet.
+
+        Its agent would send that batch again, and without the node's streams it would be accepted twice.
+        """
+        return any(
+            stream.pending
+            for node in self._silent(before_ns, target)
+            for source in self._sources.get(node, {}).values()
+            for stream in source.streams.values()
+        )
+
     def forget(self, before_ns: int, target: str = "*") -> list[str]:
         """Drops the nodes named by `target` without a message since `before_ns`; returns their names."""
-        covered = covering((target,))
-        gone = [node for node in self.nodes.silent_since(before_ns) if covered((node,))]
+        gone = self._silent(before_ns, target)
         for node in gone:
             self.nodes.forget(node)
             self.nodes_twice.discard(node)
@@ -209,6 +220,10 @@ class Admission:
             self._components_in_all -= self._components.pop(node, 0)
             self.acks.forget(node)
         return gone
+
+    def _silent(self, before_ns: int, target: str) -> list[str]:
+        covered = covering((target,))
+        return [node for node in self.nodes.silent_since(before_ns) if covered((node,))]
 
     def state(self) -> Iterator[dict[str, Any]]:
         """Nodes, streams and messages that wait for a schema as plain data, in parts."""

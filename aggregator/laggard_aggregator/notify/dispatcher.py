@@ -205,7 +205,8 @@ class ChannelRoute:
         self, raised: list[Incident], view: Status, outbox: Outbox, timelines: AlarmTimelines
     ) -> None:
         for incidents in await self._grouped(raised, view, outbox):
-            found = (report(each, view, timelines, self._page) for each in incidents[:MAX_LISTED])
+            located = await asyncio.to_thread(view.locating())
+            found = (report(each, view, timelines, self._page, located) for each in incidents[:MAX_LISTED])
             reports = tuple(each for each in found if each is not None)
             if not reports:
                 continue

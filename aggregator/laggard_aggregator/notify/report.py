@@ -2,11 +2,11 @@
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from laggard_aggregator.alarms.alarms import Alarm
+from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.factors import factor_now
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.detect.interface import FloatArray
@@ -166,8 +166,17 @@ class Notification:
         return spaced(f"{claim} for {formatting.lasting(report.lasted_seconds)} ({report.worst.metric})")
 
 
-def report(incident: Incident, view: Status, timelines: AlarmTimelines, page: str) -> IncidentReport | None:
-    """The report of an incident, None when its last alarm was cleared meanwhile."""
+def report(
+    incident: Incident,
+    view: Status,
+    timelines: AlarmTimelines,
+    page: str,
+    located: Mapping[Key, Location],
+) -> IncidentReport | None:
+    """The report of an incident, None when its last alarm was cleared meanwhile.
+
+    `located`: the causes of the stragglers, from `Status.locating`.
+    """
     alarms = sorted((a for a in view.alarms().values() if a.component == incident.component), key=rank)
     if not alarms:
         return None
@@ -175,7 +184,6 @@ def report(incident: Incident, view: Status, timelines: AlarmTimelines, page: st
     groups = {group.name: group for group in view.groups()}
     source = groups[worst.group].source if worst.group in groups else ""
     causes = next((alarm.causes for alarm in alarms if alarm.causes), ())
-    where = view.locations()
     return IncidentReport(
         incident=incident,
         at=worst.updated_at,
@@ -189,7 +197,7 @@ def report(incident: Incident, view: Status, timelines: AlarmTimelines, page: st
         if view.decides
         else "",
         comments=view.comments(incident.component, incident.name)[:MAX_COMMENTS],
-        location=next((where[alarm.key] for alarm in alarms if alarm.key in where), None),
+        location=next((located[alarm.key] for alarm in alarms if alarm.key in located), None),
     )
 
 

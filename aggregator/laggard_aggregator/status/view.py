@@ -174,7 +174,6 @@ class Status:
         self._judgements: dict[tuple[str, str], Judgement] = {}
         self._alarms: Mapping[Key, Alarm] = {}
         self._shadow_verdicts: dict[str, tuple[int, ...]] = {}
-        self._located: tuple[int, Mapping[Key, Location]] = (-1, {})
 
     def adopt(self, machine: Machine, judgements: Iterable[Judgement]) -> None:
         """Shows a restored machine and the judgements of its replay from now on."""
@@ -295,17 +294,19 @@ class Status:
         """The nodes of the components that may move between nodes."""
         return self._machine.hosts()
 
-    def locations(self) -> Mapping[Key, Location]:
-        """The located causes of the stragglers, by group, component and metric; made once a revision."""
-        if self._located[0] != self.revision:
-            self._located = (self.revision, self._locate())
-        return self._located[1]
+    def locating(self) -> Callable[[], Mapping[Key, Location]]:
+        """Locates the causes of the stragglers, by group, component and metric, of the status at this call.
 
-    def _locate(self) -> Mapping[Key, Location]:
-        judgements = self.judgements()
-        rows = standings(judgements, self.alarms(), self.shown, self.silenced)
+        The function returned takes long on a large site: it is for a thread.
+        """
+        judgements, alarms, topology, hosts = self.judgements(), self.alarms(), self.topology(), self.hosts()
         groups = {group.name: group for group in self.groups()}
-        return located(rows, judgements, groups, self.topology(), self.hosts())
+
+        def locate() -> Mapping[Key, Location]:
+            rows = standings(judgements, alarms, self.shown, lambda *_: None)
+            return located(rows, judgements, groups, topology, hosts)
+
+        return locate
 
     def decisions(self) -> tuple[Decision, ...]:
         """The operators' overrides in force, oldest first."""

@@ -62,6 +62,7 @@ def _site(tmp_path: Path) -> Iterator[Site]:
     for messages, now_ns in steps(26):
         receive(core, messages)
         close(core, now_ns)
+    core.admission.acks.durable(core.sequence.last)
     state = tmp_path.joinpath(*["a-long-name-of-a-folder"] * 6)
     state.mkdir(parents=True)
     clock, ended = HandClock(START + 130 * SECOND), list[AlarmEvent]()

@@ -8,7 +8,7 @@ from laggard_aggregator.alarms.alarms import AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision, Overrides
 from laggard_aggregator.engine.machine import Machine
-from laggard_aggregator.log.entries import LogEntry
+from laggard_aggregator.log.entries import LogEntry, SweepEntry
 from laggard_aggregator.status.view import Status
 from tests.support.builders.site import SECOND, START, close, new_core, receive, steps, told
 from tests.support.clock import HandClock
@@ -23,13 +23,15 @@ BEFORE, AFTER = 24, 40
 Act = Callable[[Machine], None]
 
 
-def run(core: Machine, acts: dict[int, Act]) -> list[Judgement]:
+def run(core: Machine, acts: dict[int, Act], *, durable: bool = True) -> list[Judgement]:
     found: list[Judgement] = []
     for at, (messages, now_ns) in enumerate(steps(BATCHES)):
         receive(core, messages)
         if at in acts:
             acts[at](core)
         found += close(core, now_ns)
+        if durable:
+            core.admission.acks.durable(core.sequence.last)
     return found
 
 
@@ -141,6 +143,20 @@ def test_what_is_silent_is_forgotten_and_nothing_else() -> None:
     assert other.stores[GROUP].components == core.stores[GROUP].components
     assert "oss-5" not in other.admission.nodes
     assert "oss-4" in other.admission.nodes
+
+
+def test_nothing_is_forgotten_that_is_not_durable() -> None:
+    core, entries = new_core(), list[LogEntry]()
+    core.record(entries.append)
+    run(core, {}, durable=False)
+    now_ns = START + 5 * BATCHES * SECOND + 600 * SECOND
+    with pytest.raises(ValueError, match="not on the state disk yet"):
+        core.forget("oss-5", now_ns, now_ns - 60 * SECOND)
+    assert core.sweep(now_ns + 10**9 * SECOND, forget=True) == []
+    assert entries[-1] == SweepEntry(core.sequence.last, now_ns + 10**9 * SECOND, forget=False)
+    assert "oss-5" in core.admission.nodes
+    core.admission.acks.durable(core.sequence.last)
+    assert core.forget("oss-5", now_ns, now_ns - 60 * SECOND)[0] == ["oss-5"]
 
 
 def test_a_book_is_empty_at_first() -> None:

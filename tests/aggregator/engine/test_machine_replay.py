@@ -134,6 +134,7 @@ def test_what_is_silent_is_forgotten_and_begins_anew() -> None:
     assert (len(store.components), len(core.admission.nodes)) == (17, 8)
     alarms = core.judge.alarms
     assert len(alarms.standing) == 1
+    core.admission.acks.durable(core.sequence.last)
     ended = core.sweep(START + 5 * BATCHES * SECOND + 70 * SECOND, forget=True)
     assert [(t.kind, t.alarm.component, t.alarm.level) for t in ended] == [("cleared", "oss-5", "node")]
     assert alarms.standing == {}

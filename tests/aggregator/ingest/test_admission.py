@@ -353,6 +353,20 @@ def test_a_stream_is_dropped_when_it_is_silent_and_durable(monkeypatch: pytest.M
     assert restored.counts.duplicates == 1
 
 
+def test_a_node_with_batches_that_are_not_durable_is_known_to_be_pending() -> None:
+    """Forgotten meanwhile, as while the state disk fails, its agent's repetition would be accepted again."""
+    taker = make()
+    (batch,) = feed(taker, schema_message(schema()), data_message(envelope(0)))
+    later = NOW + 3600 * SECOND
+    assert taker.is_pending(later)
+    assert taker.is_pending(later, "oss-1")
+    assert not taker.is_pending(later, "oss-2")
+    assert not taker.is_pending(NOW - SECOND), "it is not silent"
+    taker.acks.durable(batch.lsn)
+    assert not taker.is_pending(later)
+    assert taker.forget(later) == ["oss-1"]
+
+
 def test_streams_of_a_node_are_bounded_and_further_ones_are_not_acknowledged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

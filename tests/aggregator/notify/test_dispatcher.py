@@ -1,7 +1,8 @@
 """From standing alarms to mails on a real server: who is told of what, once, whatever happens meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from laggard_aggregator.alarms.alarms import Key
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.notify import dispatcher
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.notify.email.channel import MailChannel
 from laggard_aggregator.notify.outbox import NAME
+from laggard_aggregator.status.location import Location
 from tests.support.builders.live_status import NOW, judgement
 from tests.support.dispatching import PAGE, Site, dispatching, site
 from tests.support.smtp import Box, served, settings
@@ -163,6 +166,33 @@ def test_many_at_once_are_one_digest_and_so_is_their_end() -> None:
             assert box.mails[1].subject.startswith("[Laggard site] 5 components are no longer slow")
             await view.polled()
             assert len(box.mails) == 2
+
+    asyncio.run(story())
+
+
+def test_causes_are_located_in_a_thread_and_once_for_a_digest() -> None:
+    """At a large site this takes long, and the event loop receives samples."""
+
+    async def story() -> None:
+        view, threads = site(), list[str]()
+        locating = view.locating
+
+        def noting() -> Callable[[], Mapping[Key, Location]]:
+            locate = locating()
+
+            def noted() -> Mapping[Key, Location]:
+                threads.append(threading.current_thread().name)
+                return locate()
+
+            return noted
+
+        view.locating = noting  # type: ignore[method-assign]
+        async with served(Box()) as box, mailing(view, box):
+            await view.polled()
+            view.slow(*(f"oss-{n}/wwn-{n}" for n in range(1, 6)))
+            await box.until(mails=1)
+        assert len(threads) == 1
+        assert threads[0] != threading.main_thread().name
 
     asyncio.run(story())
 

@@ -27,6 +27,7 @@ def test_nothing_is_said_of_a_group_that_was_forgotten() -> None:
         view.judged(close(core, now_ns))
     assert any(name.startswith(SLOW) for name in stragglers(view))
     later_ns = START + (5 * BATCHES + 600) * SECOND
+    core.admission.acks.durable(core.sequence.last)
     core.forget("*", later_ns, later_ns - 60 * SECOND)
     view.judged(())
     assert (stragglers(view), view.judgements()) == (set(), ())

@@ -71,7 +71,7 @@ def test_the_pages_of_a_revision_share_the_causes() -> None:
 def test_a_mail_names_the_cause() -> None:
     view = site()
     (incident,) = due(view, (), "site", Limits(after_seconds=0.0, least_severity=1.0))
-    said = report(incident, view, AlarmTimelines(), "http://aggregator")
+    said = report(incident, view, AlarmTimelines(), "http://aggregator", view.locating()())
     assert said is not None
     where = said.location
     assert where is not None
@@ -85,7 +85,7 @@ def test_a_mail_names_the_cause_of_the_worst_alarm_that_has_one() -> None:
     worse = replace(first, group="elsewhere", severity=50.0, worst_severity=50.0)
     view.alarms_[worse.key] = worse
     (incident,) = due(view, (), "site", Limits(after_seconds=0.0, least_severity=1.0))
-    said = report(incident, view, AlarmTimelines(), "http://aggregator")
+    said = report(incident, view, AlarmTimelines(), "http://aggregator", view.locating()())
     assert said is not None
     assert said.worst.group == "elsewhere"
     assert said.location is not None

@@ -60,7 +60,7 @@ def test_the_api_has_the_alarm_and_the_sides() -> None:
 def test_a_mail_says_so() -> None:
     view = site()
     (incident,) = due(view, (), "site", Limits(after_seconds=0.0, least_severity=1.0))
-    mail = report(incident, view, AlarmTimelines(), "http://aggregator")
+    mail = report(incident, view, AlarmTimelines(), "http://aggregator", view.locating()())
     assert mail is not None
     assert "which is normal, peers cannot tell" in mail.parent
     assert mail.worst.predicate == "is 2.8 times slower than the rest of its group"

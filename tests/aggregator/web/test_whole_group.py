@@ -54,7 +54,7 @@ def test_the_api_names_its_level() -> None:
 def test_a_mail_says_so() -> None:
     view = site()
     (incident,) = due(view, (), "site", Limits(after_seconds=0.0, least_severity=1.0))
-    said = report(incident, view, AlarmTimelines(), "http://aggregator")
+    said = report(incident, view, AlarmTimelines(), "http://aggregator", view.locating()())
     assert said is not None
     assert "against their own past" in said.parent
     assert said.worst.predicate == "is 2.5 times slower than in its own past"

@@ -14,7 +14,6 @@ from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.node_view import CollectorsView, CollectorView, NodeState, NodeView, RoleView
 from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status.background import BackgroundWork, JobPolls
-from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.view import ChannelView, Counters, GroupView, Status
 from laggard_aggregator.status.window_history import WindowHistory
 
@@ -100,9 +99,6 @@ class MadeView(Status):
 
     def hosts(self) -> Mapping[str, str]:
         return self.hosts_
-
-    def locations(self) -> Mapping[Key, Location]:
-        return self._locate()
 
     def counters(self) -> Counters:
         return self.counters_

@@ -52,7 +52,8 @@ class MqttReader(asyncio.BufferedProtocol):
         self._number = 0
         self._unpublished: set[int] = set()
         self._all_published = asyncio.Event()
-        self._heard = self._said = self._loop.time()
+        self._heard = self._said = self._taken = self._loop.time()
+        self._untaken_bytes = 0
         self._watching: asyncio.TimerHandle | None = None
         self._pausing: asyncio.TimerHandle | None = None
 
@@ -207,8 +208,18 @@ class MqttReader(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _watch(self) -> None:
-        """Sends PINGREQ on an idle connection, and ends a silent one."""
+        """Sends PINGREQ on an idle connection, and ends one whose broker is silent or takes nothing.
+
+        A broker that sends and does not read would leave acknowledgements in memory without a limit.
+        """
         now = self._loop.time()
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if not waiting or waiting < self._untaken_bytes:
+            self._taken = now
+        self._untaken_bytes = waiting
+        if now - self._taken > 1.5 * KEEPALIVE_SECONDS:
+            self._end(MqttError("the broker takes nothing any more"))
+            return
         if now - self._heard > 1.5 * KEEPALIVE_SECONDS:
             self._end(MqttError("the broker says nothing any more"))
             return

@@ -14,7 +14,6 @@ from laggard_aggregator.ingest.node_view import NodeState, NodeView
 from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.location import Location
-from laggard_aggregator.status.paths import located
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.view import MAX_LAG_SECONDS, Counters, GroupView, Status
 from laggard_aggregator.status.window_history import WindowHistory
@@ -210,14 +209,7 @@ class StateReader:
         """Makes the located causes of this revision, when first called, in the page's thread."""
         view = self._view
         if self._locations[0] != view.revision:
-            judgements, alarms, topology = view.judgements(), view.alarms(), view.topology()
-            groups, hosts = {group.name: group for group in view.groups()}, self._seldom("hosts", view.hosts)
-
-            def locate() -> Mapping[Key, Location]:
-                rows = standings(judgements, alarms, view.shown, lambda *_: None)
-                return located(rows, judgements, groups, topology, hosts)
-
-            self._locations = (view.revision, cache(locate))
+            self._locations = (view.revision, cache(view.locating()))
         return self._locations[1]
 
     def _seldom(self, part: str, ask: Callable[[], Answer], least_seconds: float = KEPT_SECONDS) -> Answer:

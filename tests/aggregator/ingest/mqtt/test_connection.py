@@ -5,6 +5,7 @@ import gc
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 
@@ -116,6 +117,28 @@ def test_one_that_falls_silent_later_is_noticed(monkeypatch: pytest.MonkeyPatch)
                     await made.lost()
             assert b"\xc0\x00" in scripted.said  # it was asked
             assert not made._lost.cancelled()
+
+    asyncio.run(story())
+
+
+def test_one_that_sends_and_takes_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acknowledgements would wait in memory for as long as it sends."""
+    monkeypatch.setattr(under_test, "KEEPALIVE_SECONDS", 0.4)
+    monkeypatch.setattr("laggard_aggregator.ingest.mqtt.packets.connect", lambda *_, **__: b"\x10\x00")
+
+    async def story() -> None:
+        async with broker(welcoming) as (scripted, port):
+            made = await opened(port)
+            assert scripted.writer is not None
+            cast(asyncio.Transport, scripted.writer.transport).pause_reading()
+            lost = asyncio.create_task(made.lost())
+            async with time_limit():
+                while not lost.done():
+                    made.acknowledge([7] * 65_536)
+                    scripted.writer.write(publish("a/b", b"one", 7))
+                    await asyncio.sleep(0.01)
+            with pytest.raises(MqttError, match="takes nothing any more"):
+                await lost
 
     asyncio.run(story())
 
