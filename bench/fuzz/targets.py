@@ -23,10 +23,7 @@ from laggard_agent.collectors.net import parse as net
 from laggard_agent.spool.decode import unpack
 from laggard_agent.spool.recovery import recover
 from laggard_agent.tools.iotrace import text as trace_text
-from laggard_agent.tools.iotrace.dxt import DxtParser
 from laggard_agent.tools.iotrace.fold import fold
-from laggard_agent.tools.iotrace.reader import TraceReader
-from laggard_agent.tools.iotrace.strace import StraceParser
 from laggard_aggregator.ingest.admission import Admission
 from laggard_aggregator.ingest.decode import Decoder
 from laggard_aggregator.ingest.mqtt import packets
@@ -42,6 +39,9 @@ from laggard_aggregator.offline.sysstat.report import Report
 from laggard_aggregator.offline.sysstat.sadf_json import read_json
 from laggard_common import segment_log, wire
 from laggard_common.errors import InputError, LaggardError, MqttError, StateError, WireError
+from laggard_common.trace_formats.dxt import DxtParser
+from laggard_common.trace_formats.reader import TraceReader
+from laggard_common.trace_formats.strace import StraceParser
 from laggard_common.wire import Envelope, Kind, codec, topics, trace_document
 from laggard_common.wire.schema import Component, Field, Schema
 from tests.support.builders import sysstat

@@ -3,7 +3,7 @@
 The agent folds (`laggard_agent.tools.iotrace.fold`); `trace_codec` is the encoding.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MAX_POSITION = 2**63 - 1  # the largest offset of a file, and the last nanosecond that a message can carry
 
@@ -15,6 +15,9 @@ class TraceRecord:
     `operation`: `read`, `write`, `open`, `close`, ... as the source names it. `descriptor` identifies an open
     file of a node. `offset`: first byte, None if not applicable or unknown. `size`: bytes moved. `time_ns`:
     start, ns since the epoch. `path`: the file, empty if unknown.
+
+    Kept out of messages and comparisons: `asked`: bytes asked for, None if unknown. `end_ns`: end, None if
+    unknown. `thread`: that made the call, -1 if unknown.
     """
 
     node: str
@@ -24,6 +27,9 @@ class TraceRecord:
     size: int
     time_ns: int
     path: str = ""
+    asked: int | None = field(default=None, compare=False, repr=False)
+    end_ns: int | None = field(default=None, compare=False, repr=False)
+    thread: int = field(default=-1, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """`laggard-agent --fold FILE`: folds a trace log, one JSON object per line."""
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -11,11 +10,11 @@ from typing import TextIO
 
 from laggard_agent.tools import seconds
 from laggard_agent.tools.iotrace import text
-from laggard_agent.tools.iotrace.dxt import DxtParser
 from laggard_agent.tools.iotrace.fold import fold
-from laggard_agent.tools.iotrace.reader import ParseLine, TraceReader
-from laggard_agent.tools.iotrace.strace import StraceParser
 from laggard_common.errors import InputError
+from laggard_common.trace_formats.dxt import DxtParser, is_dxt
+from laggard_common.trace_formats.reader import ParseLine, TraceReader
+from laggard_common.trace_formats.strace import StraceParser, is_strace, time_fault
 from laggard_common.wire.trace_records import Folded, TraceRecord
 
 FORMATS: dict[str, Callable[[str], ParseLine]] = {
@@ -24,11 +23,7 @@ FORMATS: dict[str, Callable[[str], ParseLine]] = {
     "dxt": lambda _node: DxtParser().parse,
 }
 
-_DXT = re.compile(rb"# (?:darshan log version|DXT,|\*{3})| *X_(?:POSIX|MPIIO) ")
-_STRACE = re.compile(
-    rb"strace: |Process |(?:\[pid +[0-9]+\] +|[0-9]+ +)?[0-9]+\.[0-9]+ +"
-    rb"(?:[a-z_][a-z0-9_]*\(|<\.\.\. |---|\+\+\+)"
-)
+_OF_STRACE = (b"strace: ", b"Process ")
 
 
 def fold_file(path: str, format_name: str, node: str, out: TextIO) -> str:
@@ -40,6 +35,8 @@ def fold_file(path: str, format_name: str, node: str, out: TextIO) -> str:
     with _opened(path) as stream:
         if format_name == "auto":
             format_name = detect(stream)
+        if format_name == "strace" and (fault := time_fault(stream.peek(4096)[:4096])):
+            raise InputError(path, fault)
         reader = TraceReader(FORMATS[format_name](node))
         folded = 0
         for record in fold(_records(reader, stream, path)):
@@ -73,9 +70,9 @@ def detect(stream: BufferedReader) -> str:
 def format_of(start: bytes) -> str:
     """The format of a log that starts so; `laggard` if it matches no other."""
     first = start.lstrip()
-    if _DXT.match(first):
+    if is_dxt(first):
         return "dxt"
-    return "strace" if _STRACE.match(first) else "laggard"
+    return "strace" if first.startswith(_OF_STRACE) or is_strace(first) else "laggard"
 
 
 def _line(record: Folded) -> str:

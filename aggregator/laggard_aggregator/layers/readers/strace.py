@@ -1,140 +1,116 @@
-"""Text of `strace -ttt -T -f -y`: the system call layer of the traced processes.
+"""Text of `strace -f -ttt -T -y`: the system call layer of the traced processes.
 
-12409 1795249408.775433 pread64(3</data/in.bin>, "\\0\\0"..., 4096, 8192) = 4096 <0.000012>
-12416 1795249408.826627 write(1</data/out>, "\\0\\0"..., 16384 <unfinished ...>
-12416 1795249408.826668 <... write resumed>) = 16384 <0.000041>
+The parser is the one that the agent folds with; it knows the positions of open files.
 """
 
+import re
+from array import array
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
-from laggard_aggregator.layers.columns import Ints, LayerRecording
-from laggard_aggregator.layers.readers import system_calls
-from laggard_aggregator.layers.readers.kernel_trace import call_names
-from laggard_aggregator.layers.readers.stamped_csv import named
-from laggard_aggregator.layers.readers.text_lines import (
-    extracted,
-    integers,
-    line_blocks,
-    matches_lines,
-    nanoseconds,
-)
+from laggard_aggregator.layers.columns import LayerRecording, TracedLayer, rank_of
+from laggard_aggregator.layers.readers.record_columns import RecordColumns
+from laggard_aggregator.layers.readers.text_lines import head
+from laggard_aggregator.offline.compressed import open_input
+from laggard_common.errors import InputError
+from laggard_common.trace_formats.reader import TraceReader
+from laggard_common.trace_formats.strace import OPTIONS, StraceParser, is_strace, time_fault
 
-_HEAD = (
-    r"^(?:\[pid +(?P<pid>[0-9]+)\] +|(?P<first>[0-9]+) +)?"
-    r"(?P<seconds>[0-9]{1,10})\.(?P<fraction>[0-9]{1,9}) +"
-)
-_RESULT = (
-    r"\) += (?P<result>-?[0-9]+|0x[0-9a-f]+|\?)[^\n]*?(?:<(?P<whole>[0-9]+)\.(?P<part>[0-9]{1,9})>)?\s*$"
-)
-_FULL = _HEAD + r"(?P<name>[a-z_0-9]+)\((?P<arguments>[^\n]*)" + _RESULT
-_BEGUN = _HEAD + r"(?P<name>[a-z_0-9]+)\((?P<arguments>[^\n]*?) <unfinished \.\.\.>\s*$"
-_RESUMED = _HEAD + r"<\.\.\. (?P<name>[a-z_0-9]+) resumed>(?P<arguments>[^\n]*)" + _RESULT
-_FD = r"^(?P<fd>[0-9]{1,9})(?:<(?P<path>/[^>]*)>)?"
-_LAST_TWO = r", (?P<size>[0-9]{1,18}), (?P<offset>[0-9]{1,18})$"
-_LAST = r", (?P<size>[0-9]{1,18})$"
+_PID = re.compile(rb"^(?:\[pid +([0-9]{1,10})|([0-9]{1,10})(?=[ <]))", re.MULTILINE)
+_SHOWS_FILES = re.compile(rb"\((?:[0-9]{1,9}|AT_FDCWD)<")
+_BLOCK_BYTES = 1 << 22
+_MOST_PIDS = 1 << 20
 
 
 def matches(first: bytes) -> bool:
     """True when the first bytes of a file are of this format."""
-    return matches_lines(first, _FULL) or matches_lines(first, _BEGUN)
+    return is_strace(first)
 
 
 def read(path: Path, recording: LayerRecording) -> None:
-    """Adds the layer of system calls. Raises InputError."""
-    parts: list[system_calls.CallEvents] = []
-    untimed = 0
-    for lines in line_blocks(path):
-        found = [extracted(lines, pattern) for pattern in (_FULL, _BEGUN, _RESUMED)]
-        untimed += sum(int(pc.sum(pc.equal(g["whole"], "")).as_py() or 0) for at, g in found[:1] if len(at))
-        events = [
-            *(_events(at, groups, recording, path, returns=False) for at, groups in found[:2]),
-            _events(*found[0], recording, path, returns=True, lasting=True),
-            _events(*found[2], recording, path, returns=True),
-        ]
-        order = np.argsort(np.concatenate([place for place, _ in events]), kind="stable")
-        parts.append(_ordered([each for _, each in events], order))
-    layer, remarks, lost = system_calls.requests(parts, recording)
-    if layer is not None:
-        layer.clock = "wall"
-        layer.resolution_ns = 1000
-        recording.layers.append(layer)
-    recording.lost_events += lost
-    recording.remarks += [f"{path.name}: {remark}" for remark in remarks]
-    if untimed:
-        recording.remarks.append(f"{path.name}: {untimed} calls have no duration: record with -T")
-
-
-def _events(
-    at: Ints,
-    groups: dict[str, Any],
-    recording: LayerRecording,
-    path: Path,
-    *,
-    returns: bool,
-    lasting: bool = False,
-) -> tuple[Ints, system_calls.CallEvents]:
-    """Places and events of matched lines: entries, or returns of the calls that end on the line.
-
-    `lasting`: the lines are whole calls; they return their duration after the line's time.
-    """
-    count = len(at)
-    time = nanoseconds(groups["seconds"], groups["fraction"]) if count else np.zeros(0, np.int64)
-    if lasting and count:
-        time = time + nanoseconds(
-            pc.if_else(pc.equal(groups["whole"], ""), "0", groups["whole"]), groups["part"]
-        )
-    thread = np.maximum(integers(groups["pid"]), integers(groups["first"])) if count else time
-    arguments = groups["arguments"]
-    fd, space = _descriptors(arguments, recording, path, count)
-    both = pc.extract_regex(arguments, _LAST_TWO)
-    one = pc.extract_regex(arguments, _LAST)
-    names = call_names(groups["name"])
-    placed = pc.match_substring(pc.utf8_slice_codeunits(groups["name"], 0, 2), "p").to_numpy(
-        zero_copy_only=False
-    )
-    size = np.where(placed, _number(both, "size"), _number(one, "size"))
-    offset = np.where(placed, _number(both, "offset"), -1)
-    result = np.full(count, 0, np.int64)
-    if returns and count:
-        texts = groups["result"]
-        plain = pc.match_substring_regex(texts, r"^-?[0-9]{1,18}$")
-        result = integers(pc.if_else(plain, texts, "-1"))
-    return at, system_calls.CallEvents(
-        time=time,
-        process=np.full(count, -1, np.int64),
-        thread=thread,
-        name=names,
-        is_return=np.full(count, returns),
-        fd=fd,
-        size=size,
-        offset=offset,
-        result=result,
-        space=space,
-    )
-
-
-def _descriptors(arguments: Any, recording: LayerRecording, path: Path, count: int) -> tuple[Ints, Any]:
-    found = pc.extract_regex(arguments, _FD)
-    fd = integers(pc.fill_null(pc.struct_field(found, "fd"), ""))
-    paths = pc.fill_null(pc.struct_field(found, "path"), "")
-    return fd, named(paths, recording.names, path, count)
-
-
-def _number(found: Any, name: str) -> Ints:
-    return integers(pc.fill_null(pc.struct_field(found, name), ""))
-
-
-def _ordered(parts: list[system_calls.CallEvents], order: Ints) -> system_calls.CallEvents:
-    joined = system_calls.CallEvents(
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in system_calls.CallEvents.__slots__
+    """Adds the layer of system calls. Raises InputError, also for times that cannot be read."""
+    first = head(path)
+    if fault := time_fault(first):
+        raise InputError(str(path), fault)
+    pids = _pids(path)
+    own = "" if pids else path.name.rpartition(".")[2]
+    parser = StraceParser("", pid=int(own) if re.fullmatch("[0-9]{1,9}", own) else 0, traced=pids)
+    reader = TraceReader(parser.parse)
+    columns = RecordColumns(recording.names)
+    shows_files = bool(_SHOWS_FILES.search(first))
+    left: Counter[str] = Counter()
+    opened, opened_ns = array("q"), array("q")
+    with open_input(path) as stream:
+        for record in reader.read(stream):
+            process, _, fd = record.descriptor.partition(":")
+            if record.operation in ("open", "close"):
+                opened.append((int(process) << 32) + min(int(fd), 2**31))
+                opened_ns.append(record.time_ns)
+            elif record.operation in ("read", "write"):
+                # a descriptor that -y shows without a path is a pipe or a socket
+                file = record.path or ("" if shows_files else f"descriptor {record.descriptor}")
+                left["calls without a duration"] += record.end_ns is None
+                columns.add(record, process=int(process), fd=int(fd), file=file)
+    for record in parser.in_flight():
+        process, _, fd = record.descriptor.partition(":")
+        if record.path or not shows_files:
+            file = record.path or f"descriptor {record.descriptor}"
+            columns.add(record, process=int(process), fd=int(fd), file=file, done=-1)
+    if reader.not_understood and not parser.calls:
+        raise InputError(str(path), f"no line of strace is understood: record with {OPTIONS}")
+    requests = columns.requests()
+    untimed = (requests.done >= 0) & (requests.callback == np.iinfo(np.int64).min)
+    requests.callback[untimed] = requests.admit[untimed]
+    recording.layers.append(
+        TracedLayer(
+            "syscall",
+            requests,
+            rank_of("syscall"),
+            clock="wall",
+            resolution_ns=1000,
+            left_out={"other calls": max(parser.calls - len(requests), 0)},
+            openings=(np.array(opened, np.int64), np.array(opened_ns, np.int64)),
         )
     )
-    return system_calls.CallEvents(
-        *(getattr(joined, name)[order] for name in system_calls.CallEvents.__slots__)
-    )
+    recording.lost_events += parser.lost
+    recording.remarks += [f"{path.name}: {text}" for text in _remarks(parser, reader, left)]
+
+
+def _remarks(parser: StraceParser, reader: TraceReader, left: Counter[str]) -> list[str]:
+    """Sentences about lines and calls that are missing, or that tell less than they could."""
+    remarks = []
+    if reader.not_understood:
+        remarks.append(f"{reader.not_understood} of {reader.lines} lines were not understood")
+    if reader.torn:
+        remarks.append("the last line has no end and was left out")
+    if parser.lost:
+        remarks.append(f"{parser.lost} entries or returns of system calls are missing")
+    if untimed := left["calls without a duration"]:
+        remarks.append(f"{untimed} calls have no duration: record with -T")
+    if parser.hiding:
+        calls = ", ".join(f"{count} of {name}" for name, count in sorted(parser.hiding.items()))
+        remarks.append(f"{calls}: strace does not show the data that these calls move")
+    if parser.untraced:
+        remarks.append(
+            f"{parser.untraced} processes or threads are not in the trace, so positions of the files that "
+            "they share are unknown: record with -f into one file, or join the files of -ff with "
+            "strace-log-merge"
+        )
+    return remarks
+
+
+def _pids(path: Path) -> frozenset[int]:
+    """The processes and threads that begin a line; none where lines name no process."""
+    pids: set[int] = set()
+    rest = b""
+    with open_input(path) as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            block = rest + block
+            cut = block.rfind(b"\n") + 1
+            rest = block[cut:][:64]
+            pids.update(int(a or b) for a, b in set(_PID.findall(block, 0, cut)))
+            if len(pids) > _MOST_PIDS:
+                raise InputError(str(path), f"has more than {_MOST_PIDS} processes")
+    return frozenset(pids)

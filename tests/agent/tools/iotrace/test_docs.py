@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from laggard_agent.tools.iotrace import descriptors, fold
-from laggard_agent.tools.iotrace.calls import CALLS
+from laggard_agent.tools.iotrace import fold
 from laggard_agent.tools.iotrace.command import FORMATS
+from laggard_common.trace_formats import descriptors
+from laggard_common.trace_formats.calls import CALLS
 from tests.support.builders.iotrace import read, sample
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs/collectors/iotrace.md").read_text()

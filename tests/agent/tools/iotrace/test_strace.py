@@ -2,9 +2,9 @@
 
 import pytest
 
-from laggard_agent.tools.iotrace.descriptors import MAX_DESCRIPTORS, MAX_PROCESSES, ProcessTables
 from laggard_agent.tools.iotrace.fold import fold
-from laggard_agent.tools.iotrace.strace import StraceParser
+from laggard_common.trace_formats.descriptors import MAX_DESCRIPTORS, MAX_PROCESSES, ProcessTables
+from laggard_common.trace_formats.strace import StraceParser
 from tests.support.builders.iotrace import read, sample
 
 Move = tuple[str, str, int | None, int]

@@ -12,12 +12,22 @@ class OpenFile:
     """An open file description, shared after fork and dup.
 
     `position`: start of the next read or write; None if unknown or not applicable (pipes).
-    `append`: each write goes to the end of the file, wherever that is.
+    `append`: each write goes to the end of the file, wherever that is. `shared`: a process that the trace
+    does not have may move the position, which is therefore unknown.
     """
 
     path: str = ""
     position: int | None = None
     append: bool = False
+    shared: bool = False
+
+    def seek(self, position: int) -> None:
+        """Sets the position, if the trace has all that move it."""
+        self.position = None if self.shared else position
+
+    def share(self) -> None:
+        """Notes that the trace does not have all that move the position."""
+        self.position, self.shared = None, True
 
 
 class DescriptorTable:
@@ -27,6 +37,7 @@ class DescriptorTable:
         self.name = name
         self.files = files or {}
         self.close_on_exec = on_exec or set()
+        self._is_shared = False
 
     def get(self, fd: int) -> OpenFile:
         """The file of `fd`; one at an unknown position if the open was not traced."""
@@ -37,6 +48,8 @@ class DescriptorTable:
         self.drop(fd)
         if len(self.files) >= MAX_DESCRIPTORS:
             self.drop(next(iter(self.files)))
+        if self._is_shared:
+            file.share()
         self.files[fd] = file
         if close_on_exec:
             self.close_on_exec.add(fd)
@@ -46,6 +59,12 @@ class DescriptorTable:
         """Forgets `fd`, if known."""
         self.files.pop(fd, None)
         self.close_on_exec.discard(fd)
+
+    def share(self) -> None:
+        """Notes a thread that the trace does not have: it may move the position of any file."""
+        self._is_shared = True
+        for file in self.files.values():
+            file.share()
 
     def exec(self) -> None:
         """Drops descriptors closed on exec."""
@@ -73,6 +92,10 @@ class ProcessTables:
             return self._newcomer(pid)
         self._tables.move_to_end(pid)
         return table
+
+    def has(self, pid: int) -> bool:
+        """Whether a line was of this process or thread."""
+        return pid in self._tables
 
     def clone_begins(self, pid: int, *, shared: bool) -> None:
         """Notes a pending clone of `pid`: its child may appear first."""

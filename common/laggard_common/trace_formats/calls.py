@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from laggard_agent.tools.iotrace.descriptors import DescriptorTable, OpenFile
-from laggard_agent.tools.iotrace.reader import number
+from laggard_common.trace_formats.descriptors import DescriptorTable, OpenFile
+from laggard_common.trace_formats.reader import number
 from laggard_common.wire.trace_records import TraceRecord
 
-_FD = re.compile(r"([0-9]{1,10})(?:<(.*?)>)?(?:, |$)")
+_FD = re.compile(r"([0-9]{1,10})(?:<(.*?)>(?:\(deleted\))?)?(?:, |$)")
 _PATH = re.compile(r'[^"]*"((?:[^"\\]|\\.)*)"(?:\.\.\.)?(.*)', re.DOTALL)
 _BRACKETED = re.compile(r"\[([0-9]{1,19})")
 _PAIR = re.compile(r"[^\[]*\[([0-9]{1,10})(?:<.*?>)?, ([0-9]{1,10})(?:<.*?>)?\]")
@@ -22,24 +22,50 @@ _PAIR = re.compile(r"[^\[]*\[([0-9]{1,10})(?:<.*?>)?, ([0-9]{1,10})(?:<.*?>)?\]"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A successful call: arguments, return value, the rest of strace's line, node and time of its records."""
+    """A successful call: arguments, return value, the rest of strace's line, times of its records."""
 
     arguments: str
     result: int
     note: str
     node: str
     time_ns: int
+    end_ns: int | None = None
+    thread: int = -1
 
     @property
     def fd(self) -> int:
         """The first argument, a descriptor. Raises ValueError if it is none."""
         return int(_matched(_FD, self.arguments)[1])
 
+    @property
+    def shown_path(self) -> str:
+        """The path that `-y` wrote after the first argument, empty without one."""
+        return _shown(self.arguments)
+
     def record(
-        self, owner: int, operation: str, fd: int, path: str, *, offset: int | None = None, size: int = 0
+        self,
+        owner: int,
+        operation: str,
+        fd: int,
+        path: str,
+        *,
+        offset: int | None = None,
+        size: int = 0,
+        asked: int | None = None,
     ) -> TraceRecord:
         """The record of an operation on `fd` of the process `owner`."""
-        return TraceRecord(self.node, operation, f"{owner}:{fd}", offset, size, self.time_ns, path)
+        return TraceRecord(
+            self.node,
+            operation,
+            f"{owner}:{fd}",
+            offset,
+            size,
+            self.time_ns,
+            path,
+            asked,
+            self.end_ns,
+            self.thread,
+        )
 
 
 Change = Callable[[DescriptorTable, Call], Sequence[TraceRecord]]
@@ -74,37 +100,81 @@ def _close_range(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
 
 
 def _move(
-    table: DescriptorTable, call: Call, operation: str, offset: int | None = None, size: int = 0
+    table: DescriptorTable,
+    call: Call,
+    operation: str,
+    offset: int | None = None,
+    size: int = 0,
+    *,
+    asked: int | None = None,
 ) -> Sequence[TraceRecord]:
-    path = table.get(call.fd).path or _shown(call.arguments)
-    return (call.record(table.name, operation, call.fd, path, offset=offset, size=size),)
+    path = table.get(call.fd).path or call.shown_path
+    return (call.record(table.name, operation, call.fd, path, offset=offset, size=size, asked=asked),)
 
 
 def _moving(operation: str, table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
-    """read, write and their vectored forms: at the open file's own position."""
+    """read and write: at the open file's own position. The last argument is the number of bytes."""
+    return _advance(operation, table, call, asked=_count(call.arguments.rpartition(", ")[2]))
+
+
+def _moving_buffers(operation: str, table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
+    """readv and writev: the last argument is a number of buffers."""
+    return _advance(operation, table, call)
+
+
+def _advance(
+    operation: str, table: DescriptorTable, call: Call, *, asked: int | None = None, appends: bool = False
+) -> Sequence[TraceRecord]:
     file = table.get(call.fd)
-    if operation == "write" and file.append:
+    if appends or (operation == "write" and file.append):
         file.position = None
     offset = file.position
     if offset is not None:
-        file.position = offset + call.result
-    return _move(table, call, operation, offset, call.result)
+        file.seek(offset + call.result)
+    return _move(table, call, operation, offset, call.result, asked=asked)
 
 
-def _placed(operation: str, after: int, table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
-    """pread, pwrite and their vectored forms: the offset is the last argument but `after`."""
-    _, place, *rest = call.arguments.rsplit(", ", after + 1)
-    if len(rest) != after:
-        raise ValueError(call.arguments)
-    if after and place == "-1":
-        return _moving(operation, table, call)
-    offset = number(place)
-    appended = operation == "write" and table.get(call.fd).append  # Linux appends, whatever the offset
-    return _move(table, call, operation, None if appended else offset, call.result)
+def _placed(operation: str, table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
+    """pread and pwrite: the last two arguments are the number of bytes and the offset."""
+    _, count, place = call.arguments.rsplit(", ", 2)
+    return _move_at(operation, table, call, number(place), asked=_count(count))
+
+
+def _placed_buffers(operation: str, table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
+    """preadv and pwritev: the last argument is the offset."""
+    return _move_at(operation, table, call, number(call.arguments.rpartition(", ")[2]))
+
+
+def _flagged(operation: str, table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
+    """preadv2 and pwritev2: the last two arguments are the offset, -1 for the file's own, and flags."""
+    _, place, flags = call.arguments.rsplit(", ", 2)
+    appends = operation == "write" and "RWF_APPEND" in flags
+    if place == "-1":
+        return _advance(operation, table, call, appends=appends)
+    return _move_at(operation, table, call, number(place), appends=appends)
+
+
+def _move_at(
+    operation: str,
+    table: DescriptorTable,
+    call: Call,
+    offset: int,
+    *,
+    asked: int | None = None,
+    appends: bool = False,
+) -> Sequence[TraceRecord]:
+    # Linux appends to a file that was opened for it, whatever the offset
+    appends = appends or (operation == "write" and table.get(call.fd).append)
+    return _move(table, call, operation, None if appends else offset, call.result, asked=asked)
+
+
+def _count(text: str) -> int | None:
+    """Bytes that a call asked for, None for a number that is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else None
 
 
 def _lseek(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
-    table.get(call.fd).position = call.result
+    table.get(call.fd).seek(call.result)
     return ()
 
 
@@ -112,7 +182,7 @@ def _llseek(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
     found = _BRACKETED.search(call.arguments)
     if found is None:
         raise ValueError(call.arguments)
-    table.get(call.fd).position = int(found[1])
+    table.get(call.fd).seek(int(found[1]))
     return ()
 
 
@@ -146,25 +216,29 @@ def _new_stream(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
 
 def _copy(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
     """copy_file_range and splice: `in, offset or NULL, out, offset or NULL, length, flags`."""
-    source, from_, target, to, _, _ = call.arguments.split(", ")
-    return _both(table, call, (source, from_), (target, to))
+    source, from_, target, to, length, _ = call.arguments.split(", ")
+    return _both(table, call, (source, from_), (target, to), _count(length))
 
 
 def _sendfile(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
-    target, source, from_, _ = call.arguments.split(", ")
-    return _both(table, call, (source, from_), (target, "NULL"))
+    target, source, from_, length = call.arguments.split(", ")
+    return _both(table, call, (source, from_), (target, "NULL"), _count(length))
 
 
 def _both(
-    table: DescriptorTable, call: Call, source: tuple[str, str], target: tuple[str, str]
+    table: DescriptorTable,
+    call: Call,
+    source: tuple[str, str],
+    target: tuple[str, str],
+    asked: int | None,
 ) -> Sequence[TraceRecord]:
     moves: list[TraceRecord] = []
     for operation, (where, at) in (("read", source), ("write", target)):
         own = replace(call, arguments=where)
         if at == "NULL":
-            moves += _moving(operation, table, own)
+            moves += _advance(operation, table, own, asked=asked)
         else:
-            moves += _move(table, own, operation, int(_matched(_BRACKETED, at)[1]), call.result)
+            moves += _move_at(operation, table, own, int(_matched(_BRACKETED, at)[1]), asked=asked)
     return moves
 
 
@@ -196,22 +270,32 @@ def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
 
 def _shown(text: str) -> str:
     """The path that `-y` wrote after the first descriptor of `text`, empty without one."""
-    found = re.match(r"[0-9]{0,10}<(/.*?)>", text)
+    found = re.match(r"[0-9]{0,10}<(/[^<>]*)", text)
     return found[1] if found is not None and found[1].isprintable() else ""
 
 
+MOVING = {
+    **dict.fromkeys(("read", "pread", "pread64", "readv", "preadv", "preadv2"), "read"),
+    **dict.fromkeys(("write", "pwrite", "pwrite64", "writev", "pwritev", "pwritev2"), "write"),
+}
 CLONES = frozenset({"clone", "clone3", "fork", "vfork"})
+HIDING = frozenset({"io_uring_enter", "io_submit"})
+"""Calls that move data of files without a word of how much."""
 
 CALLS: dict[str, Change] = {
     **dict.fromkeys(("open", "openat", "openat2", "creat"), _open),
     "close": _close,
     "close_range": _close_range,
-    **dict.fromkeys(("read", "readv"), partial(_moving, "read")),
-    **dict.fromkeys(("write", "writev"), partial(_moving, "write")),
-    **dict.fromkeys(("pread", "pread64", "preadv"), partial(_placed, "read", 0)),
-    **dict.fromkeys(("pwrite", "pwrite64", "pwritev"), partial(_placed, "write", 0)),
-    "preadv2": partial(_placed, "read", 1),
-    "pwritev2": partial(_placed, "write", 1),
+    "read": partial(_moving, "read"),
+    "write": partial(_moving, "write"),
+    "readv": partial(_moving_buffers, "read"),
+    "writev": partial(_moving_buffers, "write"),
+    **dict.fromkeys(("pread", "pread64"), partial(_placed, "read")),
+    **dict.fromkeys(("pwrite", "pwrite64"), partial(_placed, "write")),
+    "preadv": partial(_placed_buffers, "read"),
+    "pwritev": partial(_placed_buffers, "write"),
+    "preadv2": partial(_flagged, "read"),
+    "pwritev2": partial(_flagged, "write"),
     "lseek": _lseek,
     "_llseek": _llseek,
     **dict.fromkeys(("dup", "dup2", "dup3"), _dup),

@@ -11,36 +11,54 @@ Written after Darshan's darshan-util/darshan-dxt-parser.c and darshan-dxt-loguti
 import re
 from collections.abc import Sequence
 
-from laggard_agent.tools.iotrace.reader import number, time_ns
+from laggard_common.trace_formats.reader import number, time_ns
 from laggard_common.wire.trace_records import TraceRecord
 
 _FILE = re.compile(r"# DXT, file_id: ([0-9]{1,20}), file_name: (.*)")
 _RANK = re.compile(r"# DXT, rank: (-?[0-9]{1,10}), hostname: (\S{1,256})")
 _START = re.compile(r"# start_time: ([0-9.]{1,21})")
+_FIRST = re.compile(rb"# (?:darshan log version|DXT,|\*{3})| *X_(?:POSIX|MPIIO) ")
 _LAYERS = {"X_POSIX": "posix", "X_MPIIO": "mpiio"}
+
+
+def is_dxt(first: bytes) -> bool:
+    """Whether a text that begins so is of `darshan-dxt-parser`."""
+    return _FIRST.match(first.lstrip()) is not None
 
 
 class DxtParser:
     """Times are the job's start from the header plus the segment's own; without a header the start is 0.
 
+    A text may hold the dumps of several logs, each with its header.
+
     A descriptor is `layer:rank:file_id`, which separates MPI-IO from the POSIX calls below it.
     """
 
     def __init__(self) -> None:
-        self._start_ns = 0
+        self._start_ns: int | None = None
         self._file_id = ""
         self._path = ""
         self._rank = ""
         self._node = ""
+        self._is_begun = False
+        self.dumps = 0
+        """Dumps with segments."""
+        self.without_start = 0
+        """Of these, dumps whose header has no time of the job's start."""
 
     def parse(self, line: str) -> Sequence[TraceRecord]:
         """The record of a segment; none for Darshan's other lines. Raises ValueError for another format."""
         if line.startswith("#") or not line.strip():
             self._header(line)
             return ()
-        layer, rank, operation, _, offset, length, start, _, *_ = line.split(maxsplit=8)
+        layer, rank, operation, _, offset, length, start, end, *_ = line.split(maxsplit=8)
         if layer not in _LAYERS or operation not in {"read", "write"} or not self._node or rank != self._rank:
             raise ValueError(line)
+        if not self._is_begun:
+            self._is_begun = True
+            self.dumps += 1
+            self.without_start += self._start_ns is None
+        start_ns = self._start_ns or 0
         return (
             TraceRecord(
                 self._node,
@@ -48,8 +66,11 @@ class DxtParser:
                 f"{_LAYERS[layer]}:{rank}:{self._file_id}",
                 None if offset in {"N/A", "-1"} else number(offset),
                 number(length),
-                self._start_ns + time_ns(start),
+                start_ns + time_ns(start),
                 self._path,
+                number(length),
+                start_ns + time_ns(end),
+                int(rank),
             ),
         )
 
@@ -61,5 +82,8 @@ class DxtParser:
             self._rank, self._node = found[1], found[2]
         elif found := _START.fullmatch(line):
             self._start_ns = time_ns(found[1])
+        elif line.startswith("# darshan log version"):
+            self._start_ns, self._is_begun = None, False
+            self._file_id = self._path = self._rank = self._node = ""
         elif line.startswith(("# DXT, file_id", "# DXT, rank", "# start_time:")):
             raise ValueError(line)
