@@ -76,7 +76,7 @@ def test_json_of_a_raised_incident() -> None:
         "lasted_seconds": 21_600.0,
         "url": f"{PAGE}/",
         "status": "raised",
-        "factor": pytest.approx(83.3 / 21.5),
+        "factor": pytest.approx(83.3 / 21.5, abs=0.01),
         "severity": 4.1,
         "peers": 63,
         "causes": [{"function": "smbd/libc.so.6/memcpy", "difference": 1234.0}],
