@@ -13,7 +13,7 @@ from laggard_aggregator.alarms.overrides import checked_target, checked_ticket
 from laggard_aggregator.cli.user_times import duration_seconds, seconds_until
 from laggard_aggregator.control.socket import MOST_BYTES, at
 from laggard_aggregator.files.json_line import line
-from laggard_aggregator.status.formatting import counted
+from laggard_aggregator.status.formatting import counted, zoned
 from laggard_common.errors import ConfigError, ServiceError
 from laggard_common.visible import visible
 
@@ -35,6 +35,7 @@ class DecisionCommand:
     name: str
     examples: str
     stands: bool = False
+    lasts: str = "until ended"
     done: str = ""
     says: bool = False
     tickets: bool = True
@@ -70,7 +71,7 @@ class DecisionCommand:
                 "--for",
                 dest="time",
                 metavar="TIME",
-                help="how long, such as 90min, 8h or 2d (default: until ended)",
+                help=f"how long, such as 90min, 8h or 2d (default: {self.lasts})",
             )
             ends.add_argument("--until", metavar="TIME", help="end, such as 2026-01-31T10:00 (UTC)")
             ends.add_argument(
@@ -112,6 +113,8 @@ class DecisionCommand:
             said = f"{done}; none of its components is compared yet"
         if names:
             said += f" ({', '.join(names[:MAX_LISTED])}{', ...' if count > MAX_LISTED else ''})"
+        if "until" in answer:
+            said += f"; until {zoned(answer['until'])}"
         print(visible(said + (f"; nodes: {', '.join(nodes)}" if nodes else "")))
         return 0
 
@@ -124,6 +127,7 @@ silence = DecisionCommand(
   laggard silence oss-07/sdk --end
 """,
     stands=True,
+    lasts="2h",
 )
 drain = DecisionCommand(
     "drain",

@@ -30,6 +30,8 @@ from laggard_common.errors import StateError
 _log = logging.getLogger(__name__)
 
 MOST_SECONDS = 10 * 366 * 86400.0
+SILENCE_SECONDS = 7200.0
+"""How long a silence lasts that names no end: what nobody ends is forgotten, and with it the component."""
 MOST_NAMED = 100
 """Limit of component names in an answer."""
 FORGET_SILENT_SECONDS = 60.0
@@ -72,7 +74,7 @@ class RequestHandler:
         ):
             raise ValueError(f"comment: expected at most {MOST_COMMENT_CHARS} printable characters")
         now = self._clock.wall_ns() / 1e9
-        until = now + _seconds(request.get("seconds"))
+        until = now + _seconds(do, request.get("seconds"))
         decision = Decision(cast(Kind, do), target, by, now, until, comment, ticket)
         async with AsyncExitStack() as alone:
             for lock in self._locked:
@@ -81,7 +83,7 @@ class RequestHandler:
             self._ended([])
         await self.keep()
         await self._note(do, request, decision, origin)
-        return said
+        return {**said, "until": until} if do in KINDS and math.isfinite(until) else said
 
     async def expire(self) -> None:
         """Ends expired overrides; to be called before windows are closed."""
@@ -165,10 +167,10 @@ class RequestHandler:
         _log.info("%s (%s): %s %s%s", decision.by, origin, do, decision.target, why)
 
 
-def _seconds(value: Any) -> float:
-    """Duration of an override, infinite by default. Raises ValueError."""
+def _seconds(do: str, value: Any) -> float:
+    """Duration of an override: by default that of SILENCE_SECONDS, of others infinite. Raises ValueError."""
     if value is None:
-        return math.inf
+        return SILENCE_SECONDS if do == "silence" else math.inf
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_SECONDS:
         raise ValueError("seconds: expected a number above 0 and of at most ten years")
     return float(value)

@@ -188,18 +188,17 @@ class ChannelRoute:
         return gathered
 
     async def _newly_cleared(self, view: Status, outbox: Outbox) -> list[Incident]:
-        """The incidents to be reported as cleared; the others without a standing alarm are closed."""
-        found = cleared(self._notified.values(), view.alarms())
-        reported = [
-            each
-            for each in found
-            if self._settings.resolved and view.silenced(each.component, each.name) is None
-        ]
-        closed = [each for each in found if each not in reported]
-        if closed:
-            await outbox.do(Outbox.close_incidents, self.channel.name, [each.id for each in closed])
-            self._forget(closed)
-        return reported
+        """The incidents to be reported as cleared, silenced or not: somebody's pager has them open.
+
+        Where the channel reports none, they are closed.
+        """
+        ended = cleared(self._notified.values(), view.alarms())
+        if self._settings.resolved:
+            return ended
+        if ended:
+            await outbox.do(Outbox.close_incidents, self.channel.name, [each.id for each in ended])
+            self._forget(ended)
+        return []
 
     async def _report_raised(
         self, raised: list[Incident], view: Status, outbox: Outbox, timelines: AlarmTimelines

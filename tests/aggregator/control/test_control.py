@@ -140,7 +140,10 @@ def test_a_silence_of_a_node_before_its_first_window(
     requests = RequestHandler(tmp_path, core, clock, (asyncio.Lock(),), list[AlarmEvent]().extend)
     with served(tmp_path, requests):
         assert main(["silence", "oss-5", "--state", str(tmp_path)]) == 0
-        assert capsys.readouterr().out == ("silence of oss-5 noted; none of its components is compared yet\n")
+        noted = (
+            "silence of oss-5 noted; none of its components is compared yet; until 2027-01-15 10:00:01 UTC\n"
+        )
+        assert capsys.readouterr().out == noted, "two hours, as no end is named"
         assert main(["silence", "oss-6", "--state", str(tmp_path)]) == 1
     (decision,) = core.overrides.standing
     assert decision.covers("oss-5/sda", "oss-5")

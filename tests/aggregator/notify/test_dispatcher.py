@@ -257,9 +257,11 @@ def test_a_silenced_component_is_told_of_when_that_is_over() -> None:
             view.decisions_ = (Decision("drain", "oss-1", "root", NOW),)
             view.healthy("oss-1/wwn-1")
             await view.polled()
+            await box.until(mails=2)
+            assert "keeps up with its peers again" in box.mails[1].subject, "somebody's pager has it open"
             view.decisions_ = ()
             await view.polled()
-            assert len(box.mails) == 1
+            assert len(box.mails) == 2
 
     asyncio.run(story())
 
