@@ -5,7 +5,6 @@ The status is read on the event loop; expositions are rendered in a thread.
 
 import asyncio
 import gzip
-import http
 from collections.abc import Callable, Collection, Hashable
 from pathlib import Path
 from typing import Any
@@ -30,10 +29,13 @@ from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
 from laggard_aggregator.web.jobs_api import JSON, JobsService, json_body
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
 from laggard_aggregator.web.pages.job_loads import LoadPages
+from laggard_aggregator.web.pages.job_search import JobSearch
 from laggard_aggregator.web.pages.jobs import JobPages
 from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.past import PastReader, PastUnavailableError
+from laggard_aggregator.web.pages.runbook import RunbookPages
 from laggard_aggregator.web.pages.site import Pages
+from laggard_aggregator.web.problems import handlers, problem
 from laggard_aggregator.web.rendered import Renderer
 from laggard_aggregator.web.server import MAX_HEADER_BYTES
 
@@ -66,8 +68,8 @@ def make_app(
     """
     actions = actions or Actions()
     past = PastReader(view, archive)
-    pages = Pages(view, past, archive, actions)
     jobs = JobsService(archive, lambda: view.now)
+    pages = Pages(view, past, archive, actions, JobSearch(jobs).matches if archive else None)
     process = ProcessCollector(registry=None)
 
     def metrics() -> Collector:
@@ -95,9 +97,10 @@ def make_app(
             *_api_routes(view, pages, past, actions),
             *jobs.routes(),
             *JobPages(jobs, pages.show).routes(),
+            *RunbookPages(pages.show).routes(),
             *LoadPages(jobs, pages.show, view).routes(),
         ],
-        exception_handlers={HTTPException: _http_error, Exception: _server_error},
+        exception_handlers=handlers(pages.show),
     )
     return _guarded(Answers(app))
 
@@ -216,29 +219,13 @@ def _guarded(app: ASGIApp) -> ASGIApp:
         headers = dict(scope.get("headers", ()))
         has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
         decides = scope.get("method") == "POST" and scope["path"] in (FORM_PATH, API_PATH)
-        answer = _problem(413, "requests have no body here") if has_body and not decides else app
+        answer = problem(413, "requests have no body here") if has_body and not decides else app
         head = len(scope.get("raw_path", b"")) + len(scope.get("query_string", b""))
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            answer = _problem(400, "a request has one length")  # of which a proxy may read the other one
+            answer = problem(400, "a request has one length")  # of which a proxy may read the other one
             answer.headers["connection"] = "close"
         if head + sum(len(name) + len(value) for name, value in scope.get("headers", ())) > MAX_HEADER_BYTES:
-            answer = _problem(400, "the headers are too long")
+            answer = problem(400, "the headers are too long")
         await answer(scope, receive, send_with_headers)
 
     return guarded
-
-
-async def _http_error(_: Request, exc: Exception) -> Response:
-    assert isinstance(exc, HTTPException)
-    response = _problem(exc.status_code, exc.detail)
-    response.headers.update(exc.headers or {})
-    return response
-
-
-async def _server_error(_: Request, exc: Exception) -> Response:
-    del exc  # logged; the client gets no detail
-    return _problem(500, "internal error")
-
-
-def _problem(status: int, text: str) -> JSONResponse:
-    return JSONResponse({"error": text or http.HTTPStatus(status).phrase, "status": status}, status)

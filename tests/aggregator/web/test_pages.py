@@ -43,9 +43,11 @@ PAGES = (
     "/search",
     "/search?q=oss",
     "/shadows",
+    "/runbook",
+    "/runbook/LaggardStraggler",
 )
 VENDOR = Path(site.__file__).parents[1] / "static" / "vendor"
-VOID = {"meta", "link", "input", "br"}
+VOID = {"meta", "link", "input", "br", "wbr"}
 
 
 def ask(paths: Sequence[str], view: live_status.MadeView | None = None) -> list[httpx.Response]:

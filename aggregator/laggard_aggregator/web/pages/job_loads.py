@@ -33,10 +33,11 @@ from laggard_aggregator.web.pages.charts import (
     WIDE,
     drawing,
 )
-from laggard_aggregator.web.pages.jobs import LIST_PATH, Show
+from laggard_aggregator.web.pages.jobs import LIST_PATH
 from laggard_aggregator.web.pages.site import Asked
 from laggard_aggregator.web.pages.table_files import table_file
 from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Query
+from laggard_aggregator.web.problems import Show
 from laggard_common.visible import visible
 
 FORWARDERS, METADATA, AMPLIFICATION = "/forwarders", "/metadata", "/amplification"

@@ -3,7 +3,7 @@
 They are never kept for the next request, as each asker sees other jobs.
 """
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import numpy as np
@@ -29,6 +29,7 @@ from laggard_aggregator.web.jobs_api import (
     slow_components,
 )
 from laggard_aggregator.web.pages.charts import series_chart
+from laggard_aggregator.web.problems import Show
 from laggard_common.visible import visible
 
 LIST_PATH: Final = "/jobs"
@@ -52,13 +53,6 @@ _SERIES: Final = (
     ("metadata_operations", "Metadata operations"),
 )
 _LAYERS: Final = ("client", "forwarder", "server")
-
-
-class Show(Protocol):
-    """Renders a template that is not kept."""
-
-    async def __call__(self, request: Request, name: str, page: Any, status: int = 200) -> Response:
-        """The page, for this request alone."""
 
 
 class JobPages:

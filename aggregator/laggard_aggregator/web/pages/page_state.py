@@ -107,6 +107,10 @@ class Now:
         """The roles of the peer groups."""
         return tuple(sorted({group.role for group in self.groups.values()} - {""}))
 
+    def has_role(self, role: str) -> bool:
+        """Whether a node of this role is known."""
+        return any(known == role for known, _ in self.node_counts)
+
     def role_of(self, group: str) -> str:
         """The role of a group, empty for an unknown one and for one of any role."""
         return self.groups[group].role if group in self.groups else ""

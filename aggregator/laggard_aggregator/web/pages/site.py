@@ -7,11 +7,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, unquote_to_bytes
 
 import jinja2
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,6 +28,7 @@ from laggard_aggregator.web.encoding import accepts_gzip
 from laggard_aggregator.web.pages import alarms, charts, component, groups, nodes, overview, search, shadows
 from laggard_aggregator.web.pages.alarm_log import AlarmLog, Event, episodes
 from laggard_aggregator.web.pages.events import EventStreams
+from laggard_aggregator.web.pages.job_search import JobMatch
 from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, Acts, Now, StateReader
 from laggard_aggregator.web.pages.past import Past, PastReader, PastUnavailableError
 from laggard_aggregator.web.pages.static_files import StaticFiles
@@ -39,6 +42,8 @@ CONTENT_SECURITY_POLICY = (
 """Content security policy of the pages: own scripts and styles, nothing inline, nothing external."""
 
 MAX_KEPT = 128
+_MAX_PART_CHARS = 24
+"""Longer parts of a name, such as identifiers of disks, may wrap anywhere."""
 MAX_KEPT_BYTES = 32_000_000
 _LINK = re.compile(rb'\b(href|src|action|formaction|data-fetch)="/')
 """A link from the root in a template; data cannot look so, as quotes are escaped."""
@@ -81,8 +86,15 @@ AskPast = Callable[[Request, TimeRange], Awaitable[Past]]
 """Reads the range of a page from the archive. Raises PastUnavailableError."""
 
 
+AskJobs = Callable[[Request], Awaitable[list[JobMatch]]]
+"""Finds jobs by the words of a search."""
+
+
 class Pages:
-    """All pages over `view`. `archive`: its folder, for alarm events and, read by `past`, ranges."""
+    """All pages over `view`. `archive`: its folder, for alarm events and, read by `past`, ranges.
+
+    `find_jobs`: finds those that a search names; without, it names none.
+    """
 
     def __init__(
         self,
@@ -90,8 +102,10 @@ class Pages:
         past: PastReader,
         archive: Path | None = None,
         actions: Actions | None = None,
+        find_jobs: AskJobs | None = None,
     ) -> None:
         self._view = view
+        self._find_jobs = find_jobs
         self._past = past
         self._actions = actions or Actions()
         self.state_reader = StateReader(view)
@@ -102,7 +116,7 @@ class Pages:
         self._kept: OrderedDict[tuple[str, bytes, str], _Kept] = OrderedDict()
         self.lock = asyncio.Lock()  # one page at a time: at most one core
         self._templates = _templates(self._files)
-        self._templates.globals["archive"] = archive is not None
+        self._templates.globals.update(archive=archive is not None, has_jobs=partial(_has_jobs, archive))
 
     def routes(self) -> list[BaseRoute]:
         """Routes of the pages."""
@@ -128,7 +142,13 @@ class Pages:
                 decides=True,
                 past=lambda asked, when: self._past.node(_name(asked), when),
             ),
-            page("/search", "search", lambda now, asked, _: search.search(now, _query(asked)), nodes=True),
+            page(
+                "/search",
+                "search",
+                lambda now, asked, _: search.search(now, _query(asked)),
+                nodes=True,
+                jobs=self._find_jobs,
+            ),
             page(
                 "/alarms",
                 "alarms",
@@ -164,11 +184,12 @@ class Pages:
         alarms: bool = False,
         decides: bool = False,
         past: AskPast | None = None,
+        jobs: AskJobs | None = None,
     ) -> BaseRoute:
         """The route of the template `name`. It needs one `node`, all `nodes`, or the `alarms` of the log.
 
         `decides`: it has the forms of decisions, and so is cached for each operator. `past`: reads a range
-        that is asked for.
+        that is asked for. `jobs`: finds jobs for the page, which then is not cached: each reader sees others.
         """
 
         async def answer(request: Request) -> Response:
@@ -193,6 +214,7 @@ class Pages:
                         _file, present(), request, form, make=make, events=events, was=was
                     )
             acts = self._acts(request)
+            matches = [] if jobs is None else await jobs(request)
             key = (
                 request.scope["raw_path"].decode("latin-1"),
                 request.scope["query_string"],
@@ -208,6 +230,7 @@ class Pages:
                         "acts": acts,
                         "asked": asked,
                         "past": was,
+                        "jobs": matches,
                     }
                     begun = time.monotonic()
                     if was is not None:
@@ -227,7 +250,8 @@ class Pages:
                     # the longest recent duration
                     self._took = max(time.monotonic() - begun, 0.9 * self._took)
                     kept = _Kept(now.revision, time.monotonic(), body, packed)
-                    self._keep(key, kept)
+                    if jobs is None:
+                        self._keep(key, kept)
             return _answer(request, kept.body, kept.packed, _HEADERS)
 
         return Route(path, answer)
@@ -323,6 +347,19 @@ def _answer(request: Request, body: bytes, packed: bytes, headers: dict[str, str
     return Response(body, headers=headers)
 
 
+def _parts_of_name(name: str) -> Markup:
+    """A name that wraps at its slashes alone; only very long parts wrap anywhere."""
+    spans = []
+    for part in name.replace("/", "/\n").split("\n"):
+        style = "part" if len(part) <= _MAX_PART_CHARS else "long"
+        spans.append(Markup('<span class="{}">{}</span>').format(style, part))
+    return Markup("<wbr>").join(spans)
+
+
+def _has_jobs(archive: Path | None) -> bool:
+    return archive is not None and (archive / "kind=jobs").is_dir()
+
+
 def _alarms(now: Now, asked: Request, events: Events) -> Any:
     when = Asked.of(asked, now.time).range
     active = {k: alarm for k, alarm in now.alarms.items() if when is None or alarm.raised_at <= when.end}
@@ -393,5 +430,6 @@ def _templates(files: StaticFiles) -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
+    environment.filters["parts_of_name"] = _parts_of_name
     environment.globals.update(links=urls, words=formatting, heat=charts, static=files.urls.__getitem__)
     return environment
