@@ -35,7 +35,7 @@ _LENGTH = r"length 0x(?P<value>[0-9a-f]{1,15})"
 _RESULT = r"ret (?P<value>-?[0-9]{1,18})"
 _BUFFERED = (
     r"^(?:ext4:)?ext4_(?:da_)?write_(?P<event>begin|end): dev [0-9]+[:,][0-9]+ ino (?P<inode>[0-9]{1,18}) "
-    r"pos (?P<offset>[0-9]{1,18}) len (?P<bytes>[0-9]{1,10})"
+    r"pos (?P<offset>[0-9]{1,18}) len (?P<bytes>[0-9]{1,10})(?: copied (?P<copied>[0-9]{1,10}))?"
 )
 PREFIXES = ("iomap", "ext4")
 
@@ -59,7 +59,10 @@ def events(rest: Any, time: Ints, thread: NDArray[np.int32]) -> list[FileSystemE
     at, groups = extracted(rest, _DIRECT)
     if len(at):
         is_end = pc.equal(groups["event"], "complete").to_numpy(zero_copy_only=False)
-        moved = integers(_part(groups["others"], _RESULT))
+        result = _part(groups["others"], _RESULT)
+        moved = np.where(  # a failure moves nothing
+            pc.equal(result, "").to_numpy(zero_copy_only=False), -1, integers(result).clip(0)
+        )
         offset = hexadecimals(groups["offset"])
         found.append(
             FileSystemEvents(
@@ -81,7 +84,7 @@ def events(rest: Any, time: Ints, thread: NDArray[np.int32]) -> list[FileSystemE
                 is_end=pc.equal(groups["event"], "end").to_numpy(zero_copy_only=False),
                 inode=integers(groups["inode"]),
                 offset=integers(groups["offset"]),
-                bytes=integers(groups["bytes"]),
+                bytes=integers(pc.if_else(pc.equal(groups["copied"], ""), groups["bytes"], groups["copied"])),
                 operation=np.full(len(at), WRITE, np.int8),
             )
         )

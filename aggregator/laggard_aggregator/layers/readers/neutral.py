@@ -164,7 +164,7 @@ def _collect(batch: Any, collected: dict[str, EventBatches], recording: LayerRec
         "event": event.astype(np.int8),
         "time": time,
         "offset": _whole(batch, "offset", names, -1),
-        "bytes": _whole(batch, "bytes", names, -1),
+        "bytes": _bytes(batch, names, event),
         "space": named(batch.column("file"), recording.names, path, count)
         if "file" in names
         else np.full(count, -1, np.int32),
@@ -216,6 +216,15 @@ def _whole(batch: Any, name: str, names: list[str], unknown: int) -> Ints:
         return np.full(batch.num_rows, unknown, np.int64)
     values = pc.cast(batch.column(name), pa.int64(), safe=False).fill_null(unknown)
     return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def _bytes(batch: Any, names: list[str], event: NDArray[np.int64]) -> Ints:
+    """Bytes, -1 unknown. A negative result, at COMPLT or CALLBACK, is a failure, which moves none."""
+    values = _whole(batch, "bytes", names, -1)
+    if "bytes" in names:
+        given = batch.column("bytes").is_valid().to_numpy(zero_copy_only=False)
+        values = np.where(given & (values < 0) & ((event == _COMPLT) | (event == _CALLBACK)), 0, values)
+    return values
 
 
 def paired(name: str, events: EventBatches, recording: LayerRecording, path: Path) -> TracedLayer:

@@ -56,7 +56,8 @@ def read(path: Path, recording: LayerRecording) -> None:
     stem = path.name.split(".", 1)[0].lower()
     name = _LAYERS.get(stem, stem or "application")
     operation = operations(column(table, "op"))
-    is_data = operation != OTHER
+    has_failed = (operation != OTHER) & (_numbers(table, "ret", 0) < 0)
+    is_data = (operation != OTHER) & ~has_failed
     stamps = {k: _numbers(table, k, ABSENT) for k in _TIMES}
     count = table.num_rows
     columns = RequestColumns.of(
@@ -77,7 +78,9 @@ def read(path: Path, recording: LayerRecording) -> None:
     layer = TracedLayer(
         name, columns, rank_of(name), clock=str(path), stamped=bool((columns.issue != ABSENT).any())
     )
-    layer.left_out["other operations"] = int((~is_data).sum())
+    layer.left_out["other operations"] = int((operation == OTHER).sum())
+    if has_failed.any():
+        layer.left_out["failed reads and writes"] = int(has_failed.sum())
     recording.layers.append(layer)
 
 
