@@ -32,11 +32,9 @@ def of(path: Path, *calls: tuple[str, str, dict[str, Any]]) -> Analysed:
 
 @pytest.mark.parametrize("ret", [-1, FAILED, "-1"])
 def test_failed_calls_move_nothing(tmp_path: Path, ret: int | str) -> None:
-    good, bad = (
-        ("read", "POSIX", {"count": 4096, "ret": 4096}),
-        ("read", "POSIX", {"count": 4096, "ret": ret}),
-    )
-    found = of(tmp_path, *[good, bad] * 5)
+    good: dict[str, Any] = {"count": 4096, "ret": 4096}
+    bad: dict[str, Any] = {"count": 4096, "ret": ret}
+    found = of(tmp_path, *[("read", "POSIX", args) for args in (good, bad) * 5])
     assert found.layer("POSIX")["completed_bytes"] == found.layer("POSIX")["bytes"] == 5 * 4096
     assert found.layer("POSIX")["short"] == 0
     assert "5 reads and writes failed, and moved nothing" in found.remarks

@@ -1,4 +1,8 @@
-"""Block events: bios queued, requests issued to the device and completed, paired by device and sector."""
+"""Block events: bios queued, requests issued to the device and completed.
+
+An issue and a completion are of one request when device, operation, sector and length agree. A request may
+complete in parts, each where the one before ended.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +27,7 @@ _MARGIN_NS = 1_000_000_000
 _MARGIN_SHARE = 0.05
 """Of the recording's length: requests open for less than the margin at its end may still complete."""
 MAX_DEVICES = 64
+_Keys = list[tuple[NDArray[Any], NDArray[Any]]]
 EVENTS = {
     "bio_queue": QUEUED,
     "bio_complete": ENDED,
@@ -180,12 +185,10 @@ def _end_bios(
     completed = completed[np.argsort(events.time[completed], kind="stable")]
     if not len(completed):
         return None
-    pairs = _next_completion(columns.start // SECTOR_BYTES, columns.admit, events, completed)
-    known = pairs >= 0
-    columns.callback[known] = events.time[completed[pairs[known]]]
-    unused = np.ones(len(completed), np.bool_)
-    unused[pairs[known]] = False
-    return _missing(columns, events.time[completed[unused]], bounds_ns)
+    first = columns.start // SECTOR_BYTES
+    begun = _Begun(columns.admit, columns.operation, first, first + columns.size // SECTOR_BYTES)
+    columns.callback[:], used = _ends(begun, events, completed)
+    return _missing(columns, events.time[completed[~used]], bounds_ns)
 
 
 def _device(
@@ -201,24 +204,8 @@ def _device(
     completed = np.flatnonzero(chosen & (events.event == COMPLETED))
     completed = completed[np.argsort(events.time[completed], kind="stable")]
     first = events.sector[issued]
-    behind = first + events.sectors[issued]
-    ends = np.full(len(issued), ABSENT)
-    reached = first.copy()
-    open_ = np.arange(len(issued))
-    used = np.zeros(len(completed), np.bool_)
-    for _ in range(64):  # one round for each part that a request completes in
-        since = np.maximum(events.time[issued[open_]], ends[open_])
-        pairs = _next_completion(reached[open_], since, events, completed[~used])
-        hit = pairs >= 0
-        if not hit.any():
-            break
-        ours, theirs = open_[hit], np.flatnonzero(~used)[pairs[hit]]
-        used[theirs] = True
-        ends[ours] = np.maximum(ends[ours], events.time[completed[theirs]])
-        reached[ours] += events.sectors[completed[theirs]]
-        open_ = open_[reached[open_] < behind[open_]]
-        if not len(open_):
-            break
+    begun = _Begun(events.time[issued], events.operation[issued], first, first + events.sectors[issued])
+    ends, used = _ends(begun, events, completed)
     kept = ~_put_back(events, chosen, issued, ends)
     columns = RequestColumns.of(
         int(kept.sum()),
@@ -278,22 +265,74 @@ def _put_back(events: BlockEvents, chosen: NDArray[np.bool_], issued: Ints, ends
     found = np.zeros(len(issued), np.bool_)
     if len(again):
         at = np.flatnonzero(ends == ABSENT)
-        pairs = _next_completion(events.sector[issued[at]], events.time[issued[at]], events, again)
-        found[at[pairs >= 0]] = True
+        ours, theirs = issued[at], again
+        keys: _Keys = [(column[ours], column[theirs]) for column in (events.operation, events.sector)]
+        found[at[_next(keys, events.time[ours], events.time[theirs]) >= 0]] = True
     return found
 
 
-def _next_completion(sector: Ints, since: Ints, events: BlockEvents, completed: Ints) -> Ints:
-    """For each request which of `completed` is the next at `sector`, not before its issue; -1 if none is.
+@dataclass(slots=True)
+class _Begun:
+    """Requests as columns: time of their issue, operation, first sector, and the one behind the last."""
 
-    Of several open requests at one sector the latest issue before a completion gets it.
+    time: Ints
+    operation: NDArray[np.int8]
+    first: Ints
+    behind: Ints
+
+
+def _ends(begun: _Begun, events: BlockEvents, completed: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """The end of each request, `ABSENT` if none, and a mask of the completions that are of a request.
+
+    Completions of the whole length come first. A request that completed only in part has no end, unless its
+    rest was issued again.
     """
-    sectors = np.concatenate([sector, events.sector[completed]])
-    times = np.concatenate([since, events.time[completed]])
-    is_done = np.repeat([False, True], [len(sector), len(completed)])
-    order = np.lexsort((is_done, times, sectors))
-    found = np.full(len(sector), -1, np.int64)
+    ends = np.full(len(begun.time), ABSENT)
+    reached = begun.first.copy()
+    used = np.zeros(len(completed), np.bool_)
+    operation, sector = events.operation[completed], events.sector[completed]
+    length, time = events.sectors[completed].astype(np.int64), events.time[completed]
+    keys: _Keys = [(begun.operation, operation), (begun.first, sector), (begun.behind - begun.first, length)]
+    pairs = _next(keys, begun.time, time)
+    whole = pairs >= 0
+    used[pairs[whole]] = True
+    ends[whole], reached[whole] = time[pairs[whole]], begun.behind[whole]
+    open_ = np.flatnonzero(~whole)
+    for _ in range(64):  # one round for each part that a request completes in
+        left = np.flatnonzero(~used)
+        if not len(open_) or not len(left):
+            break
+        keys = [(begun.operation[open_], operation[left]), (reached[open_], sector[left])]
+        pairs = _next(keys, np.maximum(begun.time[open_], ends[open_]), time[left])
+        hit = (pairs >= 0) & (length[left[pairs]] <= (begun.behind - reached)[open_])
+        if not hit.any():
+            break
+        ours, theirs = open_[hit], left[pairs[hit]]
+        used[theirs] = True
+        ends[ours] = time[theirs]
+        reached[ours] += length[theirs]
+        open_ = open_[reached[open_] < begun.behind[open_]]
+    partial = open_[ends[open_] != ABSENT]
+    if len(partial):
+        again = set(zip(begun.operation.tolist(), begun.first.tolist(), begun.behind.tolist(), strict=True))
+        rest = zip(begun.operation[partial], reached[partial], begun.behind[partial], strict=True)
+        ends[partial[[tuple(map(int, each)) not in again for each in rest]]] = ABSENT
+    return ends, used
+
+
+def _next(keys: _Keys, since: Ints, time: Ints) -> Ints:
+    """For each request which event is the next of its keys, not before `since`; -1 if none is.
+
+    `keys`: values of the requests, and of the events at the times `time`. Of several open requests with the
+    same keys the latest before an event gets it.
+    """
+    both = [np.concatenate(each) for each in keys]
+    is_done = np.repeat([False, True], [len(since), len(time)])
+    order = np.lexsort((is_done, np.concatenate([since, time]), *both))
+    found = np.full(len(since), -1, np.int64)
     here, then = order[:-1], order[1:]
-    pair = ~is_done[here] & is_done[then] & (sectors[here] == sectors[then])
-    found[here[pair]] = then[pair] - len(sector)
+    pair = ~is_done[here] & is_done[then]
+    for values in both:
+        pair &= values[here] == values[then]
+    found[here[pair]] = then[pair] - len(since)
     return found
