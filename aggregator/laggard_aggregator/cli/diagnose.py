@@ -38,17 +38,18 @@ PROMETHEUS: Mapping[str, Any] = {"interval_seconds": 60.0, "window_samples": 20,
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judges the inputs and writes the findings; returns 0 also with stragglers. Raises LaggardError."""
+    """Judges the inputs, writes the findings; 1 for stragglers with --check. Raises LaggardError."""
     _check(args)
     if args.format is not None:
         print("laggard diagnose: --format is deprecated: --json prints JSON", file=sys.stderr)
         args.json = args.json or args.format == "json"
     with written(args.output) if args.output else nullcontext(sys.stdout) as output:
-        _diagnose(args, output)
-    return 0
+        stragglers = _diagnose(args, output)
+    return int(args.check and stragglers > 0)
 
 
-def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
+def _diagnose(args: argparse.Namespace, output: TextIO) -> int:
+    """Writes the findings; the number of stragglers."""
     given = settings_given(args)
     trained = thresholds_file.load(args.thresholds) if args.thresholds else None
     with _progress() as progress:
@@ -92,7 +93,9 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
         )
         _print(lines, output)
     remarks_to = sys.stderr if as_json else output
-    _print((*opened.remarks, *findings.remarks(opened.idle())), remarks_to)
+    limits = () if as_json else opened.limits
+    _print((*opened.remarks, *findings.remarks(opened.idle()), *limits), remarks_to)
+    return sum(component.straggler for component in components)
 
 
 def _open_prometheus(

@@ -53,6 +53,7 @@ def add_diagnose_options(parser: argparse.ArgumentParser) -> None:
     add("--shadow", action="store_true", help="judge an archive's groups by their shadow detectors")
     add("--topology", metavar="FILE", type=Path, help="[[topology]] tables: who shares a parent")
     add("--windows", action="store_true", help="print every window too")
+    add("--check", action="store_true", help="exit with 1 when there is a straggler, for scripts")
     add_local(parser)
     add("--json", action="store_true", help="print records, one JSON object a line")
     add("--format", choices=("table", "json"), help=argparse.SUPPRESS)  # the spelling of 0.1

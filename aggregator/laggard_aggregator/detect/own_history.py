@@ -33,6 +33,8 @@ HOURS_RANGE = 2.0
 SAMPLED = 256
 """Of a larger group every n-th member is read, and at most that number."""
 
+DEMAND = frozenset({"operations", "throughput"})
+"""Loads that tell how much a group had to do."""
 _DAY = 86400.0
 
 
@@ -55,7 +57,7 @@ class GroupHistory:
         `observed` is the median of the members' medians, `reference` that of the comparable past. Only
         metrics of which larger values are worse are judged, and only where the demand is known.
         """
-        if window.worse.get(self._metric, 1) <= 0 or not window.load.keys() & {"operations", "throughput"}:
+        if window.worse.get(self._metric, 1) <= 0 or not window.load.keys() & DEMAND:
             return None
         new = new_samples(window, self._metric, self._end, self._interval)
         self._end = window.end if self._end is None else max(self._end, window.end)

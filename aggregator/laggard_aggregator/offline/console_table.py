@@ -4,10 +4,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS
 from laggard_aggregator.offline.findings import Finding, Findings
 from laggard_aggregator.status.formatting import counted, zoned
 from laggard_aggregator.status.text_table import TableColumn, text_table
 
+_NO_MEMBERS = (LEVEL_OF_GROUPS, LEVEL_OF_SPLITS)
 MAX_NAMED = 10
 """Components that one line names."""
 _COLUMNS = (
@@ -39,6 +41,7 @@ def findings_lines(
         key=lambda f: (not f.straggler, -f.persistence, -f.anomalous_windows, f.group, f.component),
     )
     shown = [f for f in ranked if f.straggler or f.first_alarm is not None]
+    members = sum(f.level not in _NO_MEMBERS for f in found)
     if shown:
         yield from text_table(_COLUMNS, [_row(f, names, local) for f in shown], width)
         for f in shown:
@@ -48,7 +51,7 @@ def findings_lines(
     yield (
         f"{counted(sum(f.straggler for f in found), 'straggler')}, "
         f"{counted(len(shown), 'component')} with an alarm, {len(ranked)} ever anomalous, "
-        f"of {len(found)} in {counted(len({f.group for f in found}), 'group')}; "
+        f"of {members} in {counted(len({f.group for f in found}), 'group')}; "
         f"{counted(findings.windows, 'window')}"
     )
     quiet = [f for f in ranked if f not in shown]

@@ -162,7 +162,7 @@ class _CsvReader:
         present = reader.schema.names
         _check_columns(path, present, columns.wanted)
         clock = TimeColumn(path, columns.zone)
-        checks = {name: CheckedValues(path, name) for name in numbers}
+        checks = {name: CheckedValues(path, name, complete=True) for name in numbers}
         row = 0
         for batch in reader:
             arrays = {name: batch.column(name) for name in columns.wanted}

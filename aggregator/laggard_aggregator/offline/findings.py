@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.alarms import Key
 from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.detect import LEVEL_OF_GROUPS
 from laggard_aggregator.detect.interface import MIN_PEERS, TOO_FEW, FloatArray
 from laggard_aggregator.detect.split import Split, component_of
 from laggard_aggregator.status.formatting import counted
@@ -157,10 +158,17 @@ class Findings:
             tally.add(judged, mask)
 
     def remarks(self, idle: Mapping[str, Collection[str]]) -> Iterator[str]:
-        """Lines about groups that fell into two sides, and about windows and groups that were not judged.
+        """Lines about groups that slowed as a whole or fell into two sides, and those that were not judged.
 
         `idle`: inactive components by group.
         """
+        for finding in self.components():
+            if finding.level == LEVEL_OF_GROUPS and finding.first_alarm is not None:
+                slower = f"{finding.severity:.1f} times slower than in its own past"
+                yield (
+                    f"{finding.group}: the whole group was {slower} by {', '.join(finding.metrics)} in "
+                    f"{counted(finding.anomalous_windows, 'window')}: its members are slow together"
+                )
         for (group, _, metric), confirmed in self.splits.items():
             yield f"{group}: by {metric}, {confirmed.split.text()}"
         for note, windows in sorted(self._notes.items()):

@@ -11,6 +11,7 @@ import numpy as np
 from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import GroupWindow, Window
+from laggard_aggregator.detect.own_history import DEMAND, MIN_PAST_SECONDS
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.groups.topology import Topology
@@ -42,7 +43,8 @@ class Run:
     """Judgements in order of time, and the k of 2k - 1 of each group that was judged.
 
     `shown`: current names by component, where they differ. `idle`: components without activity, by group.
-    `remarks`: about the data. All but `confirm` are complete after the last judgement.
+    `remarks`: about the data; `limits`: lines about their blind spots. All but `confirm` are complete after
+    the last judgement.
     """
 
     judgements: Iterator[Judgement]
@@ -51,6 +53,7 @@ class Run:
     topology: Callable[[], Topology] = Topology
     idle: Callable[[], Mapping[str, Collection[str]]] = dict
     remarks: Sequence[str] = ()
+    limits: Sequence[str] = ()
 
 
 class _Activity:
@@ -135,7 +138,22 @@ def run_grids(
     """The run over `grids`, all groups by the same settings."""
     activity, shared = _Activity(), topology or Topology()
     judgements = _judged(grids, settings, trained, shared, activity, progress)
-    return Run(judgements, lambda _: settings.confirm, {}, lambda: shared, activity.idle, remarks)
+    detector = registry.find(settings.detector)
+    limits = () if detector.by_itself else tuple(_blind_to_groups(grids))
+    return Run(judgements, lambda _: settings.confirm, {}, lambda: shared, activity.idle, remarks, limits)
+
+
+def _blind_to_groups(grids: Sequence[Grid]) -> Iterator[str]:
+    """A line where the data cannot show that a whole group is slower than in its own past."""
+    said = "a group that slows as a whole is not noticed"
+    if not any(grid.load.keys() & DEMAND for grid in grids):
+        yield f"without the load (operations or throughput), {said}"
+        return
+    longest = max(
+        (np.ptp(g.blocks) * g.block_samples * g.interval_ns / NS for g in grids if g.blocks.size), default=0
+    )
+    if longest < MIN_PAST_SECONDS:
+        yield f"with a past of less than {MIN_PAST_SECONDS / 3600:.0f} hours, {said}"
 
 
 def _replay(

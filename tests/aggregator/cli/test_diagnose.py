@@ -530,3 +530,38 @@ def test_a_reader_that_has_enough_is_no_error(cluster: list[Path]) -> None:
     run = run_command(["sh", "-c", command], check=False)
     assert run.stderr == ""
     assert len(run.stdout.splitlines()) == 1
+
+
+def test_a_group_that_slows_as_a_whole_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "whole.csv"
+    random = np.random.default_rng(3)
+    times = range(0, 60 * 3600, 300)
+    with path.open("w") as out:
+        out.write("ts,disk_id,latency,throughput\n")
+        for at in times:
+            slower = 3.0 if at >= 52 * 3600 else 1.0
+            for disk in range(6):
+                latency = 8.0 * slower * np.exp(random.normal(0, 0.1))
+                out.write(f"{1_780_012_800 + at},d{disk},{latency:.4f},1e8\n")
+    windows = ["--component-column", "disk_id", "--interval", "300", "--window", "6", "--shift", "6"]
+    assert main(["diagnose", str(path), *windows, "--load", "throughput", "--check"]) == 1
+    told = capsys.readouterr().out
+    assert re.search(
+        r"^all: the whole group was (2\.9|3\.0|3\.1) times slower than in its own past by latency", told, re.M
+    )
+    assert "of 6 in 1 group" in told
+    assert main(["diagnose", str(path), *windows, "--check"]) == 0
+    assert "without the load (operations or throughput), a group that slows as" in capsys.readouterr().out
+
+
+def test_missing_values_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = csv_files.write(tmp_path / "gaps.csv", csv_files.rows(seed=1, slow=None))
+    lines = path.read_text().splitlines()
+    place = lines[0].split(",").index("latency")
+    for at, text in ((5, ""), (9, "nan")):
+        cells = lines[at].split(",")
+        cells[place] = text
+        lines[at] = ",".join(cells)
+    path.write_text("\n".join(lines) + "\n")
+    assert main(["diagnose", str(path), *NAMED]) == 0
+    assert f"{path}: latency: 2 values missing, the first in data row 5" in capsys.readouterr().out
