@@ -109,11 +109,24 @@ def _print_report(path: Path, report: "ReadReport", added: int, *, as_json: bool
     if as_json:
         counts = {"records": report.records, "added": added, "steps": report.steps}
         doubts = {"ambiguous_times": report.ambiguous, "bad_node_lists": report.bad_node_lists}
-        print(line({"record": "import", "file": str(path), **counts, **doubts, "left_out": report.broken}))
+        print(
+            line(
+                {
+                    "record": "import",
+                    "file": str(path),
+                    **counts,
+                    **doubts,
+                    "doubts": report.doubts,
+                    "left_out": report.broken,
+                }
+            )
+        )
     else:
         print(visible(f"{path}: {counted(report.records, 'record')}, {added} new or changed{steps}"))
     for reason, count in sorted(report.broken.items()):
         print(visible(f"{path}: {counted(count, 'row')} left out: {reason}"), file=sys.stderr)
+    for reason, count in sorted(report.doubts.items()):
+        print(visible(f"{path}: {counted(count, 'time')}: {reason}"), file=sys.stderr)
     if report.ambiguous:
         about = "with a local time that occurs twice: marked doubtful"
         print(visible(f"{path}: {counted(report.ambiguous, 'record')} {about}"), file=sys.stderr)

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 
+from laggard_aggregator.cli.jobs_options import DEFAULT_LIMIT
 from laggard_aggregator.cli.jobs_source import AskArchive, Asker, AskServer, Record
 from laggard_aggregator.jobs.show import job_lines, mode_text
 from laggard_aggregator.status.formatting import counted, iso, lasting, size
@@ -36,7 +37,8 @@ def _list(args: argparse.Namespace) -> int:
     """Prints the jobs that the options select, newest first; returns 0. Raises LaggardError."""
     asker: Asker = AskServer(args) if args.url else AskArchive(args)
     with closing(asker):
-        jobs = islice(asker.jobs(args), args.limit)
+        is_export = args.json or args.csv
+        jobs = _cut(asker.jobs(args), args.limit or (None if is_export else DEFAULT_LIMIT))
         if args.json:
             _print(json.dumps(each) for each in jobs)
         elif args.csv:
@@ -45,6 +47,13 @@ def _list(args: argparse.Namespace) -> int:
             rows = [_row(each) for each in jobs]
             _print(text_table(_COLUMNS, rows, terminal_width(sys.stdout)) if rows else [asker.nothing])
     return 0
+
+
+def _cut(jobs: Iterator[Record], limit: int | None) -> Iterator[Record]:
+    """Yields at most `limit` jobs, all for None; a line on stderr says where there are more."""
+    yield from islice(jobs, limit)
+    if next(jobs, None) is not None:
+        print(f"Only the {counted(limit or 0, 'newest job')}: more with --limit", file=sys.stderr)
 
 
 def _one(args: argparse.Namespace) -> int:

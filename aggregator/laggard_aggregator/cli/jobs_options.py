@@ -6,6 +6,8 @@ from pathlib import Path
 from laggard_aggregator.cli import client
 from laggard_aggregator.jobs.verdict import METHODS
 
+DEFAULT_LIMIT = 50
+"""Jobs of a list for people; exports are whole."""
 _VERBS = """\
 examples:
   laggard jobs --archive /var/lib/laggard/archive --user alice
@@ -67,7 +69,8 @@ def add_jobs_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         help="jobs slower than this share of the median of their earlier runs, such as 0.5",
     )
-    add("--limit", metavar="N", type=_count, default=50, help="most jobs, newest first (default %(default)s)")
+    about = f"most jobs, newest first (default {DEFAULT_LIMIT}; with --json and --csv: all)"
+    add("--limit", metavar="N", type=_count, help=about)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print records, one JSON object a line")
     form.add_argument("--csv", action="store_true", help="print CSV")

@@ -113,7 +113,7 @@ class AskServer:
             "ost": args.ost,
             "finding": args.finding,
             "below_history": args.below_history,
-            "limit": min(args.limit, MAX_PAGE),
+            "limit": min(args.limit or MAX_PAGE, MAX_PAGE),
         }
         given = {name: value for name, value in asked.items() if value not in ("", None)}
         while True:

@@ -13,7 +13,7 @@ from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.engines import ENGINES
 from laggard_aggregator.jobs.loads.statistics import ClassRow, JobStatistics, OrderBy, TopRow
 from laggard_aggregator.jobs.loads.statistics_engines import open_statistics
-from laggard_aggregator.status.formatting import size
+from laggard_aggregator.status.formatting import counted, size
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
 from laggard_common.visible import visible
 
@@ -83,6 +83,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         lines = list(text_table(columns, rows, terminal_width(sys.stdout))) if rows else ["No job matches."]
     sys.stdout.writelines(f"{visible(line)}\n" for line in lines)
+    unknown = 0 if args.by == _CLASSES else sum(each["jobs_without_cores"] for each in records)
+    if unknown:
+        whose = f"The CPUs of {counted(unknown, 'job')} are unknown"
+        print(f"{whose}: core hours are of the other jobs", file=sys.stderr)
     return 0
 
 
@@ -96,4 +100,5 @@ def _class_row(row: ClassRow) -> tuple[str, ...]:
 
 
 def _counts(row: TopRow | ClassRow) -> tuple[str, str, str]:
-    return f"{row.jobs:,}", f"{row.non_trivial_jobs:,}", f"{row.core_hours:,.0f}"
+    hours = "-" if row.core_hours is None else f"{row.core_hours:,.0f}"
+    return f"{row.jobs:,}", f"{row.non_trivial_jobs:,}", hours

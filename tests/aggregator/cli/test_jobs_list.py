@@ -115,3 +115,33 @@ def test_an_index_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     found = lines(capsys, "jobs", "--archive", str(where), "--index", str(tmp_path / "jobs.sqlite"), "--json")
     assert len(found) == 4
     assert not (where / "index").exists()
+
+
+def many(folder: Path) -> str:
+    write_rows(folder, "jobs", [job_row(raw_id, submit=int(EPOCH) + raw_id) for raw_id in range(1, 61)])
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "count", "is_cut"),
+    [
+        *(
+            (["--json"], 60, False),
+            (["--json", "--limit", "60"], 60, False),
+            (["--json", "--limit", "7"], 7, True),
+        ),
+        *(
+            (["--csv"], 61, False),
+            (["--csv", "--limit", "7"], 8, True),
+            ([], 51, True),
+            (["--limit", "60"], 61, False),
+        ),
+    ],
+)
+def test_exports_are_whole_and_a_cut_list_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], count: int, *, is_cut: bool
+) -> None:
+    assert main(["jobs", "--archive", many(tmp_path), *words]) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == count
+    assert ("--limit" in printed.err) is is_cut

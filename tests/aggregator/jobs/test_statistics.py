@@ -118,3 +118,17 @@ def test_wrong_options_are_one_line(archive: Path) -> None:
         open_statistics(archive, master="spark://there:7077")
     with closing(open_statistics(archive)) as duck, pytest.raises(ConfigError, match="1-10000"):
         JobStatistics(duck).top(WHO[0], GroupBy.USER, limit=0)
+
+
+def test_unknown_cpus_are_no_core_hours_of_zero(tmp_path: Path) -> None:
+    jobs = [job_row(1, cpus=4), job_row(2, cpus=None), job_row(3, cpus=None, user="bob")]
+    write_rows(tmp_path, "jobs", jobs)
+    with closing(open_statistics(tmp_path)) as duck:
+        statistics = JobStatistics(duck)
+        rows = statistics.top(WHO[0], GroupBy.USER, OrderBy.CORE_HOURS)
+        classes = statistics.classes(WHO[0])
+    assert [(row.name, row.core_hours, row.jobs_without_cores) for row in rows] == [
+        ("alice", 4.0, 1),
+        ("bob", None, 1),
+    ]
+    assert [row.jobs for row in classes] == [1, 0, 0, 0, 0]

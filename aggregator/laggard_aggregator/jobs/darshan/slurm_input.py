@@ -15,7 +15,7 @@ from laggard_aggregator.jobs.darshan.tables import SLURM_JOB, SLURM_STEP
 from laggard_aggregator.jobs.darshan.text_input import Rows
 from laggard_aggregator.jobs.records.local_times import LocalTimes
 from laggard_aggregator.jobs.records.model import ReadReport
-from laggard_aggregator.jobs.records.sources.inputs import opened
+from laggard_aggregator.jobs.records.sources.inputs import is_json, opened
 from laggard_aggregator.jobs.records.sources.sacct_text import STEPS, step_tables
 from laggard_common.errors import InputError
 
@@ -31,13 +31,14 @@ def slurm_rows(path: Path, zone: str | None, skipped: list[str]) -> Rows:
     """
     times, report, count = LocalTimes(zone), ReadReport(), 0
     with opened(path) as file:
-        is_json = file.peek(64)[:64].lstrip()[:1] == b"{"
-        for rows in [_json_rows(file, times)] if is_json else step_tables(file, times, report):
+        is_json_file = is_json(file)
+        for rows in [_json_rows(file, times)] if is_json_file else step_tables(file, times, report):
             count += rows.num_rows
             yield from _split(rows.filter(pc.is_valid(rows["start"])))
         if not count and report.named:
             raise InputError("", report.named[0])
     skipped += [f"{path}: {count} rows left out: {reason}" for reason, count in sorted(report.broken.items())]
+    skipped += [f"{path}: {reason}" for reason in sorted(report.doubts)]
 
 
 def _split(rows: pa.Table) -> Rows:

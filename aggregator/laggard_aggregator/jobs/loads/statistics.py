@@ -43,12 +43,16 @@ class OrderBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopRow:
-    """Jobs of one user, project or application. `non_trivial_jobs`: those above NON_TRIVIAL_BYTES."""
+    """Jobs of one user, project or application. `non_trivial_jobs`: those above NON_TRIVIAL_BYTES.
+
+    `core_hours`: of the jobs whose CPUs are known, None without any; `jobs_without_cores` counts the others.
+    """
 
     name: str
     jobs: int
     non_trivial_jobs: int
-    core_hours: float
+    core_hours: float | None
+    jobs_without_cores: int
     read_bytes: float
     written_bytes: float
     metadata_operations: float
@@ -56,7 +60,10 @@ class TopRow:
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """Jobs of one class of core hours; means are over its non-trivial jobs, None without any."""
+    """Jobs of one class of core hours; means are over its non-trivial jobs, None without any.
+
+    Jobs whose CPUs are unknown are in none.
+    """
 
     name: str
     jobs: int
@@ -94,7 +101,7 @@ class JobStatistics:
             f" select class, count(*) as jobs, {_SUMS},"
             " avg(case when non_trivial = 1 then read_bytes end) as mean_read_bytes,"
             " avg(case when non_trivial = 1 then written_bytes end) as mean_written_bytes"
-            " from classed group by class"
+            " from classed where core_hours is not null group by class"
         )
         found = {row.pop("class"): row for row in self._rows(principal, sql)}
         none: dict[str, Any] = {"jobs": 0, "non_trivial_jobs": 0, "core_hours": 0.0}
@@ -117,7 +124,8 @@ class JobStatistics:
         return (
             f"with last_job as ({_LAST.format('revisions')}), last_summary as ({_LAST.format('summaries')}),"  # noqa: S608
             " job as (select j.user_name, j.account, j.application,"
-            " coalesce(j.cpus * (j.ended - j.began) / 3600.0, 0.0) as core_hours,"
+            " case when j.began is null then 0.0"
+            " else j.cpus * (j.ended - j.began) / 3600.0 end as core_hours,"
             " coalesce(s.read_bytes, 0.0) as read_bytes, coalesce(s.written_bytes, 0.0) as written_bytes,"
             " coalesce(s.metadata_operations, 0.0) as metadata_operations,"
             " case when coalesce(s.read_bytes, 0.0) + coalesce(s.written_bytes, 0.0)"
@@ -132,8 +140,10 @@ _GRANTED: Final = (
     "(j.user_name in (select name from granted_users) or j.account in (select name from granted_accounts))"
 )
 _SUMS: Final = (
-    "sum(non_trivial) as non_trivial_jobs, sum(core_hours) as core_hours, sum(read_bytes) as read_bytes,"
-    " sum(written_bytes) as written_bytes, sum(metadata_operations) as metadata_operations"
+    "sum(non_trivial) as non_trivial_jobs, sum(core_hours) as core_hours,"
+    " sum(case when core_hours is null then 1 else 0 end) as jobs_without_cores,"
+    " sum(read_bytes) as read_bytes, sum(written_bytes) as written_bytes,"
+    " sum(metadata_operations) as metadata_operations"
 )
 _CLASS: Final = (
     "case when core_hours <= 1e3 then 0 when core_hours <= 1e4 then 1 when core_hours <= 1e5 then 2"

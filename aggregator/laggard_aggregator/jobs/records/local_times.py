@@ -19,6 +19,7 @@ from laggard_common.errors import ConfigError, InputError
 
 _NONE: Final = pa.array(["", "Unknown", "None", "N/A", "0"])
 _EPOCH: Final = r"^[0-9]{1,11}(\.[0-9]{1,9})?$"
+_SPACED: Final = r"^([0-9]{4}-[0-9]{2}-[0-9]{2}) "
 _LOCAL: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}$"
 _ORDER: Final = ("submit", "eligible", "start", "end")
 
@@ -66,7 +67,7 @@ class LocalTimes:
 
     def micros(self, texts: Sequence[str]) -> list[int | None]:
         """Microseconds since the epoch, None for a time that is not known yet. Raises InputError."""
-        cells = pa.array([text.strip().replace(" ", "T", 1) for text in texts], pa.string())
+        cells = pa.array([text.strip() for text in texts], pa.string())
         seconds, _, good = self._seconds(cells)
         if not good.all():
             raise InputError("", f"expected a time, got {texts[int(np.argmin(good))][:40]!r}")
@@ -74,6 +75,7 @@ class LocalTimes:
 
     def _seconds(self, cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Earlier and later reading of each cell, NaN for unknown, and which cells can be read."""
+        cells = pc.replace_substring_regex(cells, _SPACED, r"\1T")
         known = np.asarray(pc.invert(pc.is_in(cells, _NONE)))
         epoch = np.asarray(pc.match_substring_regex(cells, _EPOCH)) & known
         plain = pc.if_else(pa.array(epoch), cells, None).cast(pa.float64())

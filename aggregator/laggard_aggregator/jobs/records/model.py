@@ -102,7 +102,7 @@ _SHOWN_CHARS = 100
 
 @dataclass(slots=True)
 class ReadReport:
-    """Counts of one input. `named`: the first broken rows, each `line N: reason: text`."""
+    """Counts of one input. `named`: the first broken rows, each `PLACE: reason: text`."""
 
     records: int = 0
     steps: int = 0
@@ -113,15 +113,17 @@ class ReadReport:
     """Records kept without their nodes, whose list cannot be used."""
     ambiguous: int = 0
     """Records with a local time that occurs twice, at the end of summer time."""
+    doubts: Counter[str] = field(default_factory=Counter)
+    """Records kept without one of their values, by reason; failures that the source itself tells."""
     named: list[str] = field(default_factory=list)
 
-    def leave_out(self, line: int, reason: str, text: str) -> None:
-        """Counts a broken row, and names it while there are few."""
+    def leave_out(self, place: str, reason: str, text: str) -> None:
+        """Counts a broken row, and names it while there are few. `place`: such as `line 3`."""
         self.broken[reason] += 1
-        self.name(line, reason, text)
+        self.name(place, reason, text)
 
-    def name(self, line: int, reason: str, text: str) -> None:
+    def name(self, place: str, reason: str, text: str) -> None:
         """Names a row while there are few."""
         if len(self.named) < MAX_NAMED:
             shown = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
-            self.named.append(f"line {line}: {reason}: {shown}")
+            self.named.append(f"{place}: {reason}: {shown}")

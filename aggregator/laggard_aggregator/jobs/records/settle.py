@@ -67,7 +67,7 @@ def settled(found: pa.Table) -> pa.Table:
     columns["state"] = state = _state(columns["state"])
     nodes = columns["node_list"]
     columns["node_list"] = pc.if_else(pc.is_in(nodes, _NO_NODES), "", nodes)
-    columns["node_count"] = _node_counts(columns["node_count"], columns["node_list"])
+    columns["node_count"] = node_counts(columns["node_count"], columns["node_list"])
     columns["application"] = _applications(columns["application"], columns["name"])
     for name in _TIMES:
         value = columns[name]
@@ -142,7 +142,7 @@ def _state(raw: pa.Array) -> pa.Array:
     return pa.array(words, pa.string()).take(codes.indices)
 
 
-def _node_counts(told: pa.Array, lists: pa.Array) -> pa.Array:
+def node_counts(told: pa.Array, lists: pa.Array) -> pa.Array:
     """`told`, else the number of nodes in the list; null where that is empty or no list."""
     if not told.null_count:
         return told

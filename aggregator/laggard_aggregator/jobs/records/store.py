@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -98,7 +98,11 @@ class JobStore:
         started = jobs.filter(pc.and_(pc.is_valid(jobs["start"]), pc.not_equal(jobs["node_list"], "")))
         coded = started["node_list"].combine_chunks().dictionary_encode()
         codes = np.asarray(coded.indices)
-        lists = [self._expanded(text) for text in coded.dictionary.to_pylist()]
+        first = _first_jobs(started, codes)
+        lists = [
+            self._expanded(text, first[code]) if code in first else ()
+            for code, text in enumerate(coded.dictionary.to_pylist())
+        ]
         counts = (
             np.array([len(each) for each in lists], np.int64)[codes] if len(codes) else np.zeros(0, np.int64)
         )
@@ -112,18 +116,24 @@ class JobStore:
                 yield _node_rows(started.slice(at, to - at), counts[at:to], names)
             at = to
 
-    def _expanded(self, text: str) -> tuple[str, ...]:
+    def _expanded(self, text: str, job: str) -> tuple[str, ...]:
         try:
             return expand(text)
         except JobDataError as exc:
             self._report.bad_node_lists += 1
-            self._report.name(0, "node list", str(exc))
+            self._report.name(f"job {job}", "node list", str(exc))
             return ()
 
 
 def _filled(jobs: pa.Table) -> pa.Table:
     """Rows of the archive with the columns of JOBS, null where their file lacks one."""
     return pa.concat_tables([JOBS.empty_table(), jobs], promote_options="default").select(JOBS.names)
+
+
+def _first_jobs(jobs: pa.Table, codes: NDArray[Any]) -> dict[int, str]:
+    """The first job with each code that any has."""
+    used, first = np.unique(codes, return_index=True)
+    return dict(zip(used.tolist(), jobs["job"].take(pa.array(first)).to_pylist(), strict=True))
 
 
 def _node_rows(jobs: pa.Table, counts: NDArray[np.int64], names: list[str]) -> pa.Table:

@@ -79,7 +79,7 @@ def test_broken_rows_are_counted_and_named() -> None:
     assert report.broken == {
         "fewer columns than the header": 1,
         "no state of a job": 1,
-        "no time of submission, or no time": 1,
+        "expected times such as 2024-01-16T10:00:00, or seconds (SLURM_TIME_FORMAT=%s)": 1,
     }
     assert any(named.startswith("line 16: fewer columns") for named in report.named)
     assert next(row["name"] for row in rows if row["raw_id"] == 93) == "a|b"

@@ -34,11 +34,14 @@ def flux_records(
     file: BinaryIO, cluster: str, _times: LocalTimes, report: ReadReport
 ) -> Iterator[Mapping[str, Any]]:
     """Yields a record for each job; broken ones are counted. Raises InputError for text that is no JSON."""
-    for count, job in enumerate(JsonStream(file).elements("jobs"), 1):
+    stream = JsonStream(file)
+    for count, job in enumerate(stream.elements("jobs"), 1):
         try:
             yield _record(job, cluster)
         except JobDataError as exc:
-            report.leave_out(count, str(exc), f"job {str(at(job, 'id'))[:40]}")
+            report.leave_out(f"element {count} of jobs", str(exc), f"job {str(at(job, 'id'))[:40]}")
+    for reason in stream.failures:
+        report.doubts[f"the query failed in part: {reason}"] += 1
 
 
 def _record(job: Any, cluster: str) -> dict[str, Any]:

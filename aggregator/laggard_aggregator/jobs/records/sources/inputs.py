@@ -1,5 +1,6 @@
 """Files with job metadata, plain or gzip-compressed, as tables of kind `jobs`."""
 
+import codecs
 import gzip
 import io
 from collections.abc import Callable, Iterator, Mapping
@@ -41,6 +42,11 @@ def job_tables(
         yield from stream_tables(file, form, cluster, times, report)
 
 
+def is_json(file: io.BufferedReader) -> bool:
+    """Whether a file begins like a JSON object, also behind white space and a mark of its encoding."""
+    return file.peek(64)[:64].removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{"
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedReader]:
     """A plain or gzip-compressed file. Raises InputError, with the path also for those of the block."""
@@ -61,7 +67,7 @@ def stream_tables(
 ) -> Iterator[pa.Table]:
     """Yields the records of an open file in portions, with the columns of kind `jobs`."""
     if form == "sacct":
-        if file.peek(1)[:1] != b"{":
+        if not is_json(file):
             for table in sacct_tables(file, cluster, times, report):
                 yield settled(table)
             return

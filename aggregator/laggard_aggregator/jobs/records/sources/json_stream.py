@@ -1,4 +1,7 @@
-"""The elements of an array at the top of a JSON object, one at a time, so that memory stays bounded."""
+"""The elements of an array at the top of JSON objects, one at a time, so that memory stays bounded.
+
+Outputs of several queries may follow each other in one file (`>>`, `cat`): all are read.
+"""
 
 import codecs
 import json
@@ -10,21 +13,41 @@ from laggard_common.errors import InputError
 
 MAX_VALUE_CHARS: Final = 64 << 20
 _READ_BYTES: Final = 1 << 20
+_ERROR_CHARS: Final = 200
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 
 
 class JsonStream:
-    """A JSON object that is read in parts. Raises InputError for text that is none."""
+    """JSON objects that are read in parts. Raises InputError for text that is none.
+
+    `failures`: the texts of the arrays `errors`, by which Slurm says that a query failed.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         self._text = ""
         self._at = 0
         self._ended = False
+        self.failures: list[str] = []
 
     def elements(self, name: str) -> Iterator[Any]:
-        """Yields the elements of the array `name`; other members are skipped."""
+        """Yields the elements of the array `name` of every object; other members are skipped.
+
+        Raises InputError, with the reason, where there are none and the source says that it failed.
+        """
+        count = 0
+        while not count or not self._is_over():
+            for element in self._object(name):
+                count += 1
+                yield element
+            if not count and self._is_over():
+                break
+        if self.failures and not count:
+            raise InputError("", f"the query failed: {self.failures[0]}")
+
+    def _object(self, name: str) -> Iterator[Any]:
+        """Yields the elements of the array `name` of the next object."""
         self._expect("{")
         found = False
         while self._next() != "}":
@@ -34,11 +57,24 @@ class JsonStream:
                 found = True
                 yield from self._array()
             else:
-                self._value()
+                value = self._value()
+                if key == "errors":
+                    self.failures += _failures(value)
             if self._next() == ",":
                 self._at += 1
-        if not found:
+        self._at += 1
+        if not found and not self.failures:
             raise InputError("", f"JSON without an array of {name}")
+
+    def _is_over(self) -> bool:
+        """Whether nothing but white space follows."""
+        while True:
+            match = _SPACE.match(self._text, self._at)
+            assert match is not None
+            self._at = match.end()
+            if self._at < len(self._text) or self._ended:
+                return self._at >= len(self._text)
+            self._fill(_READ_BYTES)
 
     def _array(self) -> Iterator[Any]:
         self._expect("[")
@@ -52,15 +88,9 @@ class JsonStream:
 
     def _next(self) -> str:
         """The next character that is no white space; it is not consumed."""
-        while True:
-            match = _SPACE.match(self._text, self._at)
-            assert match is not None
-            self._at = match.end()
-            if self._at < len(self._text):
-                return self._text[self._at]
-            if self._ended:
-                raise InputError("", "JSON that ends too early")
-            self._fill(_READ_BYTES)
+        if self._is_over():
+            raise InputError("", "JSON that ends too early")
+        return self._text[self._at]
 
     def _expect(self, char: str) -> None:
         if self._next() != char:
@@ -93,3 +123,13 @@ class JsonStream:
     def _error(self) -> InputError:
         shown = self._text[self._at : self._at + 40]
         return InputError("", f"no JSON of jobs: at {shown!r}")
+
+
+def _failures(value: Any) -> list[str]:
+    """Texts of Slurm's `errors`: objects with a description, an error and the function that failed."""
+    texts = []
+    for entry in value if isinstance(value, list) else []:
+        parts = [entry.get("description"), entry.get("error")] if isinstance(entry, dict) else [entry]
+        told = dict.fromkeys(part for part in parts if isinstance(part, str) and part)
+        texts.append(": ".join(told)[:_ERROR_CHARS] or "no reason given")
+    return texts

@@ -39,7 +39,7 @@ def jsonl_records(
         try:
             yield record_of(_parsed(line), cluster)
         except JobDataError as exc:
-            report.leave_out(number, str(exc), line[:100].decode("utf-8", "replace"))
+            report.leave_out(f"line {number}", str(exc), line[:100].decode("utf-8", "replace"))
 
 
 def bounded_lines(file: BinaryIO) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
 """PBS accounting logs (OpenPBS, PBS Professional, Torque): `time;type;id;key=value key=value ...`.
 
 Records S (start), E (end) and R (rerun) name a run by its id and its start; a rerun has a start of its own.
-Others are skipped: jobs that never started have no nodes.
+Others are skipped: jobs that never started have no nodes. PBS Professional and Torque give the same negative
+exit statuses other meanings: a record tells its dialect by the keys that the other does not write.
 """
 
 import re
@@ -19,6 +20,33 @@ _ID: Final = re.compile(
 _KEY: Final = re.compile(r"(?:^| )([A-Za-z_][A-Za-z0-9_.]*)=")
 _CHUNK: Final = re.compile(r"([^+/:()]+)(?:[/:][^+]*)?")
 _EXCLUSIVE: Final = ("excl", "exclhost")
+_OF_PROFESSIONAL: Final = (
+    *("exec_vnode", "run_count", "project", "Resource_List.select", "Resource_List.place"),
+    *("resources_used.ncpus", "resources_used.cpupercent"),
+)
+_OF_TORQUE: Final = (
+    *("owner", "Resource_List.neednodes", "total_execution_slots", "unique_node_count"),
+    "resources_used.energy_used",
+)
+_RETRIED: Final = dict.fromkeys((-3, -5, -6), "REQUEUED")
+"""Statuses that both dialects have: the start failed, or the node went down, and the job is run again."""
+_PROFESSIONAL_STATES: Final = {
+    **_RETRIED,
+    **dict.fromkeys((-11, -12, -14, -15, -16, -18, -20), "REQUEUED"),
+    **dict.fromkeys((-17, -19), "CANCELLED"),
+    **dict.fromkeys((-26, -27), "OUT_OF_MEMORY"),
+    **dict.fromkeys((-28, -29), "TIMEOUT"),
+}
+"""pbs_job.h of OpenPBS: rerun, killed by a hook, beyond the limit of memory, of CPU or wall time."""
+_TORQUE_STATES: Final = {
+    **_RETRIED,
+    **dict.fromkeys((-13, -14), "REQUEUED"),
+    -10: "OUT_OF_MEMORY",
+    **dict.fromkeys((-11, -12), "TIMEOUT"),
+}
+"""Torque's Administrator Guide, job exit status."""
+_SLOTS: Final = re.compile(r"(?P<low>\d{1,9})(?:-(?P<high>\d{1,9})|\*(?P<times>\d{1,9}))?", re.ASCII)
+_MAX_SLOTS: Final = 1 << 31
 
 
 def pbs_records(
@@ -30,7 +58,7 @@ def pbs_records(
         try:
             record = _record(line, cluster)
         except JobDataError as exc:
-            report.leave_out(number, str(exc), line)
+            report.leave_out(f"line {number}", str(exc), line)
             continue
         if record is not None:
             yield record
@@ -69,13 +97,13 @@ def _record(line: str, cluster: str) -> dict[str, Any] | None:
         "account": values.get("account", "").strip('"') or values.get("project", ""),
         "name": values.get("jobname", ""),
         "partition": values.get("queue", ""),
-        "state": _state(kind, status),
+        "state": _state(kind, status, values),
         "exit_code": status,
         "eligible": seconds(values.get("etime")),
         "start": start,
         "end": seconds(values.get("end")) if kind != "S" else None,
         "exclusive": True if values.get("Resource_List.place", "").rpartition(":")[2] in _EXCLUSIVE else None,
-        "cpus": integer(values.get("resources_used.ncpus") or values.get("Resource_List.ncpus")),
+        "cpus": _cpus(values),
         "node_list": ",".join(_nodes(values.get("exec_host") or values.get("exec_vnode") or "")),
         "source": "pbs",
     }
@@ -87,21 +115,65 @@ def _values(text: str) -> dict[str, str]:
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     found: dict[str, str] = {}
     for mark, end in zip(marks, ends, strict=True):
-        found.setdefault(mark[1], text[mark.end() : end])
+        found.setdefault(mark[1], text[mark.end() : end].strip())
     return found
 
 
-def _state(kind: str, status: int | None) -> str:
-    """PBS's exit statuses below 0 are its own, from 256 on signals; -11 is a job that it ran again."""
+def _state(kind: str, status: int | None, values: Mapping[str, str]) -> str:
+    """PBS's exit statuses below 0 are its own, of one dialect or of both; from 256 on signals."""
     if kind == "S":
         return "RUNNING"
-    if kind == "R" or status == -11:
+    if kind == "R":
         return "REQUEUED"
-    if status == -29:
-        return "TIMEOUT"
     if status is not None and status >= 256:
         return "CANCELLED"
-    return "COMPLETED" if status == 0 else "FAILED"
+    if status == 0:
+        return "COMPLETED"
+    states = _RETRIED
+    if not values.keys().isdisjoint(_OF_PROFESSIONAL):
+        states = _PROFESSIONAL_STATES
+    elif not values.keys().isdisjoint(_OF_TORQUE) or "-" in _slots_of(values):
+        states = _TORQUE_STATES
+    return states.get(status, "FAILED") if status is not None else "FAILED"
+
+
+def _slots_of(values: Mapping[str, str]) -> str:
+    """Slots of the first host: `0-3` of Torque's `n1-a/0-3+n2/0`."""
+    return values.get("exec_host", "").partition("+")[0].partition("/")[2]
+
+
+def _cpus(values: Mapping[str, str]) -> int | None:
+    """CPUs of a job by the first key that tells them; None where none does."""
+    for name in ("resources_used.ncpus", "Resource_List.ncpus", "total_execution_slots"):
+        told = integer(values.get(name))
+        if told is not None and told > 0:
+            return told
+    return _vnode_cpus(values.get("exec_vnode", "")) or _slots(values.get("exec_host", ""))
+
+
+def _vnode_cpus(text: str) -> int | None:
+    """CPUs of `(n1:ncpus=4:mem=2gb)+(n2:ncpus=4)`; None where it has none."""
+    counts = [int(count) for count in re.findall(r":ncpus=(\d{1,9})", text, re.ASCII)]
+    return sum(counts) or None
+
+
+def _slots(hosts: str) -> int | None:
+    """Slots of `n1/0+n1/1`, of Torque's `n1/0-3,8+n2/0`, or of PBS Professional's `n1/0*4+n2/1`.
+
+    None for hosts without slots, and for text that is none.
+    """
+    total = 0
+    for chunk in hosts.split("+"):
+        _, slash, slots = chunk.partition("/")
+        for part in slots.split(","):
+            match = _SLOTS.fullmatch(part)
+            if not slash or match is None:
+                return None
+            low, high, times = int(match["low"]), int(match["high"] or match["low"]), match["times"]
+            total += int(times) if times else high - low + 1
+            if high < low or total > _MAX_SLOTS:
+                return None
+    return total or None
 
 
 def _nodes(hosts: str) -> dict[str, None]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.jobs.records.local_times import LocalTimes
 from laggard_aggregator.jobs.records.model import ReadReport
-from laggard_aggregator.jobs.records.settle import RECORDS, STATES
+from laggard_aggregator.jobs.records.settle import RECORDS, STATES, node_counts
 from laggard_common.errors import InputError
 
 BLOCK_BYTES: Final = 16 << 20
@@ -24,6 +24,10 @@ _FREE_TEXT: Final = frozenset(
     ("jobname", "comment", "admincomment", "systemcomment", "submitline", "workdir", "extra")
 )
 _NUMBER: Final = r"^[0-9]{1,18}$"
+_WITH_UNIT: Final = r"^(?P<number>[0-9]{1,6})(?P<unit>[KMGTP])$"
+_ROUNDED: Final = r"^[0-9]{1,6}\.[0-9]+[KMGTP]$"
+_UNITS: Final = {unit: 1024**power for power, unit in enumerate("KMGTP", 1)}
+_TIME_FORMS: Final = "expected times such as 2024-01-16T10:00:00, or seconds (SLURM_TIME_FORMAT=%s)"
 _JOB: Final = r"^[0-9]{1,12}(_([0-9]{1,9}|\[[^\[\]]{1,1000}\]))?(\+[0-9]{1,9})?$"
 _ARRAY: Final = r"^(?P<job>[0-9]+)_(?P<task>[0-9]*)"
 _HET: Final = r"^(?P<job>[0-9]+)\+(?P<offset>[0-9]+)$"
@@ -93,15 +97,22 @@ class SacctText:
         cells.require(pc.is_in(state, pa.array(sorted(STATES))), "no state of a job")
         for name, several in _COUNTS.items():
             texts = cells.column(*several)
-            good = pc.or_(pc.equal(texts, ""), pc.match_substring_regex(texts, _NUMBER))
+            rounded = pc.match_substring_regex(texts, _ROUNDED)
+            good = pc.or_(pc.or_(pc.equal(texts, ""), rounded), pc.is_valid(_counts(texts)))
             cells.require(good, f"no number ({name})")
+            doubts = pc.sum(pc.and_(rounded, pa.array(cells.keep))).as_py()
+            if doubts:
+                self._report.doubts[f"rounded number ({name}), left unknown: run sacct with --noconvert"] += (
+                    doubts
+                )
         cluster = cells.column("Cluster")
         cluster = pc.if_else(pc.equal(cluster, ""), self._cluster, cluster)
         cells.require(pc.match_substring_regex(cluster, _NAME), "no name of a cluster")
         texts = {name.lower(): cells.column(name) for name in ("Submit", "Eligible", "Start", "End")}
         elapsed = pc.cast(_digits(cells.column("ElapsedRaw")), pa.float64())
         stamps, doubtful, readable = self._times.columns(texts, elapsed)
-        cells.require(pc.and_(readable, pc.is_valid(stamps["submit"])), "no time of submission, or no time")
+        cells.require(readable, _TIME_FORMS)
+        cells.require(pc.is_valid(stamps["submit"]), "no time of submission")
         columns = {
             **_identity(cells, cells.kept(raw), cells.kept(job)),
             "cluster": cluster,
@@ -125,7 +136,7 @@ class SacctText:
         texts = {name.lower(): cells.column(name) for name in ("Start", "End")}
         elapsed = pc.cast(_digits(cells.column("ElapsedRaw")), pa.float64())
         stamps, _, readable = self._times.columns(texts, elapsed)
-        cells.require(readable, "expected a time")
+        cells.require(readable, _TIME_FORMS)
         columns = {
             "raw_id": raw,
             "job": cells.column("JobID", "JobIDRaw"),
@@ -133,7 +144,9 @@ class SacctText:
             "name": cells.column("JobName"),
             "state": cells.column("State"),
             "node_list": cells.column("NodeList"),
-            "node_count": _digits(cells.column("NNodes", "AllocNodes")),
+            "node_count": node_counts(
+                _counts(cells.column("NNodes", "AllocNodes")), cells.column("NodeList")
+            ),
             **stamps,
         }
         table = pa.table([columns[name] for name in STEPS.names], schema=STEPS)
@@ -154,7 +167,7 @@ class SacctText:
             elif count != width or len(line) > MAX_LINE_CHARS:
                 if line:
                     amount = "more" if count > width else "fewer"
-                    self._report.leave_out(number, f"{amount} columns than the header", line)
+                    self._report.leave_out(f"line {number}", f"{amount} columns than the header", line)
                 continue
             if line != self._header:  # of files put together
                 rows.append(cells)
@@ -200,7 +213,7 @@ class _Cells:
         """Leaves out the rows that are not `good`; counts and names them."""
         good = np.asarray(pc.fill_null(good, False))
         for at in np.flatnonzero(self.keep & ~good).tolist():
-            self._report.leave_out(self._numbers[at], reason, " ".join(self._rows[at]))
+            self._report.leave_out(f"line {self._numbers[at]}", reason, " ".join(self._rows[at]))
         self.keep = self.keep & good
 
 
@@ -223,7 +236,7 @@ def _table(cells: _Cells, columns: dict[str, pa.Array]) -> pa.Table:
     user, uid = cells.column("User"), cells.column("UID")
     columns |= {
         **{name: cells.column(own) for name, own in _TEXTS.items()},
-        **{name: _digits(cells.column(*own)) for name, own in _COUNTS.items()},
+        **{name: _counts(cells.column(*own)) for name, own in _COUNTS.items()},
         "user": pc.if_else(pc.equal(user, ""), uid, user),
         "exit_code": _exit_codes(cells.column("ExitCode")),
         "node_list": cells.column("NodeList"),
@@ -281,6 +294,21 @@ def _portions(file: BinaryIO) -> Iterator[list[str]]:
 def _lines(block: bytes) -> list[str]:
     text = block.decode("utf-8", "replace").replace("\r\n", "\n")
     return text.removesuffix("\n").split("\n")
+
+
+def _counts(cells: pa.Array) -> pa.Array:
+    """Counts of cells, also those with a unit, such as 2K for 2,048: sacct prints exact ones so.
+
+    Null for those that are empty, rounded (`2.05K`), or none.
+    """
+    parts = pc.extract_regex(cells, _WITH_UNIT)
+    found = _digits(cells)
+    for unit, factor in _UNITS.items():
+        number = pc.if_else(
+            pc.equal(pc.struct_field(parts, "unit"), unit), pc.struct_field(parts, "number"), None
+        )
+        found = pc.coalesce(found, pc.multiply(number.cast(pa.int64()), factor))
+    return found
 
 
 def _digits(cells: pa.Array) -> pa.Array:
