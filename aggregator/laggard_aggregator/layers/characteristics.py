@@ -76,12 +76,15 @@ class Characteristics:
 
 
 def of_layer(layer: TracedLayer, recording_end: int) -> Characteristics:
-    """Characteristics of a layer; an unfinished request is outstanding until `recording_end`."""
+    """Characteristics of a layer; an unfinished request is outstanding until `recording_end`.
+
+    Those whose end was lost count, but not among the outstanding.
+    """
     columns = layer.requests
     begin, end = columns.begin_ns, columns.end
     unfinished = (end == ABSENT) & (columns.callback == ABSENT)
     known = np.where(unfinished, np.maximum(begin, recording_end), end)
-    concurrency = outstanding(begin, known)
+    concurrency = outstanding(begin[~columns.is_lost], known[~columns.is_lost])
     completed = _completed(columns, unfinished)
     short = (columns.done >= 0) & (columns.done < columns.size) & ~unfinished
     sizes = columns.size

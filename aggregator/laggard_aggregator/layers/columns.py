@@ -41,6 +41,7 @@ class RequestColumns:
 
     `start` and `size`: byte range asked for, in the address space `space` (index of a file or device, -1
     unknown). `done`: bytes that the layer below returned, -1 unknown. `issues`: ISSUE events of the request.
+    `is_lost`: the recorder lost its end, so until when it was outstanding is unknown.
     """
 
     admit: Ints
@@ -56,6 +57,7 @@ class RequestColumns:
     process: Ints
     fd: NDArray[np.int32]
     issues: NDArray[np.int32]
+    is_lost: NDArray[np.bool_]
 
     @classmethod
     def of(cls, count: int, **given: NDArray[np.generic]) -> Self:
@@ -127,6 +129,7 @@ _DEFAULTS: dict[str, tuple[type[np.generic], int]] = {
     "process": (np.int64, -1),
     "fd": (np.int32, -1),
     "issues": (np.int32, 0),
+    "is_lost": (np.bool_, 0),
 }
 
 

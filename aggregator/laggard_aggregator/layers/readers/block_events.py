@@ -224,10 +224,12 @@ def _device(
 
 
 def _missing(columns: RequestColumns, orphans: Ints, bounds_ns: tuple[int, int]) -> _Missing:
-    """Sorts what is missing into requests in flight at the ends of the recording and lost events.
+    """Sorts what is missing into requests in flight at the ends of the recording and lost events, and marks
+    the requests whose end was lost.
 
     In flight at the end: no request that was issued later by more than the margin has completed, and the
-    sector was not issued again. At the start: none that completed earlier by more than the margin was issued.
+    sector was not issued again; where issues were lost, too, the recording ends within the margin. At the
+    start: none that completed earlier by more than the margin was issued.
     """
     done = columns.end != ABSENT
     first, last = bounds_ns
@@ -239,8 +241,11 @@ def _missing(columns: RequestColumns, orphans: Ints, bounds_ns: tuple[int, int])
     margin = max(margin, 3 * longest)
     waiting = np.flatnonzero(~done)
     again = _issued_again(columns, waiting)
-    at_end = (columns.admit[waiting] >= last - margin) & ~again
     at_start = orphans <= first + margin
+    if not at_start.all():
+        last = bounds_ns[1]
+    at_end = (columns.admit[waiting] >= last - margin) & ~again
+    columns.is_lost[waiting[~at_end]] = True
     return _Missing(
         open_at_end=int(at_end.sum()),
         open_at_start=int(at_start.sum()),

@@ -134,7 +134,8 @@ def _level(stack: Stack, at: int, first: int, last: int) -> NDArray[np.float64]:
     """Average number of outstanding requests in each bin."""
     columns = stack.layers[at].requests
     begin = columns.begin_ns
-    end = np.where(columns.end == ABSENT, last, columns.end)
+    open_until = np.where(columns.is_lost, columns.begin_ns, last)
+    end = np.where(columns.end == ABSENT, open_until, columns.end)
     edges = np.linspace(0, last - first, BINS + 1)
     level = _area_before(np.sort(begin - first), edges) - _area_before(np.sort(end - first), edges)
     means: NDArray[np.float64] = np.diff(level) / np.diff(edges)
