@@ -4,20 +4,22 @@
 
 The site of `bench.simulation`, without any other fault: both programs as they are, in virtual time. A first
 run notes the places in the product that call `open`, `write`, `fsync`, `rename`, `unlink`, `mkdir`,
-`scandir`, `stat` or `truncate`. Then one run for each place, error and duration: the call fails once in the
-middle of the run, or up to 30 times in a row. The invariants of `docs/reliability.md` are checked after each:
-samples are archived once or counted, verdicts are right, alarms are raised and cleared once, programs start,
-end, and deliver everything.
+`scandir`, `stat`, `truncate` or `mmap`. Then one run for each place, error and duration: the call fails once
+in the middle of the run, or each time for 30 s (longer by the pace of the site). Writes are also cut short,
+without an error. A program that ends with an error of its own is started again after 5 s, as by systemd. The
+invariants of `docs/reliability.md` are checked after each: samples are archived once or counted, verdicts are
+right, alarms are raised and cleared once, programs start, end, and deliver everything.
 
 Outcomes: *told*: the history has a WARNING or ERROR that an undisturbed run has not; *quiet*: it has none;
-*ended*: a program ended with an error of its own kind, as one line, and a service manager would start it
-again; *broken*: an invariant is. *Same*: the verdicts are those of the undisturbed run. Calls within
-libraries, such as pyarrow's and sqlite's, are not reached, nor calls of `open` other than those of `os` and
-pathlib.
+*ended*: a program ended with an error of its own kind, as one line, and went on when it was started again;
+*broken*: an invariant is. *Same*: the verdicts are those of the undisturbed run. Calls within libraries, such
+as pyarrow's and sqlite's, are not reached, nor calls of `open` other than those of `os` and pathlib.
 """
 
 import argparse
+import asyncio
 import errno
+import math
 import os
 import sys
 from collections import Counter
@@ -28,15 +30,19 @@ from types import FrameType
 from bench.machine import machine
 from bench.simulation import system_calls
 from bench.simulation.check import differences
-from bench.simulation.plan import plan_of
+from bench.simulation.plan import Plan, plan_of
 from bench.simulation.processes import current
 from bench.simulation.simulate import Outcome, run
+from bench.simulation.site import ENDED
 
 PRODUCT = ("laggard_agent", "laggard_aggregator", "laggard_common")
-LASTING_CALLS = 30
-"""Calls of a place that fail in a row where the fault lasts."""
+LASTING_SECONDS = 30.0
+"""Time for which all calls of a place fail where the fault lasts, multiplied by the site's pace."""
+SHORT_WRITE = 0
+"""In place of an error: a `write` takes half of its bytes."""
 ERRORS = {
-    "write": (errno.ENOSPC, errno.EIO),
+    "write": (errno.ENOSPC, errno.EIO, SHORT_WRITE),
+    "mmap": (errno.ENOMEM,),
     "fsync": (errno.EIO, errno.ENOSPC),
     "fdatasync": (errno.EIO, errno.ENOSPC),
     "rename": (errno.EIO, errno.ENOSPC, errno.EACCES),
@@ -54,17 +60,20 @@ ERRORS = {
 
 CALLERS = 3
 """Lines of the stack that tell places apart: many calls are made in one function for several callers."""
-OWN_ERRORS = ("ServiceError", "StateError", "ArchiveError", "SpoolError", "ConfigError")
 
 
 @dataclass(slots=True)
 class CallSites:
-    """Counts the calls of each place; those of `failing` from `first` on, `calls` of them, raise `error`."""
+    """Counts the calls of each place; those of `failing` raise `error`, from number `first` on.
+
+    `seconds`: for how long, 0 for one call.
+    """
 
     failing: tuple[str, str] | None = None
     error: int = 0
     first: int = 0
-    calls: int = 0
+    seconds: float = 0.0
+    until: float = math.inf
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     failed: int = 0
     programs: set[str] = field(default_factory=set)
@@ -76,11 +85,16 @@ class CallSites:
             return None
         site = (name, place)
         self.counts[site] += 1
-        if site != self.failing or not self.first <= self.counts[site] < self.first + self.calls:
+        if site != self.failing or self.counts[site] < self.first:
+            return None
+        now = asyncio.get_running_loop().time()
+        if self.until == math.inf:
+            self.until = now + self.seconds
+        elif now >= self.until:
             return None
         self.failed += 1
         self.programs.add(current().name)
-        return OSError(self.error, os.strerror(self.error))
+        return OSError(self.error, os.strerror(self.error)) if self.error else system_calls.ShortWrite()
 
 
 def _place() -> str | None:
@@ -100,37 +114,31 @@ def _place() -> str | None:
     return " < ".join(lines) or None
 
 
-def simulated(sites: CallSites, seed: int) -> Outcome:
+def simulated(sites: CallSites, plan: Plan) -> Outcome:
     """A run without any fault but those of `sites`."""
     system_calls.injector[:] = [sites]
     try:
-        return run(replace(plan_of(seed), faults=()))
+        return run(plan, restarts=True)
     finally:
         system_calls.injector.clear()
 
 
-def faults(calls: Counter[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], int, int, int]]:
-    """Place, error, first call that fails, and number of calls that do."""
+def faults(calls: Counter[tuple[str, str]], pace: float) -> Iterator[CallSites]:
+    """Each fault of each place: once in the middle, and from a third on for a time."""
     for site, count in sorted(calls.items()):
         for error in ERRORS.get(site[0], ()):
-            yield site, error, max(count // 2, 1), 1
+            yield CallSites(site, error, max(count // 2, 1))
             if count > 2:  # over before the run is, so that it can recover
-                yield site, error, max(count // 3, 1), min(max(count // 3, 2), LASTING_CALLS)
+                yield CallSites(site, error, max(count // 3, 1), pace * LASTING_SECONDS)
 
 
 def kind(outcome: Outcome, undisturbed: Outcome) -> tuple[str, str]:
     """The outcome, and the first line about it."""
-    own = [
-        line
-        for line in outcome.problems
-        if line.startswith("start:") and any(f"{name}: " in line for name in OWN_ERRORS)
-    ]
-    # Missing then is only that for which nobody started the program again.
-    others = [line for line in outcome.problems if line not in own]
-    if own and all(line.startswith(("lost", "delivery", "alarm")) for line in others):
-        return "ended", own[0]
-    if others:
-        return "broken", others[0]
+    if outcome.problems:
+        return "broken", outcome.problems[0]
+    ended = [event for event in outcome.history if event.text.startswith(ENDED)]
+    if ended:
+        return "ended", f"{ended[0].source} {ended[0].text}"
     said = _said(outcome) - _said(undisturbed)
     return ("told", next(iter(said))) if said else ("quiet", "")
 
@@ -150,30 +158,31 @@ def main() -> int:
     parser.add_argument("--details", action="store_true", help="a line for each fault")
     options = parser.parse_args()
     print(machine("pyarrow"), flush=True)
+    plan = replace(plan_of(options.seed), faults=())
     known = CallSites()
-    undisturbed = simulated(known, options.seed)
+    undisturbed = simulated(known, plan)
     if undisturbed.problems:
         print(f"BROKEN without a fault: {undisturbed.problems[0]}")
         return 1
     table: dict[str, Counter[str]] = {}
     broken = total = 0
-    for site, error, first, calls in faults(known.counts):
-        name, place = site
+    for sites in faults(known.counts, plan.pace):
+        assert sites.failing is not None
+        name, place = sites.failing
         if options.site not in place:
             continue
-        sites = CallSites(site, error, first, calls)
-        disturbed = simulated(sites, options.seed)
+        disturbed = simulated(sites, plan)
         outcome, line = kind(disturbed, undisturbed)
         total += 1
-        is_same = not differences(undisturbed.windows, disturbed.windows, undisturbed.plan.end)
+        is_same = not differences(undisturbed.windows, disturbed.windows, plan.end)
         table.setdefault(name, Counter())["same"] += is_same
         broken += outcome == "broken"
-        table.setdefault(name, Counter())[outcome] += 1
-        if options.details or outcome == "broken":
-            duration = "once" if calls == 1 else f"{sites.failed} times"
-            print(
-                f"{outcome}: {name} {errno.errorcode[error]} {duration} at {place}: {line[:160]}", flush=True
-            )
+        table[name][outcome] += 1
+        if options.details or outcome == "broken" or not is_same:
+            error = errno.errorcode[sites.error] if sites.error else "short"
+            duration = f"{sites.failed} times" if sites.seconds else "once"
+            verdicts = "" if is_same else ", other verdicts"
+            print(f"{outcome}{verdicts}: {name} {error} {duration} at {place}: {line[:160]}", flush=True)
     print(f"\n{len(known.counts)} call sites, {total} faults, {broken} broken\n")
     print("| call | sites | told | quiet | ended | broken | same |\n|---|---:|---:|---:|---:|---:|---:|")
     for name, outcomes in sorted(table.items()):

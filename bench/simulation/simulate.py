@@ -51,8 +51,8 @@ def simulate(seed: int) -> Outcome:
     return outcome
 
 
-def run(plan: Plan) -> Outcome:
-    """Runs a plan."""
+def run(plan: Plan, *, restarts: bool = False) -> Outcome:
+    """Runs a plan. `restarts`: as `Site`."""
     seed = plan.seed
     began = time.process_time()
     folder = Path(tempfile.mkdtemp(prefix="laggard-simulated-", dir=_MEMORY if _MEMORY.is_dir() else None))
@@ -66,7 +66,7 @@ def run(plan: Plan) -> Outcome:
     counts: Counter[str] = Counter()
     try:
         with at_the_edges(broker := SimulatedBroker(str(seed)), record, plan.pace):
-            loop.run_until_complete(_run(plan, folder, broker, record, counts))
+            loop.run_until_complete(_run(plan, folder, broker, record, counts, restarts=restarts))
     except StuckError as exc:
         record.problems.append(f"delivery: {exc}")
     finally:
@@ -81,10 +81,16 @@ def run(plan: Plan) -> Outcome:
 
 
 async def _run(
-    plan: Plan, folder: Path, broker: SimulatedBroker, record: Record, counts: Counter[str]
+    plan: Plan,
+    folder: Path,
+    broker: SimulatedBroker,
+    record: Record,
+    counts: Counter[str],
+    *,
+    restarts: bool,
 ) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: _unhandled(record, context))
-    site = Site(plan, folder, broker, record)
+    site = Site(plan, folder, broker, record, restarts=restarts)
     await site.run()
     check(site, counts)
 

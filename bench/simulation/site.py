@@ -15,18 +15,27 @@ from bench.simulation.queues import check_idle_queues, check_queues
 from bench.simulation.record import Record
 from laggard_agent.spool.segments import SpoolSegment
 from laggard_aggregator.app import App
-from laggard_common.errors import SpoolError
+from laggard_common.errors import LaggardError, SpoolError
 
 QUIET_SAMPLES = 80
 """Longest time after the last fault until everything must be delivered."""
+RESTART_SECONDS = 5.0
+"""`RestartSec` of the units, multiplied by the pace of a simulation."""
+ENDED = "ended with"
 _SUFFIXES = {"state": (".journal", ".snapshot"), "archive": (".parquet",), "spool": (".segment",)}
 
 
 class Site:
-    """A site that runs a plan below `folder`."""
+    """A site that runs a plan below `folder`.
 
-    def __init__(self, plan: Plan, folder: Path, broker: SimulatedBroker, record: Record) -> None:
+    `restarts`: programs that end with an error of their own are started again.
+    """
+
+    def __init__(
+        self, plan: Plan, folder: Path, broker: SimulatedBroker, record: Record, *, restarts: bool = False
+    ) -> None:
         self.plan = plan
+        self._restarts = restarts
         self.record = record
         self.broker = broker
         loop = asyncio.get_running_loop()
@@ -79,7 +88,13 @@ class Site:
         exc = task.exception()
         if exc is None and process in self._ends_wanted:
             process.kill()  # whatever a thread had not done: its files are closed
-        if exc is not None:
+        if exc is not None and self._restarts and isinstance(_root(exc), LaggardError):
+            self.record.note(f"{ENDED} {_described(exc)}", process.name)
+            if process is self.monitor.process and self.monitor.app is not None:
+                self.counted(self.monitor.app)
+            process.kill()
+            self._repairs.append(asyncio.ensure_future(self._start_again(process.name)))
+        elif exc is not None:
             self.record.problem(f"start: {process.name} ended with {_described(exc)}")
             process.kill()
         elif process not in self._ends_wanted:
@@ -92,6 +107,13 @@ class Site:
             record.counted_lost += app._recovery.lost
         if app._archive is not None:
             record.dropped_by_archive += app._archive.dropped
+
+    async def _start_again(self, name: str) -> None:
+        """As a service manager does."""
+        await asyncio.sleep(self.plan.pace * RESTART_SECONDS)
+        program = self.monitor if name == MON else self.nodes[name]
+        if not self._down.get(name) and (program.process is None or not program.process.alive):
+            program.start()
 
     # -- faults
 
@@ -295,7 +317,11 @@ def _batches(path: Path) -> list[tuple[bytes, int]]:
     return []
 
 
-def _described(exc: BaseException) -> str:
+def _root(exc: BaseException) -> BaseException:
     while isinstance(exc, BaseExceptionGroup):
         exc = exc.exceptions[0]
-    return f"{type(exc).__name__}: {exc}"
+    return exc
+
+
+def _described(exc: BaseException) -> str:
+    return f"{type(_root(exc)).__name__}: {_root(exc)}"

@@ -5,6 +5,7 @@ They pass to the true ones, and to the disk of the calling process, which counts
 
 import errno
 import io
+import mmap
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,11 @@ _NAMES = (
 _READING = ("scandir", "stat", "open")
 """Further calls that an `Injector` sees. `open` is that of pathlib too."""
 
+
+class ShortWrite(OSError):  # noqa: N818 - the program sees no error
+    """A `write` takes half of its bytes, and no error is raised."""
+
+
 Injector = Callable[[str], OSError | None]
 """The error with which a call of this name, by a simulated process, fails now; None where it does not."""
 
@@ -43,7 +49,11 @@ def _inject(name: str) -> None:
 
 def _failing(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
-        _inject(name)
+        try:
+            _inject(name)
+        except ShortWrite:
+            fd, data = arguments
+            return real(fd, memoryview(data)[: max(len(data) // 2, 1)])
         return real(*arguments, **named)
 
     return call
@@ -62,16 +72,18 @@ def interposed() -> Iterator[None]:
     made = _Calls(real)
     for name in _NAMES:
         setattr(os, name, _failing(name, getattr(made, name)) if injector else getattr(made, name))
-    real_open = io.open
+    real_open, real_mmap = io.open, mmap.mmap
     if injector:
         real |= {name: getattr(os, name) for name in _READING}
         for name in _READING:
             setattr(os, name, _failing(name, real[name]))
         io.open = _failing("open", real_open)
+        mmap.mmap = _failing("mmap", real_mmap)  # type: ignore[assignment, misc]
     try:
         yield
     finally:
         io.open = real_open
+        mmap.mmap = real_mmap  # type: ignore[misc]
         for name, function in real.items():
             setattr(os, name, function)
 

@@ -10,6 +10,7 @@ LaggardError
 │   ├── SpoolError     the spool's directory or a segment cannot be used
 │   ├── ArchiveError   the archive cannot be written: disk full, not permitted
 │   ├── StateError     the aggregator's state cannot be written, or is not a state
+│   │   └── LaterVersionError   the state is of a later version
 │   └── CollectError   a collector could not read its source
 └── ServiceError       the surroundings do not let the program run, such as a taken port
     └── MissingPackageError   a package of an optional extra is not installed
@@ -20,6 +21,8 @@ They are caught in three places only: the collector runner, the connection loop,
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+LATER_VERSION = "is of a later version of Laggard: start that one, or move the directory away"
 
 
 class LaggardError(Exception):
@@ -96,6 +99,13 @@ class ArchiveError(PathError):
 
 class StateError(PathError):
     """The aggregator's state cannot be written or is no state."""
+
+
+class LaterVersionError(StateError):
+    """A file of the state is of a later version, and stays as it is."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, LATER_VERSION)
 
 
 class CollectError(PathError):

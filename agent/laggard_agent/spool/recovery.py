@@ -13,10 +13,11 @@ from laggard_agent.spool.segments import (
     SpoolSegment,
     Stream,
     decode_header,
+    is_later,
 )
 from laggard_common import segment_log, wire
 from laggard_common.daemon.host_name import HostName
-from laggard_common.errors import SpoolError, WireError
+from laggard_common.errors import LATER_VERSION, SpoolError, WireError
 from laggard_common.wire import Ack
 from laggard_common.wire.schema import Schema
 
@@ -73,12 +74,14 @@ def recover(directory: Path, node: str, boot_id: str = "") -> Recovered:
     The spool of another node (an image that was cloned) is spent, with a WARNING: its streams are the other
     node's. One of this boot is this host's under an earlier name, when the node is named by the host or was
     named by nobody: its batches are kept, and are published under the present name. A file that can neither
-    be read nor truncated is left out, with a WARNING. Raises SpoolError when the directory cannot be read.
+    be read nor truncated is left out, with a WARNING. Raises SpoolError when the directory cannot be read,
+    or a segment is of a later version; then nothing is changed.
     """
     found = Recovered()
     foreign = ""
     with SpoolError.from_os_errors(directory):
         paths = [p for p in segment_log.files(directory, SUFFIX) if p.stem.isdecimal()]
+    _refuse_later(paths)
     for at, path in enumerate(paths, start=1):
         follows, lost = int(path.stem) == found.next_file, len(found.lost)
         found.next_file = int(path.stem) + 1
@@ -108,6 +111,18 @@ def recover(directory: Path, node: str, boot_id: str = "") -> Recovered:
     if foreign:
         _log.warning("spool: %s belongs to node %s: discarding its batches", directory, foreign)
     return found
+
+
+def _refuse_later(paths: Sequence[Path]) -> None:
+    """Raises SpoolError where a segment is of a later version."""
+    for path in paths:
+        try:
+            record = next(segment_log.scan(path), None)
+        except SpoolError as exc:
+            _log.debug("spool: %s", exc)
+            continue
+        if record is not None and record.type == SpoolRecordType.HEADER and is_later(record.payload):
+            raise SpoolError(str(path), LATER_VERSION)
 
 
 def _is_renamed(header: Header, node: str, boot_id: str) -> bool:

@@ -88,6 +88,15 @@ def encode_header(header: Header) -> bytes:
     return packed
 
 
+def is_later(payload: bytes) -> bool:
+    """Whether a HEADER record is of a later version."""
+    try:
+        version, *_ = msgpack.unpackb(payload)
+    except (ValueError, TypeError):
+        return False
+    return type(version) is int and version > _HEADER_VERSION
+
+
 def decode_header(payload: bytes) -> Header:
     """The header in a HEADER record. Raises WireError."""
     try:

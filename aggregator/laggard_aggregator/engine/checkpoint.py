@@ -17,7 +17,7 @@ from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
-from laggard_common.errors import ServiceError, StateError, WireError
+from laggard_common.errors import LaterVersionError, ServiceError, StateError, WireError
 
 _log = logging.getLogger(__name__)
 
@@ -64,11 +64,16 @@ def capture(machine: Machine, run_ns: int, now_ns: int) -> list[dict[str, Any]]:
 def restore(machine: Machine, sections: Iterator[Any], path: str) -> Head:
     """Restores a new `machine` from its sections.
 
-    Raises StateError, after which the machine is unusable; ServiceError on the state of another site.
+    Raises StateError, after which the machine is unusable; LaterVersionError on a snapshot of a later
+    version, ServiceError on the state of another site.
     """
     site = machine.admission.site
     try:
-        head = _head(next(sections))
+        first = next(sections)
+        version = first["version"]
+        if type(version) is int and version > VERSION:
+            raise LaterVersionError(path)
+        head = _head(first)
         if head.site != site:
             raise ServiceError(f"{path}: is the state of site {head.site!r}, not of {site!r}")
         for section in sections:

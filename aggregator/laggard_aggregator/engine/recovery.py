@@ -24,7 +24,7 @@ from laggard_aggregator.settings.aggregator import StateTable
 from laggard_common.clock import Clock
 from laggard_common.daemon.file_lock import take_lock
 from laggard_common.daemon.service import is_set_within
-from laggard_common.errors import StateError
+from laggard_common.errors import LaterVersionError, StateError
 from laggard_common.wire import topics
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,12 @@ class Recovery:
         self._directory = settings.directory
         self._clock = clock
         self._lock = self._acquire_lock()
-        self._journal = Journal(self._directory, settings.journal_max_bytes)
+        try:
+            self._journal = Journal(self._directory, settings.journal_max_bytes)
+        except StateError:
+            if self._lock is not None:
+                self._lock.close()
+            raise
         self._unusable: set[int] = set()
         self._from_segment = 0
         self._run_ns = 0
@@ -87,7 +92,7 @@ class Recovery:
         """The machine of the newest usable snapshot and the snapshot's head; else a new machine.
 
         Slow. An unusable snapshot is a WARNING, and the one before it is tried. Raises ServiceError on the
-        state of another site.
+        state of another site, LaterVersionError on that of a later version.
         """
         numbers = snapshots.numbers(self._directory)
         for number in numbers:
@@ -95,6 +100,8 @@ class Recovery:
             path = str(self._directory / f"{number:012d}{snapshots.SUFFIX}")
             try:
                 head = restore(machine, snapshots.read(self._directory, number), path)
+            except LaterVersionError:
+                raise  # an older snapshot would go on without what the later version acknowledged
             except StateError as exc:
                 _log.warning("state: %s", exc)
                 self.damaged += 1

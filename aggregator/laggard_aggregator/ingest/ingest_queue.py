@@ -97,7 +97,7 @@ class IngestQueue:
                 live or not queued or _has_room(of_node, size, NODE_TOTAL)
             )
             are_live.append(live and room)
-            if not room:
+            if not room or not (live or self._defer(message)):
                 self.dropped += 1
                 continue
             self._of_node[node] = queued + 1, queued_bytes + size
@@ -105,11 +105,18 @@ class IngestQueue:
                 self._live.append(message)
                 self._live_bytes += size
             else:
-                self._deferred.append(message)
                 self._deferred_bytes += size
         if len(self):
             self._not_empty.set()
         return are_live
+
+    def _defer(self, message: Message) -> bool:
+        """Adds a deferred message; False where the kernel has no memory for it."""
+        try:
+            self._deferred.append(message)
+        except OSError:
+            return False
+        return True
 
     async def wait(self) -> None:
         """Waits until there is a message."""
@@ -180,7 +187,7 @@ class OffheapQueue:
         return self._count
 
     def append(self, message: Message) -> None:
-        """Adds a message."""
+        """Adds a message. Raises OSError, and adds nothing, without memory for a further block."""
         topic, payload, received_ns = message
         name = topic.encode()
         record = _HEAD.pack(len(name), len(payload), received_ns) + name + payload

@@ -13,7 +13,7 @@ from pathlib import Path
 from laggard_aggregator.log import journal_codec
 from laggard_aggregator.log.entries import BatchEntry, EntryTimes, LogEntry, SchemaEntry, WindowClose
 from laggard_common import segment_log
-from laggard_common.errors import SpoolError, StateError
+from laggard_common.errors import LaterVersionError, SpoolError, StateError
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +103,8 @@ class Journal:
         """The entries from segment `number` on, before which a snapshot was taken.
 
         Damaged records are left out, with a WARNING. A crash tears the end of a segment. Raises StateError
-        when a file cannot be read for another reason than its medium.
+        when a file cannot be read for another reason than its medium, LaterVersionError on a segment of a
+        later version.
         """
         following = {self._path(each): size for each, size in self._sizes.items() if each >= number}
         if number and following.get(self._path(number), 0) <= len(segment_log.MAGIC):
@@ -142,6 +143,8 @@ class Journal:
                 left_out, end = left_out + record.offset - end, record.end
                 try:
                     entry = journal_codec.decode(record, str(path))
+                except LaterVersionError:
+                    raise
                 except StateError as exc:
                     self._damage("%s", exc)
                     return

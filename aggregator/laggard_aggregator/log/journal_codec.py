@@ -22,7 +22,7 @@ from laggard_aggregator.log.entries import (
     SweepEntry,
     WindowClose,
 )
-from laggard_common.errors import StateError
+from laggard_common.errors import LaterVersionError, StateError
 from laggard_common.segment_log import Record
 
 VERSION = 2
@@ -68,7 +68,12 @@ def encode(entry: LogEntry) -> Pieces:
 
 
 def decode(record: Record, path: str) -> LogEntry | None:
-    """The entry in `record`, None for HEADER and RETURN. Raises StateError on any other record."""
+    """The entry in `record`, None for HEADER and RETURN.
+
+    Raises StateError on any other record, LaterVersionError on the HEADER of a later version.
+    """
+    if record.type == RecordType.HEADER and _checked(_version, record, path) > VERSION:
+        raise LaterVersionError(path)
     return _checked(_decode, record, path)
 
 
@@ -93,6 +98,10 @@ def _message(record: Record) -> BatchEntry | SchemaEntry:
     if record.type == RecordType.SCHEMA:
         return SchemaEntry(lsn, received_ns, topic, record.payload[end:])
     return BatchEntry(lsn, received_ns, topic, record.payload[end:], record.type == RecordType.BATCH)
+
+
+def _version(record: Record) -> int:
+    return _count(msgpack.unpackb(record.payload))
 
 
 def _decode(record: Record) -> LogEntry | None:

@@ -543,6 +543,31 @@ def test_a_record_of_another_format_is_passed_over(tmp_path: Path) -> None:
     spool.close()
 
 
+def test_a_spool_of_a_later_version_stays_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a downgrade batches are kept in memory, and the later version finds all of its own."""
+    spool = opened(tmp_path)
+    added(spool)
+    with monkeypatch.context() as later:
+        later.setattr("laggard_agent.spool.segments._HEADER_VERSION", 2)
+        spool._begin_segment()
+        added(spool)
+        spool.close()
+        before = {path.name: path.read_bytes() for path in tmp_path.glob("*.segment")}
+    with caplog.at_level(logging.WARNING):
+        earlier = opened(tmp_path)
+    assert earlier.in_memory
+    assert backlog(earlier) == []
+    for _ in range(120):
+        added(earlier)
+    assert earlier.in_memory
+    earlier.close()
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.segment")} == before
+    (message,) = caplog.messages
+    assert "is of a later version of Laggard: start that one" in message
+
+
 def test_acknowledgements_do_not_write_long_schemas_again(tmp_path: Path) -> None:
     many = Dictionary(0, 1, FIELDS, components(*(f"a-component-with-a-name-{i}" for i in range(3000))))
     spool = opened(tmp_path)

@@ -1,3 +1,5 @@
+import errno
+import mmap
 import os
 import tracemalloc
 from collections.abc import Iterable
@@ -40,6 +42,25 @@ def test_joined_batches_stand_behind_everything_else() -> None:
     assert nodes(box.take_live()) == ["oss-2", "oss-1", "oss-1", "oss-1"]
     assert box.take_deferred() == [*backlog(2), *backlog(1)]
     assert (len(box), box.dropped) == (0, 0)
+
+
+def test_messages_that_the_kernel_has_no_memory_for_are_dropped_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An error in the middle of a read would leave live messages queued that nobody accounts for."""
+    box = IngestQueue(100)
+
+    def refuse(*_: int) -> mmap.mmap:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    with monkeypatch.context() as full:
+        full.setattr("laggard_aggregator.ingest.ingest_queue.mmap.mmap", refuse)
+        assert box.put([*of("oss-2"), *backlog(2), *of("oss-1")]) == [True, False, False, True]
+    assert (len(box), box.dropped) == (2, 2)
+    assert box.put(backlog(1)) == [False]
+    assert nodes(box.take_live()) == ["oss-2", "oss-1"]
+    assert box.take_deferred() == backlog(1)
+    assert (len(box), box.size_bytes, box._of_node) == (0, 0, {})
 
 
 def test_a_message_begins_with_its_kind_as_the_inbox_knows_it() -> None:

@@ -23,7 +23,7 @@ from laggard_aggregator.log.entries import (
 )
 from laggard_aggregator.log.journal import Journal
 from laggard_common import segment_log
-from laggard_common.errors import ServiceError, StateError
+from laggard_common.errors import LaterVersionError, ServiceError, StateError
 from tests.aggregator.engine.test_recovery import Process, filled
 from tests.support.builders.site import START, close, new_core, receive, steps
 
@@ -107,15 +107,17 @@ def test_a_journal_of_the_first_version_is_read(tmp_path: Path) -> None:
     assert entries(tmp_path) == ENTRIES[1:3]
 
 
-def test_a_journal_of_a_later_version_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_journal_of_a_later_version_ends_the_start_and_is_left_alone(tmp_path: Path) -> None:
     written(tmp_path)
     (path,) = tmp_path.glob("*.journal")
     path.unlink()
     with closing(segment_log.SegmentWriter(path)) as writer:
         writer.append(journal_codec.RecordType.HEADER, b"\x03")
         writer.append(*_joined(ENTRIES[1]))
-    assert entries(tmp_path) == []
-    assert "version 3, expected 2" in caplog.text
+    before = path.read_bytes()
+    with pytest.raises(LaterVersionError, match=r"1\.journal: is of a later version of Laggard: start that"):
+        entries(tmp_path)
+    assert path.read_bytes() == before
 
 
 @pytest.fixture(name="snapshot", scope="module")
