@@ -1,10 +1,10 @@
 """Registry of the collectors: a folder each, whose class registers itself when it is imported.
 
-The folder `<name>/` has `collector.py` with a class as `CollectorClass` says. An agent imports only the
-folders of enabled collectors, and of those that the configuration has a table for.
+The folder `<name>/` has `collector.py` with a class as `CollectorClass` says; so has a package of others that
+has an entry point of the group EXTENSIONS. An agent imports only the folders of enabled collectors, and of
+those that the configuration has a table for.
 """
 
-import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -13,7 +13,11 @@ from typing import Any, Protocol, TypeVar
 from laggard_agent import collectors
 from laggard_agent.collectors.interface import Collector, Context, Now, Roots
 from laggard_common.clock import Clock
+from laggard_common.errors import ConfigError
+from laggard_common.extensions import extensions, load
 from laggard_common.wire.schema import Field
+
+EXTENSIONS = "laggard.collectors"
 
 
 class CollectorClass(Protocol):
@@ -48,16 +52,25 @@ def register(collector: C) -> C:
     return collector
 
 
+def _packages() -> Mapping[str, str]:
+    """The package of each collector by name; Laggard's own go before those of others."""
+    folders = (folder.name for folder in pkgutil.iter_modules(collectors.__path__) if folder.ispkg)
+    return {**extensions(EXTENSIONS), **{name: f"{collectors.__name__}.{name}" for name in folders}}
+
+
 @cache
 def names() -> tuple[str, ...]:
-    """Names of all collectors, which are their folders, in alphabetical order; imports none."""
-    return tuple(sorted(folder.name for folder in pkgutil.iter_modules(collectors.__path__) if folder.ispkg))
+    """Names of all collectors, in alphabetical order; imports none."""
+    return tuple(sorted(_packages()))
 
 
 def find(name: str) -> CollectorClass:
-    """The class of the collector `name`, one of `names`; imports its folder."""
+    """The class of the collector `name`, one of `names`; imports its folder. Raises ConfigError."""
     if name not in _registered:
-        importlib.import_module(f"{collectors.__name__}.{name}.collector")
+        package = _packages()[name]
+        load(package, "collector")
+        if name not in _registered:
+            raise ConfigError("", [f"the extension {package} registers no collector {name}"])
     return _registered[name]
 
 

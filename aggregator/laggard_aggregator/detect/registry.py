@@ -1,10 +1,10 @@
 """Registry of the detectors: a folder of this package each, whose class registers itself when it is imported.
 
 The folder `<name>/` has `detector.py` with a class that derives from `Detector`, and in `__init__.py` the
-options of its training (`settings`). Nothing lists the folders.
+options of its training (`settings`); so has a package with an entry point of the group
+`laggard.detectors`. Nothing lists the folders.
 """
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,15 +12,16 @@ from functools import cache
 from math import inf
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from laggard_aggregator import detect
 from laggard_aggregator.detect.interface import FloatArray, FunctionWindow, GroupWindow, Verdicts, Window
 from laggard_aggregator.detect.settings import (
     ByMetric,
     DetectSettings,
     TrainingOption,
     detector_names,
+    detector_packages,
     peer_detector_names,
 )
+from laggard_common.extensions import load
 
 Compares = Literal["metrics", "functions"]
 """Components by their metrics (`GroupWindow`), or nodes by their functions (`FunctionWindow`)."""
@@ -138,7 +139,7 @@ def trainable(compares: Compares | None = None) -> tuple[str, ...]:
 def find(name: str) -> type[AnyDetector]:
     """The class of a detector. Raises KeyError for an unknown name."""
     if name not in registered and name in detector_names():
-        importlib.import_module(f"{detect.__name__}.{name}.detector")
+        load(detector_packages()[name], "detector")
     return registered[name]
 
 

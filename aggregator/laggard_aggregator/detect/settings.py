@@ -3,7 +3,6 @@
 The package of a detector that can be trained has `TRAINING_OPTIONS`, which may be empty.
 """
 
-import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -11,6 +10,9 @@ from functools import cache
 from typing import Any
 
 from laggard_aggregator import detect
+from laggard_common.extensions import extensions, load
+
+EXTENSIONS = "laggard.detectors"
 
 DEFAULT_TRAINED = "cdf"
 """Detector that `laggard train` trains by default."""
@@ -115,21 +117,26 @@ class TrainingOption:
 
 @cache
 def detector_names() -> tuple[str, ...]:
-    """Names of the detectors' folders: the default one, then by the alphabet."""
+    """Names of the detectors: the default one, then by the alphabet."""
     default = DetectSettings().detector
+    return tuple(sorted(detector_packages(), key=lambda name: (name != default, name)))
+
+
+def detector_packages() -> Mapping[str, str]:
+    """The package of each detector by name; Laggard's own folders go before the packages of others."""
     folders = (folder.name for folder in pkgutil.iter_modules(detect.__path__) if folder.ispkg)
-    return tuple(sorted(folders, key=lambda name: (name != default, name)))
+    return {**extensions(EXTENSIONS), **{name: f"{detect.__name__}.{name}" for name in folders}}
 
 
 def peer_detector_names() -> tuple[str, ...]:
     """Names of the detectors that compare peers, without importing any: all but those `BY_ITSELF`."""
-    packages = {name: importlib.import_module(f"{detect.__name__}.{name}") for name in detector_names()}
-    return tuple(name for name, package in packages.items() if not getattr(package, "BY_ITSELF", False))
+    packages = {name: load(package, "") for name, package in detector_packages().items()}
+    return tuple(name for name in detector_names() if not getattr(packages[name], "BY_ITSELF", False))
 
 
 def training_options() -> dict[str, Sequence[TrainingOption]]:
     """The options of the detectors that can be trained, DEFAULT_TRAINED first."""
-    packages = {name: importlib.import_module(f"{detect.__name__}.{name}") for name in detector_names()}
+    packages = {name: load(package, "") for name, package in detector_packages().items()}
     return {
         name: packages[name].TRAINING_OPTIONS
         for name in sorted(packages, key=lambda name: (name != DEFAULT_TRAINED, name))

@@ -4,13 +4,15 @@ It stands below the channels, since aggregator.toml has a table for each. It imp
 their folders, so that nothing else names a channel.
 """
 
-import importlib
 import pkgutil
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from laggard_common.extensions import extensions, load
+
+EXTENSIONS = "laggard.channels"
 _NOTIFY = "laggard_aggregator.notify"
 _FOLDER = Path(__file__).parents[1] / "notify"
 
@@ -27,16 +29,18 @@ def register(channel: C) -> C:
 
 def names() -> list[str]:
     """Names of all channels, in order; imports no channel."""
-    return sorted(importlib.import_module(f"{_NOTIFY}.{folder}").NAME for folder in _folders())
+    return sorted(load(package, "").NAME for package in _packages())
 
 
 @cache
 def channels() -> Mapping[str, Any]:
-    """The classes of all channels by name; imports the module `channel` of each folder."""
-    for folder in _folders():
-        importlib.import_module(f"{_NOTIFY}.{folder}.channel")
+    """The classes of all channels by name; imports the module `channel` of each. Raises ConfigError."""
+    for package in _packages():
+        load(package, "channel")
     return dict(sorted(_registered.items()))
 
 
-def _folders() -> list[str]:
-    return [folder.name for folder in pkgutil.iter_modules([str(_FOLDER)]) if folder.ispkg]
+def _packages() -> list[str]:
+    """Laggard's own folders, then the packages of others."""
+    own = [f"{_NOTIFY}.{folder.name}" for folder in pkgutil.iter_modules([str(_FOLDER)]) if folder.ispkg]
+    return [*own, *extensions(EXTENSIONS).values()]

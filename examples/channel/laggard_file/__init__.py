@@ -1,0 +1,3 @@
+"""Notifications appended to a file, a line each."""
+
+NAME = "file"

@@ -1,0 +1,1 @@
+"""Pressure stall information of a node: `/proc/pressure/io`."""
