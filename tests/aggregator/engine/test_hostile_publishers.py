@@ -1,0 +1,157 @@
+"""A node with valid credentials changes no verdict about others, whatever it publishes.
+
+Its values may count among those of their peers, which moves scores and references a little; the verdicts,
+evidence and alarms stay.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from typing import NamedTuple
+
+import msgpack
+import pytest
+
+from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.engine.machine import Machine
+from laggard_common import wire
+from laggard_common.errors import WireError
+from laggard_common.wire import Kind, codec, topics
+from laggard_common.wire.schema import Component
+from tests.support.builders import site
+from tests.support.builders.site import SECOND, Message, close, new_core, receive, steps
+
+EVIL = "evil"
+BATCHES = 40
+SCHEMA = site.schema(EVIL)
+DATA_TOPIC = topics.data_topic("site", "storage", EVIL, "diskstats")
+DAY = 86_400 * SECOND
+
+Attack = Callable[[int, int], Iterator[Message]]
+"""Messages of the hostile node in the step with this number, at this time."""
+
+
+def batch(seq: int, t0_ns: int, **changes: object) -> bytes:
+    rows = [[[1000 * tick + place for place in range(8)] for _ in range(2)] for tick in range(5)]
+    payload = codec.Encoder().encode(range(2), rows, [0] * 5)
+    made = wire.Envelope(
+        Kind.COUNTERS, EVIL, "diskstats", SCHEMA.stream, seq, 1, t0_ns, SECOND, 5, codec.DELTA_ZSTD, payload
+    )
+    return wire.encode_envelope(replace(made, **changes))  # type: ignore[arg-type]
+
+
+def announced(at: int, now_ns: int) -> Iterator[Message]:
+    if at == 0:
+        yield site.schema_message(SCHEMA, now_ns)
+
+
+def of_the_future(at: int, now_ns: int) -> Iterator[Message]:
+    for seq, ahead in enumerate((5 * SECOND, 60 * SECOND, 3600 * SECOND, DAY - 60 * SECOND, 2 * DAY, 2**62)):
+        yield DATA_TOPIC, batch(10 * at + seq, min(now_ns + ahead, 2**63 - DAY)), now_ns
+
+
+def of_the_past(at: int, now_ns: int) -> Iterator[Message]:
+    for seq, ago in enumerate((60 * SECOND, 3600 * SECOND, DAY, 365 * DAY, 400 * DAY, now_ns - 1)):
+        yield DATA_TOPIC, batch(10 * at + seq, now_ns - ago), now_ns
+
+
+def of_wrapped_sequences(at: int, now_ns: int) -> Iterator[Message]:
+    for seq in (2**64 - 1 - at, 2**63 + at, 0, at * 2**40, 2**64 - 1):
+        yield DATA_TOPIC, batch(seq, now_ns - 3600 * SECOND), now_ns
+
+
+def of_one_name_a_hundred_times(at: int, now_ns: int) -> Iterator[Message]:
+    """In the schema of a stream of its own, under names of others, and as a hundred streams."""
+    same = (Component("wwn-0", "sd0"),) * 100
+    stream = at.to_bytes(16, "big")
+    for each in (
+        replace(SCHEMA, stream=stream, components=same),
+        replace(SCHEMA, stream=stream, components=(Component("../oss-5/wwn-0", "oss-5/sd0"),)),
+        replace(SCHEMA, stream=stream, node="oss-5"),
+        *(replace(SCHEMA, stream=(1000 * at + n).to_bytes(16, "little")) for n in range(100)),
+    ):
+        try:
+            yield topics.schema_topic("site", "storage", EVIL, "diskstats"), wire.encode_schema(each), now_ns
+        except WireError:  # not even to be written
+            continue
+
+
+def of_nested_items(at: int, now_ns: int) -> Iterator[Message]:
+    deep = b"\x91" * 500_000 + b"\xc0"
+    wide = msgpack.packb([[None]] * 100_000)
+    for payload in (deep, wide, b"\xdd\xff\xff\xff\xff", batch(at, now_ns)[:-3]):
+        for channel in (DATA_TOPIC, topics.status_topic("site", "storage", EVIL)):
+            yield channel, payload, now_ns
+        yield topics.schema_topic("site", "storage", EVIL, "diskstats"), payload, now_ns
+        yield (
+            DATA_TOPIC,
+            batch(at, now_ns - 3600 * SECOND, payload=payload[:100_000], codec=codec.RAW),
+            now_ns,
+        )
+
+
+def of_a_trickle(at: int, now_ns: int) -> Iterator[Message]:
+    """Announces that its next batch takes a week, and sends a tick in each step."""
+    if at == 0:
+        slow = replace(SCHEMA, stream=b"w" * 16, interval_ns=3600 * SECOND, batch_ticks=168)
+        yield site.schema_message(slow, now_ns)
+    rows = [[[at] * 8] * 2]
+    payload = codec.Encoder().encode(range(2), rows, [0])
+    yield DATA_TOPIC, batch(at, now_ns - 3600 * SECOND, n=1, dt_ns=0, payload=payload), now_ns
+
+
+class Said(NamedTuple):
+    """A window's verdicts about others, by component, and the changes of alarms."""
+
+    window: tuple[str, str, float, float]
+    rows: dict[str, tuple[bytes, ...]]
+    transitions: list[tuple[str, float, str]]
+
+
+def honest(judged: list[Judgement]) -> list[Said]:
+    """The verdicts about others: judged, anomalous, observed, evidence, straggler and since when."""
+    told = []
+    for each in judged:
+        v = each.verdicts
+        parts = (v.judged, v.anomalous, v.observed, each.persistence, each.straggler, each.since)
+        rows = {
+            name: tuple(part[n].tobytes() for part in parts)
+            for n, name in enumerate(each.components)
+            if not name.startswith(EVIL)
+        }
+        transitions = [(str(t.kind), t.at, t.alarm.component) for t in each.transitions]
+        told.append(Said((each.group, each.metric, each.start, each.end), rows, transitions))
+    return told
+
+
+def run(core: Machine, attack: Attack) -> list[Judgement]:
+    found: list[Judgement] = []
+    for at, (messages, now_ns) in zip(count(), steps(BATCHES)):
+        receive(core, list(announced(at, now_ns)))
+        for message in attack(at, now_ns):
+            list(core.receive((message,)))
+        receive(core, messages)
+        core.sweep(now_ns)
+        found += close(core, now_ns)
+    return found
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        of_the_future,
+        of_the_past,
+        of_wrapped_sequences,
+        of_one_name_a_hundred_times,
+        of_nested_items,
+        of_a_trickle,
+    ],
+)
+def test_verdicts_about_others_are_those_without_it(attack: Attack) -> None:
+    expected = honest(run(new_core(), lambda *_: iter(())))
+    assert [kind for said in expected for kind, *_ in said.transitions] == ["raised"]
+    core = new_core()
+    assert honest(run(core, attack)) == expected
+    counts, stores = core.admission.counts, [store.counts for store in core.stores.values()]
+    counted = core.admission.refused.total() + core.admission.wire_errors.total() + counts.gaps
+    assert counted + sum(store.late + store.future for store in stores), "it is counted"
