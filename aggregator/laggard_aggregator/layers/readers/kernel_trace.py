@@ -1,9 +1,10 @@
-"""Text of kernel tracepoints, as `perf script` and tracefs print it: system calls, block queue, devices.
+"""Text of kernel tracepoints, as `perf script`, tracefs and `trace-cmd report` print it.
 
 app 23771/23777 [000]   6233.282249816: syscalls:sys_enter_pread64: fd: 0x3, buf: 0x55, count: 0x10000, pos:
 0x0
 app-23777   [000] .....  6233.282247: sys_pread64(fd: 3, buf: 0x55, count: 0x10000, pos: 0x7f50000)
 app 23771/23777 [000]   6233.282274192: block:block_bio_queue: 7,0 RS 83304 + 128 [app]
+app-23777   [000]  6233.282247: sys_enter_pread64:    fd: 0x00000003, buf: 0x55, count: 0x00010000, pos: 0x0
 app 23771/23777 [000]   6233.282282975: block:block_rq_issue: 7,0 RS 65536 () 83304 + 128 0x2,0,4 [app]
 """
 
@@ -48,7 +49,7 @@ _WITHOUT_CPU = (
 )
 # RE2 is fast for expressions that never have to choose, with at most four groups.
 _CALL = (
-    r"^(?:syscalls:sys_enter_|sys_)(?P<name>[a-z_0-9]+)(?:: ?|\()"
+    r"^(?:syscalls:sys_enter_|sys_enter_|sys_)(?P<name>[a-z_0-9]+)(?:: ?|\()"
     r"(?:(?P<first>[a-z_]+): (?P<fd>[0-9a-fx]+)(?P<arguments>(?:[^0-9a-fx\n][^\n]*)?)|\)?$)"
 )
 _SECOND_AND_ON = (
@@ -57,7 +58,7 @@ _SECOND_AND_ON = (
 )
 _SIZES, _OFFSETS = ("count", "vlen", "len", "flags"), ("pos", "offset", "pos_l")
 _RETURN = (
-    r"^(?:syscalls:sys_exit_(?P<perf>[a-z_0-9]+): ?|sys_(?P<tracefs>[a-z_0-9]+) -> )"
+    r"^(?:(?:syscalls:)?sys_exit_(?P<perf>[a-z_0-9]+): ?|sys_(?P<tracefs>[a-z_0-9]+) -> )"
     r"(?P<result>0x[0-9a-f]+|-?[0-9]+)"
 )
 _BLOCK = (
@@ -100,7 +101,7 @@ def matches(first: bytes) -> bool:
 
 def _is_ours() -> str:
     return (
-        r"^(?:syscalls:sys_|block:block_|sys_[a-z_0-9]+(?:\(| ->)|block_[a-z_]+: |"
+        r"^(?:syscalls:sys_|block:block_|sys_[a-z_0-9]+(?:\(| ->|: )|block_[a-z_]+: |"
         r"(?:iomap:)?iomap_dio_|(?:ext4:)?ext4_(?:da_)?write_)"
     )
 
@@ -159,6 +160,8 @@ def _add(lines: Any, gathered: _Gathered) -> None:
     thread = np.where(has_process, thread, process)
     process = np.where(has_process, process, integers(pc.replace_substring_regex(groups["tgid"], "-+", "")))
     rest = groups["rest"]
+    if contains(rest, b":  "):  # trace-cmd pads the names of events
+        rest = pc.replace_substring_regex(rest, r"^([a-z_0-9:]+:) +", r"\1 ")
     is_block = pc.starts_with(rest, "block")
     of_block = is_block.to_numpy(zero_copy_only=False)
     is_file_system = pc.or_(*(pc.starts_with(rest, prefix) for prefix in file_system_events.PREFIXES))

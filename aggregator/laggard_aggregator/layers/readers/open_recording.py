@@ -70,7 +70,8 @@ def open_recording(paths: Sequence[Path], order: tuple[str, ...] = ()) -> LayerR
     _rank(recording, order)
     keep_plausible(recording)
     if not any(len(layer.requests) for layer in recording.layers):
-        raise InputError(str(paths[0]), "has no requests")
+        said = "; ".join(recording.remarks[:3])
+        raise InputError(str(paths[0]), f"has no requests{': ' + said if said else ''}")
     return recording
 
 

@@ -20,6 +20,7 @@ from laggard_aggregator.layers.columns import (
     TracedLayer,
     rank_of,
 )
+from laggard_aggregator.layers.interval_index import last_at_or_before
 from laggard_aggregator.layers.readers.text_lines import joined
 
 _MOVING = {"read": READ, "readv": READ, "write": WRITE, "writev": WRITE}
@@ -35,12 +36,15 @@ _PLACED = {
 }
 _SYNCING = ("fsync", "fdatasync", "sync_file_range")
 _OPENING = ("open", "openat", "openat2", "creat")
-_NAMES = (*_MOVING, *_PLACED, "lseek", *_SYNCING, *_OPENING, "close", "other")
+_UNCOUNTED = ("copy_file_range", "sendfile", "sendfile64", "splice", "io_uring_enter", "io_submit")
+"""Calls that move data of files, and whose bytes are not taken from such a trace."""
+_NAMES = (*_MOVING, *_PLACED, "lseek", *_SYNCING, *_OPENING, *_UNCOUNTED, "close", "other")
 _CODES = {name: code for code, name in enumerate(_NAMES)}
 _OPERATION = np.array([{**_MOVING, **_PLACED}.get(name, OTHER) for name in _NAMES], np.int8)
 _IS_MOVING = np.array([name in _MOVING for name in _NAMES])
 _IS_PLACED = np.array([name in _PLACED for name in _NAMES])
 _IS_VECTORED = np.array(["readv" in name or "writev" in name for name in _NAMES])
+_IS_FLAGGED = np.array([name in ("preadv2", "pwritev2") for name in _NAMES])
 _IS_OPENING = np.array([name in _OPENING for name in _NAMES])
 _LSEEK, _CLOSE = _CODES["lseek"], _CODES["close"]
 _APPEND = 0x400
@@ -115,14 +119,23 @@ def requests(
         process=events.process[entry],
         fd=events.fd[entry].clip(-1, _MOST_FD).astype(np.int32),
     )
-    layer = _io_only(columns, events.name[entry], recording)
-    remarks = []
+    names = events.name[entry]
+    remarks = _uncounted(names)
+    layer = _io_only(columns, names, recording, remarks)
     if lost:
         remarks.append(f"{lost} entries or returns of system calls are missing")
     return layer, remarks, lost
 
 
-def _io_only(columns: RequestColumns, name: NDArray[np.int16], recording: LayerRecording) -> TracedLayer:
+def _uncounted(names: NDArray[np.int16]) -> list[str]:
+    counts = np.bincount(names, minlength=len(_NAMES))
+    found = [f"{counts[_CODES[name]]} of {name}" for name in _UNCOUNTED if counts[_CODES[name]]]
+    return [f"{', '.join(found)}: the data that these calls move is not counted"] if found else []
+
+
+def _io_only(
+    columns: RequestColumns, name: NDArray[np.int16], recording: LayerRecording, remarks: list[str]
+) -> TracedLayer:
     """Reads and writes that did not fail, in order of time, with offsets where they can be known."""
     vectored = _IS_VECTORED[name] & (columns.done >= 0)  # their count is of buffers, not of bytes
     columns.size[vectored] = columns.done[vectored]
@@ -131,8 +144,13 @@ def _io_only(columns: RequestColumns, name: NDArray[np.int16], recording: LayerR
     columns.fd[opened] = columns.done[opened].clip(-1, _MOST_FD)
     columns.done[opened] = np.where(appending[opened], ABSENT, 0)  # the position after it
     openings = _openings(columns, opened | closed)
-    moving = _IS_MOVING[name] | ((name == _LSEEK) & (columns.done >= 0)) | opened
-    _place(columns, moving, (name == _LSEEK) | opened, recording, has_openings=bool(opened.any()))
+    own_offset = _IS_FLAGGED[name] & (columns.start < 0)  # offset -1: at the file's position
+    moving = _IS_MOVING[name] | own_offset | ((name == _LSEEK) & (columns.done >= 0)) | opened
+    appends = _appends(columns, name, opened, appending)
+    columns.start[appends] = -1
+    is_seek = (name == _LSEEK) | opened
+    _place(columns, moving, is_seek, appends & moving, recording, has_openings=bool(opened.any()))
+    columns.start[_shared(columns, moving, opened, remarks)] = -1
     is_io = (_IS_MOVING[name] | _IS_PLACED[name]) & ((columns.done >= 0) | (columns.callback == ABSENT))
     order = np.flatnonzero(is_io)
     order = order[np.argsort(columns.admit[order], kind="stable")]
@@ -140,6 +158,49 @@ def _io_only(columns: RequestColumns, name: NDArray[np.int16], recording: LayerR
     return TracedLayer(
         "syscall", columns.where(order), rank_of("syscall"), left_out=left_out, openings=openings
     )
+
+
+def _appends(
+    columns: RequestColumns,
+    name: NDArray[np.int16],
+    opened: NDArray[np.bool_],
+    appending: NDArray[np.bool_],
+) -> NDArray[np.bool_]:
+    """Mask of the writes to descriptors whose latest open was for appending: they go to the file's end."""
+    found = np.zeros(len(columns), np.bool_)
+    if not appending.any():
+        return found
+    keys = descriptor_keys(columns).astype(np.uint64)
+    opens = np.flatnonzero(opened & (columns.callback != ABSENT))
+    opens = opens[np.lexsort((columns.callback[opens], keys[opens]))]
+    writes = np.flatnonzero(_OPERATION[name] == WRITE)
+    latest = last_at_or_before(keys[opens], columns.callback[opens], keys[writes], columns.admit[writes])
+    found[writes] = (latest >= 0) & appending[opens[latest]]
+    return found
+
+
+def _shared(
+    columns: RequestColumns, moving: NDArray[np.bool_], opened: NDArray[np.bool_], remarks: list[str]
+) -> NDArray[np.bool_]:
+    """Mask of the calls at positions that cannot be known, as the trace does not tell processes.
+
+    Threads that use one descriptor number, one of them without an open of its own, may share it.
+    """
+    use = moving & ~opened & (columns.process < 0) & (columns.fd >= 0)
+    if not use.any():
+        return use
+    mine = np.unique(np.stack([columns.fd[use].astype(np.int64), columns.thread[use]]), axis=1)
+    owners = opened & (columns.process < 0)
+    own = {*zip(columns.fd[owners].tolist(), columns.thread[owners].tolist(), strict=True)}
+    several = [fd for fd, count in Counter(mine[0].tolist()).items() if count > 1]
+    foreign = {fd for fd, thread in mine.T.tolist() if (fd, thread) not in own}
+    found = use & np.isin(columns.fd, [fd for fd in several if fd in foreign])
+    if found.any():
+        remarks.append(
+            f"the trace does not tell processes: positions of {int(found.sum())} calls on descriptors that "
+            "threads may share are unknown (record-tgid, or perf with pid and tid)"
+        )
+    return found
 
 
 def descriptor_keys(columns: RequestColumns) -> Ints:
@@ -159,16 +220,21 @@ def _place(
     columns: RequestColumns,
     moving: NDArray[np.bool_],
     is_seek: NDArray[np.bool_],
+    is_append: NDArray[np.bool_],
     recording: LayerRecording,
     *,
     has_openings: bool,
 ) -> None:
     """Sets the offset of calls at the file position: the bytes moved since the last seek or open.
 
+    After a write that appends (`is_append`) the position is unknown.
+
     Without either: since, or until, the position that the description has. Else since 0 in a trace without
     opens and times of descriptors, as those of other tools, and unknown in others.
     """
     done = np.where(is_seek | (columns.done >= 0), columns.done, -1)
+    done = np.where(is_append & (done >= 0), ABSENT, done)
+    is_seek = is_seek | is_append
     chosen = np.flatnonzero(moving & (columns.callback != ABSENT) & (done != -1))
     if not len(chosen):
         return
