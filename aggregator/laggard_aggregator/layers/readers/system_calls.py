@@ -44,7 +44,7 @@ _OPERATION = np.array([{**_MOVING, **_PLACED}.get(name, OTHER) for name in _NAME
 _IS_MOVING = np.array([name in _MOVING for name in _NAMES])
 _IS_PLACED = np.array([name in _PLACED for name in _NAMES])
 _IS_VECTORED = np.array(["readv" in name or "writev" in name for name in _NAMES])
-_IS_FLAGGED = np.array([name in ("preadv2", "pwritev2") for name in _NAMES])
+_HAS_FLAGS = np.array([name in ("preadv2", "pwritev2") for name in _NAMES])
 _IS_OPENING = np.array([name in _OPENING for name in _NAMES])
 _LSEEK, _CLOSE = _CODES["lseek"], _CODES["close"]
 _APPEND = 0x400
@@ -144,7 +144,7 @@ def _io_only(
     columns.fd[opened] = columns.done[opened].clip(-1, _MOST_FD)
     columns.done[opened] = np.where(appending[opened], ABSENT, 0)  # the position after it
     openings = _openings(columns, opened | closed)
-    own_offset = _IS_FLAGGED[name] & (columns.start < 0)  # offset -1: at the file's position
+    own_offset = _HAS_FLAGS[name] & (columns.start < 0)  # offset -1: at the file's position
     moving = _IS_MOVING[name] | own_offset | ((name == _LSEEK) & (columns.done >= 0)) | opened
     appends = _appends(columns, name, opened, appending)
     columns.start[appends] = -1
