@@ -5,6 +5,7 @@ effect is visible. The same entries in the same order give the same judgements t
 the journal and in the replay of an archive.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -37,6 +38,8 @@ from laggard_aggregator.windows.counter_block import StoreCounts
 from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_aggregator.windows.schedule import WindowSchedule
 from laggard_aggregator.windows.store import BulkStore, GroupStore
+
+_log = logging.getLogger(__name__)
 
 Result = Accepted | WindowClose | Judgement | AlarmsCleared
 """A result of an entry, as the archive records it."""
@@ -341,9 +344,23 @@ class Machine:
 
     def _sweep(self, now_ns: int, forget: bool) -> list[AlarmEvent]:
         self.admission.sweep(now_ns)
-        if not forget:
-            return []
-        return self._forget("*", now_ns, now_ns - self._forget_ns)[1]
+        cleared = self._make_room(now_ns / 1e9)
+        return cleared + (self._forget("*", now_ns, now_ns - self._forget_ns)[1] if forget else [])
+
+    def _make_room(self, at: float) -> list[AlarmEvent]:
+        """Drops components that are gone, where there is little room; none with an alarm."""
+        cleared: list[AlarmEvent] = []
+        slow = {(group, component) for group, component, _ in self.judge.alarms.standing}
+        crowds = list(self._routing.gone_from_crowds())
+        for name, rows in crowds:
+            store = self.stores[name]
+            kept = [row for row in rows.tolist() if (name, store.components[row]) not in slow]
+            gone = store.forget(np.array(kept, dtype=np.int64))
+            cleared += self.judge.forget(name, gone, store.compared, at)
+            _log.info("group %s: %d components that are gone make room for others", name, len(gone))
+        if crowds:
+            self._routing.forget(())
+        return cleared
 
     def _forget(self, target: str, now_ns: int, before_ns: int) -> tuple[list[str], list[AlarmEvent]]:
         nodes = self.admission.forget(before_ns, target)

@@ -3,6 +3,7 @@
 A group is created with its first member. Routes are computed once per schema and reused for its batches.
 """
 
+import heapq
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from laggard_aggregator.windows.counter_block import Block
 from laggard_aggregator.windows.function_counters import NodeFunctions
 from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_aggregator.windows.schedule import WindowSchedule
-from laggard_aggregator.windows.store import GroupStore
+from laggard_aggregator.windows.store import MAX_COMPONENTS, GroupStore
 from laggard_aggregator.windows.sums_store import SumsStore
 from laggard_common.wire.schema import FieldType, Schema
 
@@ -51,7 +52,11 @@ START_TIME = "start_time"
 ABSENT = -1
 """Column of a counter that a schema lacks."""
 
+CROWDED_SHARE = 0.75
+"""Share of MAX_NODE_ROWS, or of a group's MAX_COMPONENTS, from which components that are gone make room."""
+GONE_NS = 600 * 1_000_000_000
 ORIGIN_BITS = 20
+_ORIGIN_MASK = (1 << ORIGIN_BITS) - 1
 """Bits of an origin's number; the bits above say which of the `optional` counters a component lacks."""
 
 
@@ -231,6 +236,7 @@ class Routing:
         self._node_groups: Counter[str] = Counter()
         self._schema_groups: dict[tuple[str, str], deque[_SchemaGroups]] = {}
         self._origins: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._free_origins: list[int] = []  # a heap of numbers
         self._node_rows: Counter[str] = Counter()
 
     def routes_of(self, batch: Batch) -> SchemaRoutes:
@@ -274,7 +280,34 @@ class Routing:
         self._schema_groups.clear()
         kept = {key for store in self.stores.values() for key in store.components}
         self.names = {key: name for key, name in self.names.items() if key in kept}
+        self._drop_origins(frozenset(nodes))
         self._count_rows()
+
+    def gone_from_crowds(self) -> Iterator[tuple[str, IntArray]]:
+        """The groups and rows of components that are gone, where a group or a node has little room left.
+
+        Gone: silent for GONE_NS while others of its node go on, by the node's clock.
+        """
+        crowded = {node for node, rows in self._node_rows.items() if rows > CROWDED_SHARE * MAX_NODE_ROWS}
+        nodes = {number: node for (node, _), number in self._origins.items()}
+        for name, store in self.stores.items():
+            if not isinstance(store, GroupStore):
+                continue
+            full = len(store.components) > CROWDED_SHARE * MAX_COMPONENTS
+            if not (full or crowded):
+                continue
+            of_rows = [nodes.get(number, "") for number in (store.origins() & _ORIGIN_MASK).tolist()]
+            newest_ns: dict[str, int] = {}
+            ticks = store.latest_ticks().tolist()
+            for node, tick_ns in zip(of_rows, ticks, strict=True):
+                newest_ns[node] = max(newest_ns.get(node, 0), tick_ns)
+            gone = [
+                row
+                for row, (node, tick_ns) in enumerate(zip(of_rows, ticks, strict=True))
+                if (full or node in crowded) and tick_ns < newest_ns[node] - GONE_NS
+            ]
+            if gone:
+                yield name, np.array(gone, dtype=np.int64)
 
     def state(self) -> dict[str, Any]:
         """Groups created and rows per node, origins and names as plain data."""
@@ -290,6 +323,7 @@ class Routing:
         self._node_groups.update({str(node): int(count) for node, count in state["node_groups"].items()})
         for node, absent, number in state["origins"]:
             self._origins[str(node), tuple(map(int, absent))] = int(number)
+        self._free_origins = self._unused_origins()
         self._node_rows.update({str(node): int(count) for node, count in state["node_rows"].items()})
         self.names.update(state["shown"])
 
@@ -299,16 +333,47 @@ class Routing:
         found: dict[str, str] = {}
         for store in self.stores.values():
             if isinstance(store, GroupStore) and SOURCES[store.group.source].place == "server":
-                numbers = store.origins() & ((1 << ORIGIN_BITS) - 1)
+                numbers = store.origins() & _ORIGIN_MASK
                 keys = zip(store.components, numbers.tolist(), strict=True)
                 found.update((key, nodes[n]) for key, n in keys if n in nodes and "/" not in key)
         return found
+
+    def _drop_origins(self, nodes: Collection[str]) -> None:
+        """Frees the numbers of the origins of `nodes` that no row has."""
+        if not nodes:
+            return
+        used = {
+            origin & _ORIGIN_MASK
+            for store in self.stores.values()
+            if isinstance(store, GroupStore)
+            for origin in store.origins().tolist()
+        }
+        self._origins = {
+            origin: number
+            for origin, number in self._origins.items()
+            if origin[0] not in nodes or number in used
+        }
+        self._free_origins = self._unused_origins()
+
+    def _unused_origins(self) -> list[int]:
+        """The numbers below the highest that no origin has, as a heap."""
+        used = set(self._origins.values())
+        return [number for number in range(1, max(used, default=0)) if number not in used]
+
+    def _origin(self, node: str, absent: tuple[int, ...]) -> int:
+        """The number of an origin, the lowest free one if it is new."""
+        number = self._origins.get((node, absent))
+        if number is None:
+            free = self._free_origins
+            number = heapq.heappop(free) if free else max(self._origins.values(), default=0) + 1
+            self._origins[node, absent] = number
+        return number
 
     def _count_rows(self) -> None:
         """Recounts the rows of each node by the latest origin of each row."""
         nodes = {number: node for (node, _), number in self._origins.items()}
         self._node_rows = Counter(
-            nodes[origin & ((1 << ORIGIN_BITS) - 1)]
+            nodes[origin & _ORIGIN_MASK]
             for store in self.stores.values()
             if isinstance(store, GroupStore)
             for origin in store.origins().tolist()
@@ -419,7 +484,7 @@ class Routing:
             new = places[rows[places] < 0]
             rows[new] = self._rows(store, schema, new.tolist())
         self._windows.announce(store.group.name, schema.node, schema.interval_ns * schema.batch_ticks)
-        origin = self._origins.setdefault((schema.node, absent), len(self._origins) + 1)
+        origin = self._origin(schema.node, absent)
         varies = members.moving or bool(optional)
         if not varies:
             store.set_origin(rows[rows >= 0], origin)

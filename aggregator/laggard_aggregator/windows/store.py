@@ -235,6 +235,10 @@ class GroupStore:
         self._intervals.keep_rows(keep)
         return gone
 
+    def latest_ticks(self) -> IntArray:
+        """Nominal time of the newest reading of each row, ns; 0 without one."""
+        return self._latest_tick[: len(self._rows)]
+
     def origins(self) -> IntArray:
         """The latest origin of each row."""
         return self._origin[: len(self._rows)]
