@@ -23,6 +23,14 @@ NAMES = (
     *("messages", "intake", "payloads", "aggregator's MQTT"),
     *("segments", "journal", "kernel's files", "file systems", "functions"),
     *("control groups", "mounts", "trace documents", "I/O traces", "sysstat", "PCP and CSV"),
+    *(
+        "layers of strace",
+        "layers of DXT",
+        "layers of the kernel",
+        "layers of blkparse",
+        "layers of DFTracer",
+    ),
+    *("layers of events", "layers of stamps", "layers as printed", "maps of layers", "gluster's layers"),
 )
 LONGEST_INPUT = 4096
 MOST_MIB = 1024

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from bench.fuzz.layers_targets import LAYERS
 from laggard_agent.collectors.cgroup import counters as cgroup
 from laggard_agent.collectors.diskstats import collector
 from laggard_agent.collectors.diskstats.identities import is_placeholder
@@ -291,4 +292,5 @@ TARGETS = {
     "I/O traces": Target(io_traces, _of("iotrace/*.log", "iotrace/*.txt")),
     "sysstat": Target(sysstats_files, tuple(form(_LINES).encode() for form in _FORMS)),
     "PCP and CSV": Target(tables, _TABLES),
+    **{name: Target(*each) for name, each in LAYERS.items()},
 }
