@@ -6,6 +6,11 @@ from pathlib import Path
 from laggard_aggregator.cli.options import positive
 
 _EXAMPLES = """\
+verbs, each with its own --help:
+  laggard layers record     record a program or running processes (root)
+  laggard layers send       leave a recording in the outbox of this node's agent
+  laggard layers received   show the recordings of all nodes in an archive
+
 examples:
   laggard layers recording/                             a folder made by laggard layers record
   laggard layers app.csv perf.txt fiemap.txt --html layers.html

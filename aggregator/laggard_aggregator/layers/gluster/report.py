@@ -56,7 +56,14 @@ def records(layers: Sequence[GlusterLayer], found: Sequence[GlusterFinding]) -> 
 def report_lines(
     layers: Sequence[GlusterLayer], found: Sequence[GlusterFinding], width: int | None
 ) -> Iterator[str]:
-    """The report for a terminal."""
+    """The report for a terminal: the candidates in sentences, then the table."""
+    if not found:
+        yield "No candidate: no brick is slower than its peers, and no layer holds most of a slow call."
+    for each in found:
+        yield f"Candidate: {each.candidate} (slow)"
+        yield f"  {each.text}"
+        yield f"  {each.advice}"
+    yield ""
     columns = (
         TableColumn("layer"),
         TableColumn("name"),
@@ -79,10 +86,3 @@ def report_lines(
         for layer in layers
     ]
     yield from text_table(columns, rows, width)
-    yield ""
-    if not found:
-        yield "No candidate: no brick is slower than its peers, and no layer holds most of a slow call."
-    for each in found:
-        yield f"Candidate: {each.candidate} (slow)"
-        yield f"  {each.text}"
-        yield f"  {each.advice}"

@@ -1,4 +1,4 @@
-"""The report for a terminal: a table of layers, a table of boundaries, the candidates in sentences."""
+"""The report for a terminal: the candidates in sentences, a table of layers, a table of boundaries."""
 
 from collections.abc import Iterator
 
@@ -54,16 +54,16 @@ KINDS_EXPLAINED = (
 
 def report_lines(stack: Stack, found: list[LayerFinding], width: int | None = None) -> Iterator[str]:
     """The lines of the report; `width` as `text_table` has it."""
+    yield from verdict_lines(found)
+    yield ""
     yield from text_table(_LAYERS, [_layer_row(stack, at) for at in range(len(stack.layers))], width)
     yield COLUMNS_EXPLAINED
-    yield ""
     if stack.boundaries:
+        yield ""
         yield from text_table(
             _BOUNDARIES, [_boundary_row(stack, at) for at in range(len(stack.boundaries))], width
         )
         yield KINDS_EXPLAINED
-        yield ""
-    yield from verdict_lines(found)
     if stack.remarks:
         yield ""
         yield from (f"note: {remark}" for remark in stack.remarks)
