@@ -151,3 +151,19 @@ def test_a_bomb_of_a_few_kilobytes_ends(tmp_path: Path, capsys: pytest.CaptureFi
             file.write(b"0" * (1 << 20))
     assert main(["layers", str(path)]) == 2
     assert "no known trace format" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("layer,event,request,time_us,file,file\na,ADMIT,1,2,x,y\n", "several columns file"),
+        ("op,offset,bytes,submit_ns,done_ns,bytes\nread,0,1,2,3,4\n", "several columns bytes"),
+        ("thread,offset,bytes,submit_ns,done_ns\n1,0,1,2,3\n", "lacks the columns op"),
+    ],
+)
+def test_columns_that_are_missing_or_there_twice(
+    tmp_path: Path, text: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "app.csv").write_text(text)
+    assert main(["layers", str(tmp_path / "app.csv")]) == 2
+    assert reason in capsys.readouterr().err

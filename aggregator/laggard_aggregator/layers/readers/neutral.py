@@ -28,11 +28,19 @@ from laggard_aggregator.layers.columns import (
     TracedLayer,
     rank_of,
 )
-from laggard_aggregator.layers.readers.stamped_csv import as_dictionary, header, indexes, named, operations
+from laggard_aggregator.layers.readers.stamped_csv import (
+    as_dictionary,
+    check_once,
+    header,
+    indexes,
+    named,
+    operations,
+)
 from laggard_aggregator.offline.compressed import open_input
 from laggard_common.errors import InputError
 
 COLUMNS = ("layer", "event", "request", "time_us", "file", "offset", "bytes", "operation")
+_KNOWN = (*COLUMNS, "thread")
 _NEEDED = ("layer", "event", "request", "time_us")
 EVENT_CODES = {"ADMIT": 0, "ISSUE": 1, "COMPLT": 2, "CALLBACK": 3}
 _ADMIT, _ISSUE, _COMPLT, _CALLBACK = range(4)
@@ -107,7 +115,7 @@ def _tables(path: Path) -> Iterator[Any]:
         is_parquet = file.read(4) == b"PAR1"
     if is_parquet:
         with pq.ParquetFile(path) as parquet:
-            names = [name for name in (*COLUMNS, "thread") if name in parquet.schema_arrow.names]
+            names = [name for name in parquet.schema_arrow.names if name in _KNOWN]
             _check(path, names)
             yield from parquet.iter_batches(_BATCH_ROWS, columns=names)
         return
@@ -140,6 +148,7 @@ def _csv_batches(file: Any, path: Path, kinds: dict[str, Any], names: list[str])
 
 
 def _check(path: Path, names: list[str]) -> None:
+    check_once(path, [name for name in names if name in _KNOWN])
     missing = [name for name in _NEEDED if name not in names]
     if missing:
         raise InputError(str(path), f"lacks the columns {', '.join(missing)}")

@@ -3,6 +3,7 @@
 Time: 2650212.242744   EVENT: AIO_ISSUE   OP: READ   FD: 15   OFFSET: 712114176   NBYTES: 65536
 """
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ _LINE = (
     r"OFFSET:\s*(?P<offset>[0-9]{1,18})\s+NBYTES:\s*(?P<bytes>[0-9]{1,18})"
 )
 
+_GROUPS = re.compile(_LINE).groupindex
+
 
 def matches(first: bytes) -> bool:
     """True when the first bytes of a file are of this format."""
@@ -34,7 +37,8 @@ def matches(first: bytes) -> bool:
 
 def read(path: Path, recording: LayerRecording) -> None:
     """Adds the layers of the file. Raises InputError."""
-    blocks = [extracted(lines, _LINE)[1] for lines in line_blocks(path)]
+    blocks = [{name: pa.array([], pa.utf8()) for name in _GROUPS}]
+    blocks += [extracted(lines, _LINE)[1] for lines in line_blocks(path)]
     groups = {name: pa.concat_arrays([block[name] for block in blocks]) for name in blocks[0]}
     layers = pc.utf8_lower(groups["layer"]).dictionary_encode()
     which = np.asarray(layers.indices.to_numpy(zero_copy_only=False))

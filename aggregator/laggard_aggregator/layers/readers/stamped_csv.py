@@ -5,6 +5,7 @@ id,thread,op,file,inode,offset,bytes,submit_ns,done_ns,fd,ret
 """
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,10 @@ def read(path: Path, recording: LayerRecording) -> None:
     table = read_table(
         path, {name: pa.int64() for name in _NUMBERS} | {"op": pa.string(), "file": pa.string()}
     )
+    check_once(path, [name for name in table.column_names if name in (*_NUMBERS, "op", "file")])
+    lacking = [each for each in ("op", "offset", "bytes") if each not in table.column_names]
+    if lacking:
+        raise InputError(str(path), f"lacks the columns {', '.join(lacking)}")
     stem = path.name.split(".", 1)[0].lower()
     name = _LAYERS.get(stem, stem or "application")
     operation = operations(column(table, "op"))
@@ -82,6 +87,13 @@ def read(path: Path, recording: LayerRecording) -> None:
     if has_failed.any():
         layer.left_out["failed reads and writes"] = int(has_failed.sum())
     recording.layers.append(layer)
+
+
+def check_once(path: Path, names: Sequence[str]) -> None:
+    """Raises InputError for a column of which there are two: neither is sure to be meant."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(str(path), f"has several columns {', '.join(twice)}, expected one of each")
 
 
 def read_table(path: Path, types: dict[str, Any]) -> Any:
