@@ -219,6 +219,8 @@ class Admission:
             self._sources.pop(node, None)
             self._components_in_all -= self._components.pop(node, 0)
             self.acks.forget(node)
+        if gone:
+            self._topics.clear()
         return gone
 
     def _silent(self, before_ns: int, target: str) -> list[str]:

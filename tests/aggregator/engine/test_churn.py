@@ -101,6 +101,7 @@ def test_nothing_is_left_of_nodes_that_came_once() -> None:
         assert (len(core.admission.nodes), core.stores[GROUP].components, core.names) == (0, [], {})
         assert core._routing._origins == {}
         assert core._routing.routes == {}
+        assert core.admission._topics == {}
 
 
 def test_free_numbers_of_origins_are_those_of_a_restored_aggregator() -> None:
