@@ -32,7 +32,8 @@ class Alarm:
     evidence; `worst_severity`: its maximum so far. `observed` and `reference`: the component's value and its
     peers' in the latest window, in the metric's unit. `causes`:
     as in Verdicts, of the latest window that has some. `slow_share`, `slow_severity`: of one that is slow at
-    times, in which share of the time, and how many times slower then; else 0.
+    times, in which share of the time, and how many times slower then; else 0. `stops`: of one that stops at
+    times, as of `StopTally.text`; else empty.
     """
 
     group: str
@@ -50,6 +51,7 @@ class Alarm:
     causes: tuple[tuple[str, float], ...] = ()
     slow_share: float = 0.0
     slow_severity: float = 0.0
+    stops: str = ""
 
     @property
     def key(self) -> Key:
@@ -71,6 +73,8 @@ class Alarm:
                 how += f", {self.severity:.2f} on average"
             if self.slow_share:
                 how += f", {self.slow_severity:.2f} in {100 * self.slow_share:.0f} % of the time"
+            if self.stops:
+                how += f", {self.stops}"
         else:
             how = f"score {self.score:.3g}"
         return f"{values} ({how})" if isfinite(self.observed) and isfinite(self.reference) else how

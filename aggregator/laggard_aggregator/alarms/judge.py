@@ -23,6 +23,7 @@ from laggard_aggregator.detect.interface import (
     GroupWindow,
     Verdicts,
     Window,
+    stop_text,
 )
 from laggard_aggregator.detect.own_history import GroupHistory
 from laggard_aggregator.detect.settings import DetectSettings
@@ -299,13 +300,13 @@ def _with_times(
     levels: Sequence[Level],
     parents: Mapping[str, str],
 ) -> Verdicts:
-    """`verdicts` with the onset and the duty cycle of each blamed parent: the medians of its children's.
+    """`verdicts` with the onset, the duty cycle and the stops of each blamed parent: its children's middle.
 
-    `anomalous` (C,): children before escalation. A duty cycle only where most of these have one.
+    `anomalous` (C,): children before escalation. A duty cycle and stops only where most of these have them.
     """
-    if not verdicts.onsets and not verdicts.duty_cycles:
+    if not verdicts.onsets and not verdicts.duty_cycles and not verdicts.stops:
         return verdicts
-    onsets, cycles = dict(verdicts.onsets), dict(verdicts.duty_cycles)
+    onsets, cycles, stops = dict(verdicts.onsets), dict(verdicts.duty_cycles), dict(verdicts.stops)
     by_name = {level.name: level for level in levels}
     for row, (parent, name) in enumerate(parents.items(), len(window.components)):
         if not verdicts.anomalous[row]:
@@ -320,7 +321,10 @@ def _with_times(
         if 2 * len(known) > len(children):
             share, severity = np.median([(each.share, each.severity) for each in known], axis=0).tolist()
             cycles[parent] = DutyCycle(share, severity)
-    return replace(verdicts, onsets=onsets, duty_cycles=cycles)
+        stopping = [verdicts.stops[child] for child in children if child in verdicts.stops]
+        if 2 * len(stopping) > len(children):
+            stops[parent] = sorted(stopping, key=lambda tally: tally.count)[len(stopping) // 2]
+    return replace(verdicts, onsets=onsets, duty_cycles=cycles, stops=stops)
 
 
 def _alarm(judged: Judgement, c: np.intp) -> Alarm:
@@ -342,4 +346,5 @@ def _alarm(judged: Judgement, c: np.intp) -> Alarm:
         causes=v.causes.get(judged.components[c], ()),
         slow_share=at_times.share,
         slow_severity=at_times.severity,
+        stops=stop_text(v, judged.components[c]),
     )

@@ -87,6 +87,30 @@ STEADY = DutyCycle(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
+class StopTally:
+    """Stops of a component in the last `seconds`: how many, `shortest`, `longest` and `lost` in all, seconds.
+
+    `peers`: the number that three quarters of its peers had at most.
+    """
+
+    count: int
+    shortest: float
+    longest: float
+    lost: float
+    seconds: float
+    peers: float
+
+    def text(self) -> str:
+        """As in `6 stops of 2 to 10 s in the last 2 hours, 40 s lost; peers: none`."""
+        low, high = f"{self.shortest:.0f}", f"{self.longest:.0f}"
+        length = high if low == high else f"{low} to {high}"
+        peers = f"{self.peers:.0f}" if self.peers else "none"
+        hours = f"{self.seconds / 3600.0:.0f} hours"
+        told = f"{self.count} stops of {length} s in the last {hours}"
+        return f"{told}, {self.lost:.0f} s lost; peers: {peers}"
+
+
+@dataclass(frozen=True, slots=True)
 class Verdicts:
     """A detector's verdicts on one window: one entry per component, in the window's order.
 
@@ -99,7 +123,8 @@ class Verdicts:
     `undecided`: pairs left open by a pair budget. `causes`: by anomalous component, the largest
     differences first, each with its amount. `duty_cycles`: of components that are slow at times only and
     were anomalous of late. `onsets`: of anomalous components whose slowness is known to have begun before
-    this window, its begin; epoch seconds. `clear` (C,): anomalous by so much, and for so much of the window,
+    this window, its begin; epoch seconds. `stops`: of components that stop at times, unlike their peers,
+    which is anomalous by itself. `clear` (C,): anomalous by so much, and for so much of the window,
     that the second of two anomalous windows in a row counts double; None = nowhere.
     """
 
@@ -114,7 +139,14 @@ class Verdicts:
     causes: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     duty_cycles: Mapping[str, DutyCycle] = field(default_factory=dict)
     onsets: Mapping[str, float] = field(default_factory=dict)
+    stops: Mapping[str, StopTally] = field(default_factory=dict)
     clear: BoolArray | None = None
+
+
+def stop_text(verdicts: Verdicts, component: str) -> str:
+    """`StopTally.text` of a component; empty where it has none."""
+    stops = verdicts.stops.get(component)
+    return "" if stops is None else stops.text()
 
 
 def not_judged(components: int, note: str) -> Verdicts:

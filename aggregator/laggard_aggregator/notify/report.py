@@ -31,6 +31,9 @@ _PARENTS = {
     "group": "the whole group: its members are slow together, against their own past",
 }
 
+STOPS_FIRST_BELOW = 1.2
+"""Factor below which a component that stops at times is not told as one that is slower."""
+
 Kind = Literal["straggler", "digest", "resolved", "test"]
 
 
@@ -41,7 +44,7 @@ class Comparison:
     `observed` and `reference` of the latest window, in `unit`; `severity`: times slower on average over the
     windows of the evidence, `worst_severity`: its maximum; NaN where unknown.
     `worse`: side of the metric, `against`: name of the reference, as in `formatting.slower`. `at_times`: as
-    `formatting.at_times`.
+    `formatting.at_times`; `stops`: whether it stops at times.
     """
 
     metric: str
@@ -55,10 +58,13 @@ class Comparison:
     worse: int = 1
     against: str = "peers"
     at_times: str = ""
+    stops: bool = False
 
     @property
     def predicate(self) -> str:
         """The predicate of a sentence about the component."""
+        if self.stops and not self.severity >= STOPS_FIRST_BELOW:
+            return "stops for seconds at times, unlike its peers"
         return slower(self.now, self.worse, self.against, self.severity)
 
     @property
@@ -234,8 +240,9 @@ def _comparison(alarm: Alarm, group: GroupView | None) -> Comparison:
     severities = (alarm.severity, alarm.worst_severity)
     against = group.reference(alarm.level) if group is not None else "peers"
     side = worse(source, alarm.metric)
-    at_times = formatting.at_times(alarm.slow_share, alarm.slow_severity)
-    return Comparison(*of, alarm.observed, alarm.reference, *severities, alarm.since, side, against, at_times)
+    at_times = formatting.at_times(alarm.slow_share, alarm.slow_severity, alarm.stops)
+    values = (alarm.observed, alarm.reference, *severities, alarm.since)
+    return Comparison(*of, *values, side, against, at_times, bool(alarm.stops))
 
 
 def _peers(view: Status, alarm: Alarm) -> int:

@@ -48,6 +48,8 @@ def findings_lines(
             for metric, causes in f.causes.items():
                 yield f"{f.group} {names.get(f.component, f.component)}: what differs most in {metric}"
                 yield from (f"  {amount:12.6g}  {cause}" for cause, amount in causes)
+            if f.stops:
+                yield f"{f.group} {names.get(f.component, f.component)}: {f.stops}"
     yield (
         f"{counted(sum(f.straggler for f in found), 'straggler')}, "
         f"{counted(len(shown), 'component')} with an alarm, {len(ranked)} ever anomalous, "

@@ -25,7 +25,8 @@ class Finding:
     `score`: the highest of any window. `severity`: times slower than its peers, the geometric mean over its
     anomalous windows, or over all where none was; the worst of its metrics; NaN without a ratio.
     `first_alarm`: epoch seconds, None without one. `metrics`: those that raised an alarm. `persistence`: at
-    the end. `causes`: by metric, as in Verdicts, of the latest window of the run that named some.
+    the end. `causes`: by metric, as in Verdicts, of the latest window of the run that named some; `stops`:
+    `StopTally.text` of the latest one with stops, else empty.
     """
 
     group: str
@@ -41,6 +42,7 @@ class Finding:
     metrics: tuple[str, ...] = ()
     day: str = ""
     causes: Mapping[str, Causes] = field(default_factory=dict)
+    stops: str = ""
 
 
 def straggler(tally: "Tally") -> NDArray[np.bool_]:
@@ -129,6 +131,7 @@ class Findings:
         self._first: dict[Key, float] = {}
         self._levels: dict[tuple[str, str], str] = {}
         self._causes: dict[tuple[str, str], dict[str, Causes]] = {}
+        self._stops: dict[tuple[str, str], str] = {}
         self.splits: dict[Key, ConfirmedSplit] = {}
 
     def add(self, judged: Judgement) -> None:
@@ -143,6 +146,9 @@ class Findings:
             self._levels[judged.group, parent] = level
         for name, causes in judged.verdicts.causes.items():
             self._causes.setdefault((judged.group, name), {})[judged.metric] = causes
+        self._stops.update(
+            ((judged.group, name), tally.text()) for name, tally in judged.verdicts.stops.items()
+        )
         standing = self._follow(judged)
         if judged.split is not None and (side := component_of(judged.split.value)) in standing:
             since = float(judged.since[judged.components.index(side)])
@@ -226,6 +232,7 @@ class Findings:
                 metrics=tuple(raised),
                 day=day,
                 causes={} if day else self._causes.get((group, name), {}),
+                stops="" if day else self._stops.get((group, name), ""),
             )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from laggard_aggregator.alarms.alarms import Key
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.detect.interface import DutyCycle
+from laggard_aggregator.detect.interface import DutyCycle, stop_text
 from laggard_aggregator.files.json_line import line, six_digits
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.offline.findings import ConfirmedSplit, Finding
@@ -34,6 +34,7 @@ def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
             "severity": six_digits(verdicts.severity[c]),
             **({"causes": causes} if causes else {}),
             **_duty_cycle(verdicts.duty_cycles.get(judged.components[c])),
+            **({"stops": stops} if (stops := stop_text(verdicts, judged.components[c])) else {}),
         }
 
 
@@ -57,6 +58,7 @@ def component_record(finding: Finding, shown: Mapping[str, str], topology: Topol
         **_values(finding, "straggler score severity first_alarm anomalous_windows windows persistence"),
         "metrics": list(finding.metrics),
         "causes": {metric: causes_json(causes) for metric, causes in finding.causes.items()},
+        **({"stops": finding.stops} if finding.stops else {}),
     }
 
 

@@ -23,9 +23,10 @@ def factor(severity: float) -> str:
     return f"{severity:,.0f}×" if severity >= 9.95 else f"{severity:.1f}×"
 
 
-def at_times(share: float, severity: float) -> str:
-    """A duty cycle in words, `3.0× in 33 % of the time`; empty without one, of share 0."""
-    return f"{factor(severity)} in {100 * share:.0f} % of the time" if share else ""
+def at_times(share: float, severity: float, stops: str = "") -> str:
+    """A duty cycle in words, `3.0× in 33 % of the time`, unless its share is 0, and `stops`, if any."""
+    cycle = f"{factor(severity)} in {100 * share:.0f} % of the time" if share else ""
+    return "; ".join(part for part in (cycle, stops) if part)
 
 
 def grade(severity: float) -> str:

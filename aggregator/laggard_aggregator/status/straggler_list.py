@@ -11,7 +11,7 @@ import numpy as np
 from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
-from laggard_aggregator.detect.interface import STEADY
+from laggard_aggregator.detect.interface import STEADY, stop_text
 
 Silenced = Callable[..., Decision | None]
 """As `Status.silenced`."""
@@ -26,8 +26,8 @@ class Standing:
     `name`: the component's current name. `judged` False: the latest window did not judge it; `anomalous` is
     False then, and `score`, `severity`, `observed` and `reference` are those of its alarm, or NaN.
     `persistence` is None for a component that is absent from its group. `since`: the episode's start, or NaN.
-    `causes`: of the latest window if it has some, else those of its alarm. `slow_share`, `slow_severity`: as
-    in Alarm. `silenced`: the override that silences it.
+    `causes`: of the latest window if it has some, else those of its alarm. `slow_share`, `slow_severity`,
+    `stops`: as in Alarm. `silenced`: the override that silences it.
     """
 
     group: str
@@ -49,6 +49,7 @@ class Standing:
     causes: tuple[tuple[str, float], ...] = ()
     slow_share: float = 0.0
     slow_severity: float = 0.0
+    stops: str = ""
     silenced: Decision | None = None
 
     @property
@@ -129,6 +130,7 @@ def _standing(judged: Judgement, c: int, alarm: Alarm | None, shown: Callable[[s
         causes=v.causes.get(component, () if alarm is None else alarm.causes),
         slow_share=at_times.share,
         slow_severity=at_times.severity,
+        stops=stop_text(v, component),
     )
 
 
@@ -143,6 +145,7 @@ def _of_absent(alarm: Alarm, shown: Callable[[str], str]) -> Standing:
         "causes",
         "slow_share",
         "slow_severity",
+        "stops",
         *_FIGURES,
     )
     return Standing(

@@ -256,6 +256,7 @@ def _standing(now: Now, row: Standing, source: str, where: Location | None) -> d
         "worst_severity": None if alarm is None else _or_null(alarm.worst_severity),
         "slow_share": row.slow_share or None,
         "slow_severity": row.slow_severity or None,
+        "stops": row.stops or None,
         "observed": _or_null(row.observed),
         "reference": _or_null(row.reference),
         "unit": unit(source, row.metric),

@@ -87,6 +87,7 @@ def test_stragglers_are_ranked_by_persistence() -> None:
         "worst_severity": 6.0,
         "slow_share": None,
         "slow_severity": None,
+        "stops": None,
         "observed": 8.0,
         "reference": 2.0,
         "unit": "ms",

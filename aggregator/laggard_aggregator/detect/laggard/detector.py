@@ -52,6 +52,7 @@ from laggard_aggregator.detect.laggard.spread import (
     standard_error,
     young,
 )
+from laggard_aggregator.detect.laggard.stops import Stops
 from laggard_aggregator.detect.peers import (
     faster_half_mean,
     most_trusted,
@@ -108,7 +109,7 @@ class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 11
+    version = 12
     restores_from = 5  # without what was learned of loads, steadiness and the second kind of evidence
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
@@ -118,6 +119,7 @@ class LaggardDetector(Detector[GroupWindow]):
         self._load = LoadModel()
         self._time = ExpectedTime(settings.shift_seconds)
         self._duty_cycles = DutyCycles()
+        self._stops = Stops(settings)
         fine = settings.interval_seconds <= FINE_SECONDS
         self._harmless = HARMLESS_LOG_RATIO if fine else HARMLESS_COARSE_LOG_RATIO
         self._unit_before: FloatArray = np.zeros(ROW_WINDOWS.size)
@@ -134,6 +136,9 @@ class LaggardDetector(Detector[GroupWindow]):
         self._end = window.end if self._end is None else max(self._end, window.end)
         fresh = slice(values.shape[1] - new, None)
         values, load = values[:, fresh], {name: of[:, fresh] for name, of in load.items()}
+        start = window.end - new * self._settings.interval_seconds
+        if self._metric == "await":
+            self._stops.add(window.components, values, load, start)
         told = usable(values, load)
         if told.any():
             begin = slice(int(told.any(axis=0).argmax()), None)  # a group's first window is nearly empty
@@ -145,7 +150,6 @@ class LaggardDetector(Detector[GroupWindow]):
         recent_part = self._load.explained_by_recent(self._evidence.load_ahead(places))
         demand = {name: np.where(told, own, np.nan) for name, own in load.items() if name in LOADS}
         expected = self._time.expected(window.components, demand, logs.shape, self._load.likely_slope)
-        start = window.end - new * self._settings.interval_seconds
         accumulated = self._accumulate(
             partial(
                 ahead_of_peers,
@@ -182,6 +186,9 @@ class LaggardDetector(Detector[GroupWindow]):
         if few_alike or (judged & fast).sum() >= MIN_FAST_SHARE * members:
             anomalous, note = anomalous & beyond, NOT_PEERS
         clear = anomalous & (score >= CLEAR_SCORE) & (faster >= self._harmless) & (weight >= MIN_WINDOWS)
+        stopping = self._stops.judge(window.components, window.end, self._tests_at_once)
+        score = np.where(stopping.score > 0.0, np.maximum(score, stopping.score), score)
+        anomalous = anomalous | (judged & (stopping.score >= 1.0))
         observed = row_median(values)
         slowness = self._evidence.slowness[places]
         slowness = slowness - np.median(slowness[trusted])
@@ -195,6 +202,7 @@ class LaggardDetector(Detector[GroupWindow]):
             note=note,
             onsets=self._onsets(window, anomalous, level, places) if worse else {},
             duty_cycles=self._duty_cycles.add(window.components, rest, anomalous) if worse else {},
+            stops=stopping.told,
             clear=clear if worse else None,
         )
 
@@ -392,6 +400,7 @@ class LaggardDetector(Detector[GroupWindow]):
         self._evidence.forget(components)
         self._time.forget(components)
         self._duty_cycles.forget(components)
+        self._stops.forget(components)
 
     def state(self) -> dict[str, Any]:
         """The state as plain data."""
@@ -403,6 +412,7 @@ class LaggardDetector(Detector[GroupWindow]):
             "time": self._time.state(),
             "unit": self._unit_before.tolist(),
             "duty_cycles": self._duty_cycles.state(),
+            "stops": self._stops.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -420,3 +430,6 @@ class LaggardDetector(Detector[GroupWindow]):
         unit = np.array(state["unit"], dtype=np.float64)
         self._unit_before = np.tile(unit, KINDS if unit.size == LENGTHS else 1).reshape(ROW_WINDOWS.size)
         self._duty_cycles.restore(state.get("duty_cycles", {}))  # of version 5: none
+        self._stops = Stops(self._settings)
+        if "stops" in state:
+            self._stops.restored(state["stops"])

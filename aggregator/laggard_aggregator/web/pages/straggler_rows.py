@@ -139,7 +139,8 @@ class Slow:
             return f"{self.far} slower than the rest; which is normal, peers cannot tell"
         if self.first.against != "peers":
             return f"{self.far} below its {self.first.against}{self._rest}"
-        at_times = formatting.at_times(self.first.standing.slow_share, self.first.standing.slow_severity)
+        standing = self.first.standing
+        at_times = formatting.at_times(standing.slow_share, standing.slow_severity, standing.stops)
         if self.is_slower:
             return f"{self.far} slower than its peers{self._rest}{at_times and ', ' + at_times}"
         return f"slow at times: {at_times}" if at_times else "unlike its peers"

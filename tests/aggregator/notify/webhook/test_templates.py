@@ -158,6 +158,16 @@ def test_messages_name_the_duty_cycle() -> None:
         assert "peers 21.5 ms; 9.0× in 33 % of the time" in said
 
 
+def test_messages_name_stops() -> None:
+    stops = "6 stops of 2 to 10 s in the last 2 hours, 40 s lost; peers: none"
+    comparison = replace(report().worst, at_times=stops, stops=True, severity=1.02)
+    said = text_of("slack", raised("s.1", report(comparisons=(comparison,))))
+    assert "stops for seconds at times, unlike its peers" in said
+    assert stops in said
+    slower = replace(comparison, severity=3.0)
+    assert slower.predicate == "is 3.0 times slower than its peers"
+
+
 def test_a_message_of_mattermost() -> None:
     over = resolved("r.1", resolution(), resolution("oss-2/b", recovered=False), count=9)
     assert payload("mattermost", over) == {
