@@ -161,8 +161,8 @@ def counted(asked: Requests, done: Array, ticks: Array, *, late: bool) -> Array:
     latest = np.maximum.accumulate(done)  # busy until then with those that arrived so far
     idle = np.maximum(asked.arrived[1:] - latest[:-1], 0.0)
     gaps = np.flatnonzero(idle > 0.0)
-    ends = np.concatenate([[asked.arrived[0]], idle[gaps]])
-    begins = np.concatenate([[0.0], latest[gaps]])
+    ends = np.concatenate([[asked.arrived[0]], idle[gaps], [np.inf]])
+    begins = np.concatenate([[0.0], latest[gaps], latest[-1:]])
     passed = np.concatenate([[0.0], np.cumsum(ends)])
     at = np.searchsorted(begins, ticks, side="right")
     busy = ticks - passed[at - 1] - np.minimum(ticks - begins[at - 1], ends[at - 1])
