@@ -75,12 +75,15 @@ def _html(text: str) -> Markup:
             token.attrSet("scope", "col")
         elif token.type == "table_open":
             captions.append(
-                Markup('<table class="text"><caption class="hidden">{}</caption>').format(section)
+                Markup('<table class="text" tabindex="0"><caption class="hidden">{}</caption>').format(
+                    section
+                )
             )
         _keep_own_links(token.children or ())
     html = parser.renderer.render(tokens, parser.options, {})
     for caption in captions:
         html = html.replace("<table>", caption, 1)
+    html = html.replace("<pre>", '<pre tabindex="0">')  # long lines scroll, by keys, too
     return Markup(html)  # noqa: S704 - our own text, and HTML in it is escaped
 
 
