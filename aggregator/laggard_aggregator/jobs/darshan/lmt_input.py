@@ -1,12 +1,15 @@
 """Traffic of OSTs: LMT's own database, NERSC's h5lmt, TOKIO time series, TOKIO's summaries of runs (CSV).
 
 The database's counters are cumulative and are differenced, with resets left out; the others hold bytes or
-rates. Its times have no zone and need one from the user; those of the others are epoch seconds.
+rates. Its times have no zone and need one from the user; those of the others are epoch seconds. A reading of
+the database that is missing, is 0 behind traffic, or does not lie between its neighbours is left out: the
+bytes from the reading before to the one after are known all the same.
 """
 
 import csv
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,12 +23,15 @@ from numpy.typing import NDArray
 from laggard_aggregator.jobs.darshan.tables import LMT, LMT_TOTAL
 from laggard_aggregator.jobs.darshan.text_input import Rows, file_lines, portions
 from laggard_aggregator.jobs.records.local_times import LocalTimes
+from laggard_aggregator.status.formatting import counted
 from laggard_common.errors import InputError
 
 _SQLITE: Final = b"SQLite format 3\0"
 _HDF5: Final = b"\x89HDF\r\n\x1a\n"
 _OST_NUMBER: Final = re.compile(r"OST([0-9a-fA-F]{4,8})", re.ASCII)
 _MAX_GAP_US: Final = 3_600_000_000
+_MAX_BYTES_A_US: Final = 1_000_000
+"""A terabyte a second is more than an OST can move."""
 _MAX_CELLS: Final = 50_000_000
 """OSTs times intervals of a file: a day of 1,000 OSTs at 2 s has 43 million."""
 _ROWS_AT_ONCE: Final = 1 << 17
@@ -49,7 +55,7 @@ def lmt_rows(path: Path, zone: str | None, skipped: list[str]) -> Rows:
     with InputError.from_os_errors(path), path.open("rb") as file:
         head = file.read(16)
     if head == _SQLITE:
-        yield from _database(path, zone)
+        yield from _database(path, zone, skipped)
     elif head.startswith(_HDF5):
         yield from _hdf5(path)
     else:
@@ -69,35 +75,46 @@ def file_system_of(name: str) -> str:
     return name[: found.start()].rpartition("/")[2].rstrip("-") if found else ""
 
 
-def _database(path: Path, zone: str | None) -> Rows:
+def _database(path: Path, zone: str | None, skipped: list[str]) -> Rows:
     known = LocalTimes(zone)
+    left_out: Counter[str] = Counter()
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as opened:
-            stamps = opened.execute("select TS_ID, TIMESTAMP from TIMESTAMP_INFO").fetchall()
-            times = dict(
-                zip(
-                    [int(number) for number, _ in stamps],
-                    known.micros([str(at) for _, at in stamps]),
-                    strict=True,
-                )
-            )
+            times, doubtful = _stamps(opened, known)
             names = {
-                int(each): str(name) for each, name in opened.execute("select OST_ID, OST_NAME from OST_INFO")
+                int(each): str(name)
+                for each, name in opened.execute(
+                    "select OST_ID, OST_NAME from OST_INFO where OST_ID is not null and OST_NAME is not null"
+                )
             }
             for low, high in _portions_of_osts(opened):
-                yield from _differences(_fetched(opened, low, high), times, names)
+                yield from _differences(_fetched(opened, low, high), times, names, left_out)
     except InputError as exc:
         raise InputError(str(path), exc.reason) from exc
     except (sqlite3.Error, KeyError, TypeError, ValueError, OverflowError) as exc:
         raise InputError(str(path), f"no database of LMT: {exc}") from exc
+    skipped += [
+        f"{path}: {counted(count, 'reading')} left out: {why}" for why, count in sorted(left_out.items())
+    ]
+    if doubtful:
+        about = "of an hour that occurs twice fit both: taken as the first"
+        skipped.append(f"{path}: {counted(doubtful, 'time')} {about}")
+
+
+def _stamps(opened: sqlite3.Connection, known: LocalTimes) -> tuple[dict[int, int], int]:
+    """Times by their number, which follows their order, and how many are doubtful."""
+    sql = "select TS_ID, TIMESTAMP from TIMESTAMP_INFO where TS_ID is not null order by TS_ID"
+    rows = opened.execute(sql).fetchall()
+    micros, doubtful = known.in_order(["" if at is None else str(at) for _, at in rows])
+    return {int(number): at for (number, _), at in zip(rows, micros, strict=True) if at is not None}, doubtful
 
 
 def _portions_of_osts(opened: sqlite3.Connection) -> Iterator[tuple[int, int]]:
     """Yields first and last number of some OSTs that together have about _CELLS_AT_ONCE readings."""
     low, last = None, 0
     waiting = total = 0
-    counted = "select OST_ID, count(*) from OST_DATA group by OST_ID order by OST_ID"
-    for ost, count in opened.execute(counted).fetchall():
+    sql = "select OST_ID, count(*) from OST_DATA where OST_ID is not null group by OST_ID order by OST_ID"
+    for ost, count in opened.execute(sql).fetchall():
         last = int(ost)
         low = last if low is None else low
         waiting, total = waiting + count, total + count
@@ -110,25 +127,77 @@ def _portions_of_osts(opened: sqlite3.Connection) -> Iterator[tuple[int, int]]:
         yield low, last
 
 
-def _differences(readings: Integers, times: Mapping[int, int | None], names: Mapping[int, str]) -> Rows:
-    """Rows of the readings (n, 4) of some OSTs: OST, time, bytes read and written."""
+def _differences(
+    readings: Integers, times: Mapping[int, int], names: Mapping[int, str], left_out: Counter[str]
+) -> Rows:
+    """Rows of the readings (n, 4) of some OSTs: OST, time, bytes read and written, -1 for a missing one."""
     osts, place = np.unique(readings[:, 0], return_inverse=True)
     stamp, at = np.unique(readings[:, 1], return_inverse=True)
-    listed = [names[each] for each in osts.tolist()]
-    micros = np.array([times[each] or 0 for each in stamp.tolist()], np.int64)[at]
+    listed = [names.get(each, "") for each in osts.tolist()]
+    is_named = np.array([each in names for each in osts.tolist()], np.bool_)[place]
+    micros = np.array([times.get(each, -1) for each in stamp.tolist()], np.int64)[at]
+    for why, is_bad in (
+        ("of an OST without a name", ~is_named),
+        ("without a time", is_named & (micros < 0)),
+        ("missing or below zero", is_named & (micros >= 0) & (readings[:, 2:] < 0).any(axis=1)),
+    ):
+        left_out[why] += int(is_bad.sum())
     order = np.lexsort((micros, place))
+    order = order[(is_named & (micros >= 0) & (readings[:, 2:] >= 0).all(axis=1))[order]]
     place, micros, amounts = place[order], micros[order], readings[order, 2:]
+    is_odd = _odd_readings(place, amounts)
+    left_out["0 behind traffic, or not between the ones before and after"] += int(is_odd.sum())
+    left_out += Counter()  # drops what counted none
+    place, micros, amounts = place[~is_odd], micros[~is_odd], amounts[~is_odd]
     length, moved = np.diff(micros), np.diff(amounts, axis=0)
     is_valid = (np.diff(place) == 0) & (length > 0) & (length <= _MAX_GAP_US) & (micros[:-1] > 0)
     is_valid &= (moved >= 0).all(axis=1)  # else the counters started over
+    is_valid &= (moved <= length[:, None] * _MAX_BYTES_A_US).all(axis=1)
     kept = np.flatnonzero(is_valid)
     yield from _ost_tables(listed, place[kept], micros[kept], micros[kept + 1], moved[kept])
 
 
+def _odd_readings(place: Integers, amounts: Integers) -> NDArray[np.bool_]:
+    """Readings (n,) that a counter cannot have had: of OSTs `place` (n,), in order of time; `amounts` (n, 2).
+
+    A 0 behind a larger one: a gap, as LMT writes them. One that is not between its neighbours, which are in
+    order with each other: a counter that started over does not come back to where it was.
+    """
+    is_odd = np.zeros(place.size, np.bool_)
+    if not place.size:
+        return is_odd
+    first = np.flatnonzero(np.diff(place, prepend=place[0] - 1))
+    for column in amounts.T:
+        began = np.add.reduceat(column > 0, first)  # of each OST, to start its count of zeros anew
+        before = np.cumsum(column > 0) - np.repeat(
+            np.cumsum(began) - began, np.diff(first, append=place.size)
+        )
+        is_odd |= (column == 0) & (before > 0)
+    left = np.flatnonzero(~is_odd)
+    for column in amounts[left].T:
+        same = place[left]
+        last, own, following = column[:-2], column[1:-1], column[2:]
+        is_between = (last <= own) & (own <= following)
+        of_one = (same[:-2] == same[1:-1]) & (same[1:-1] == same[2:])
+        is_odd[left[1:-1][of_one & (last <= following) & ~is_between]] = True
+    return is_odd
+
+
+_FETCH: Final = """
+select OST_ID, TS_ID, {}, {} from OST_DATA
+where OST_ID between ? and ? and typeof(TS_ID) = 'integer'
+""".format(
+    *(
+        f"iif(typeof({name}) in ('integer', 'real') and {name} between 0 and 9e18,"
+        f" cast({name} as integer), -1)"
+        for name in ("READ_BYTES", "WRITE_BYTES")
+    )
+)
+
+
 def _fetched(opened: sqlite3.Connection, low: int, high: int) -> Integers:
     parts = [np.zeros((0, 4), np.int64)]
-    columns = "select OST_ID, TS_ID, READ_BYTES, WRITE_BYTES from OST_DATA where OST_ID between ? and ?"
-    cursor = opened.execute(columns, (low, high))
+    cursor = opened.execute(_FETCH, (low, high))
     while rows := cursor.fetchmany(_ROWS_AT_ONCE):
         parts.append(np.array(rows, np.int64).reshape(-1, 4))
     return np.concatenate(parts)

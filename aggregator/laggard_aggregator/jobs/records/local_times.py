@@ -73,6 +73,26 @@ class LocalTimes:
             raise InputError("", f"expected a time, got {texts[int(np.argmin(good))][:40]!r}")
         return [None if np.isnan(at) else round(at * 1e6) for at in seconds.tolist()]
 
+    def in_order(self, texts: Sequence[str]) -> tuple[list[int | None], int]:
+        """Microseconds since the epoch of times that only go on, and how many of them are doubtful.
+
+        Their order settles the hour that occurs twice: its second pass begins where the clock goes back, or
+        behind the longest pause where it does not. Doubtful are those that both hours fit. None for text that
+        is no time. Raises InputError for times without an offset and without a zone.
+        """
+        early, late, good = self._seconds(pa.array([text.strip() for text in texts], pa.string()))
+        twice = good & (early != late) & ~np.isnan(early)
+        doubtful = 0
+        edges = np.flatnonzero(np.diff(twice, prepend=False, append=False))
+        for low, high in edges.reshape(-1, 2).tolist():
+            chosen, is_sure = _second_pass(early, late, low, high)
+            early[chosen:high] = late[chosen:high]
+            doubtful += 0 if is_sure else high - low
+        known = good & ~np.isnan(early)
+        return [
+            round(at * 1e6) if is_known else None for at, is_known in zip(early.tolist(), known, strict=True)
+        ], (doubtful)
+
     def _seconds(self, cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Earlier and later reading of each cell, NaN for unknown, and which cells can be read."""
         cells = pc.replace_substring_regex(cells, _SPACED, r"\1T")
@@ -103,6 +123,27 @@ class LocalTimes:
         zoned = pc.assume_timezone(local, self._zone, ambiguous=ambiguous, nonexistent="latest")
         seconds: NDArray[Any] = zoned.cast(pa.int64()).cast(pa.float64()).to_numpy(zero_copy_only=False)
         return seconds
+
+
+def _second_pass(
+    early: NDArray[np.float64], late: NDArray[np.float64], low: int, high: int
+) -> tuple[int, bool]:
+    """Where in [low, high) the hour passes for the second time, and whether that is sure.
+
+    `high`: it does not; all times are of the first pass.
+    """
+    back = np.flatnonzero(np.diff(early[low:high]) < 0)
+    if back.size:
+        return low + int(back[0]) + 1, back.size == 1
+    before = early[low - 1] if low else np.nan
+    after = early[high] if high < early.size else np.nan
+    pauses = []
+    for second in range(low, high + 1):
+        times = [before, *early[low:second], *late[second:high], after]
+        steps = np.diff([each for each in times if not np.isnan(each)])
+        pauses.append((float(steps.max()) if steps.size else 0.0, -second))
+    least = min(pauses)
+    return -least[1], sum(pause == least[0] for pause, _ in pauses) == 1
 
 
 def _same(early: Mapping[str, NDArray[np.float64]], late: Mapping[str, NDArray[np.float64]]) -> Any:
