@@ -15,13 +15,10 @@ from numpy.typing import NDArray
 from laggard_aggregator.jobs.darshan import tables
 from laggard_aggregator.jobs.darshan.darshan_log import DarshanLog, Layouts, LogHead, ModuleRecords
 from laggard_aggregator.jobs.darshan.job_tables import JobTables
-from laggard_common.errors import InputError
+from laggard_aggregator.jobs.darshan.log_runs import LogRun
+from laggard_aggregator.jobs.darshan.request_sizes import small_requests
+from laggard_aggregator.jobs.darshan.run_times import RunTimes, bounded, record_times
 
-_MAX_SECONDS: Final = 1e8
-"""Limit of times within a run, three years: those of a damaged log must not overflow."""
-_FIRST_NS: Final = 631_152_000 * 10**9
-_LAST_NS: Final = 7_258_118_400 * 10**9
-"""Begin and end of the years in which logs are believed to have been written, 1990 to 2199."""
 _ALL_RANKS: Final = -1
 _DXT: Final = {"DXT_POSIX": "POSIX", "DXT_MPIIO": "MPI-IO"}
 _MAX_COMMAND_CHARS: Final = 1000
@@ -31,22 +28,21 @@ def convert(path: Path, log: int, directory: Path) -> None:
     """Writes the tables of OF_A_LOG from `path` to `directory`, one Arrow file each. Raises InputError."""
     with closing(DarshanLog(path)) as opened:
         head = opened.head()
-        if not _FIRST_NS <= head.start_ns <= head.end_ns + 10**9 <= _LAST_NS:
-            raise InputError(str(path), "damaged: its times of start and end cannot be right")
         names = opened.names()
         modules = {
             name: records for name in ("POSIX", "STDIO", "MPI-IO") if (records := opened.records(name))
         }
+        run = RunTimes.of(str(path), head, modules.values())
         layouts = opened.layouts()
-        files = _file_table(log, head, names, modules, layouts)
+        files = _file_table(log, head, run, names, modules, layouts)
         _write(
             directory,
             "darshan_job",
-            [_job_table(log, os.fsencode(path).decode("utf-8", "replace"), head, files)],
+            [_job_table(log, os.fsencode(path).decode("utf-8", "replace"), head, run, files)],
         )
         _write(directory, "darshan_file", [files])
         _write(directory, "job_ost", [_ost_table(log, head, names, layouts)])
-        _write(directory, "dxt", _dxt_tables(log, head, opened))
+        _write(directory, "dxt", _dxt_tables(log, head, run, opened))
 
 
 def open_converted(directory: Path, table: str) -> pa.Table:
@@ -54,10 +50,10 @@ def open_converted(directory: Path, table: str) -> pa.Table:
     return pa.ipc.open_file(pa.memory_map(str(directory / f"{table}.arrow"))).read_all()
 
 
-def job_of(directory: Path) -> tuple[int, int]:
-    """Job and user of a converted log; the logs of one job are judged together."""
+def log_of(directory: Path) -> LogRun:
+    """Job, user and time of a converted log; the logs of one job are judged together."""
     row = open_converted(directory, "darshan_job").to_pylist()[0]
-    return row["job_id"], row["uid"]
+    return LogRun(row["job_id"], row["uid"], row["start_us"], row["end_us"])
 
 
 def opened_job(directories: Sequence[Path]) -> JobTables:
@@ -75,7 +71,7 @@ def _write(directory: Path, table: str, parts: Iterable[pa.Table]) -> None:
             writer.write_table(part)
 
 
-def _job_table(log: int, path: str, head: LogHead, files: pa.Table) -> pa.Table:
+def _job_table(log: int, path: str, head: LogHead, run: RunTimes, files: pa.Table) -> pa.Table:
     own = files.filter(pc.is_in(files["module"], pa.array(["POSIX", "STDIO"])))
     sums = {
         name: pc.sum(own[name]).as_py() or 0 for name in ("bytes_read", "bytes_written", "reads", "writes")
@@ -91,9 +87,9 @@ def _job_table(log: int, path: str, head: LogHead, files: pa.Table) -> pa.Table:
         "log": log,
         "job_id": head.job_id,
         "uid": head.uid,
-        "start_us": head.start_ns // 1000,
-        "end_us": head.end_ns // 1000,
-        "run_us": round(_bounded(head.run_seconds) * 1e6),
+        "start_us": run.start_us,
+        "end_us": run.end_us,
+        "run_us": round(bounded(head.run_seconds) * 1e6) if run.has_end else None,
         "processes": head.processes,
         "path": path,
         "application": application(head.command),
@@ -115,9 +111,10 @@ def application(command: str) -> str:
     return posixpath.basename(command.split(" ", 1)[0]) or "unknown"
 
 
-def _file_table(
+def _file_table(  # noqa: PLR0917
     log: int,
     head: LogHead,
+    run: RunTimes,
     names: Mapping[int, str],
     modules: Mapping[str, ModuleRecords],
     layouts: Layouts | None,
@@ -132,6 +129,7 @@ def _file_table(
         ids = records.ids.tolist()
         file_names = [names.get(each, "") for each in ids]
         mounts = [mount_of(name) for name in file_names]
+        processes = np.where(records.ranks == _ALL_RANKS, head.processes, 1)
         columns: dict[str, Any] = {
             "log": np.full(count, log),
             "job_id": np.full(count, head.job_id),
@@ -141,12 +139,12 @@ def _file_table(
             "name": file_names,
             "mount": [mount for mount, _ in mounts],
             "file_system": [kind for _, kind in mounts],
-            "processes": np.where(records.ranks == _ALL_RANKS, head.processes, 1),
+            "processes": processes,
             "collective_reads": [collective.get(each, (0, 0))[0] for each in ids],
             "collective_writes": [collective.get(each, (0, 0))[1] for each in ids],
             "mpiio": [int(each in collective) for each in ids],
             **_counters(module, records),
-            **_times(head.start_ns // 1000, records),
+            **record_times(run, records, processes),
             **stripes.columns(records.ids),
         }
         arrays = [_array(columns.get(each.name), each.type, count) for each in tables.DARSHAN_FILE]
@@ -168,8 +166,7 @@ def _counters(module: str, records: ModuleRecords) -> dict[str, Any]:
             "opens": counters["INDEP_OPENS"] + counters["COLL_OPENS"],
             "reads": _sum(counters, [f"{kind}_READS" for kind in kinds]),
             "writes": _sum(counters, [f"{kind}_WRITES" for kind in kinds]),
-            "small_reads": _sum(counters, [f"SIZE_READ_AGG_{size}" for size in tables.SMALL_BINS]),
-            "small_writes": _sum(counters, [f"SIZE_WRITE_AGG_{size}" for size in tables.SMALL_BINS]),
+            **small_requests(counters, "AGG_"),
         }
     else:
         found = {"opens": counters["OPENS"], "reads": counters["READS"], "writes": counters["WRITES"]}
@@ -180,29 +177,10 @@ def _counters(module: str, records: ModuleRecords) -> dict[str, Any]:
             "consecutive_writes": counters["CONSEC_WRITES"],
             "sequential_reads": counters["SEQ_READS"],
             "sequential_writes": counters["SEQ_WRITES"],
-            **_small(counters),
+            **small_requests(counters),
         }
     slowest = {"slowest_rank": "SLOWEST_RANK", "slowest_bytes": "SLOWEST_RANK_BYTES"}
     return found | {column: counters[name] for column, name in slowest.items() if name in counters}
-
-
-def _small(counters: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
-    """Requests below 1 MiB. Darshan's bin holds those of 1 MiB too; its list of common sizes counts them."""
-    bins = {
-        kind: [np.maximum(counters[f"SIZE_{kind}_{size}"], 0) for size in tables.SMALL_BINS]
-        for kind in ("READ", "WRITE")
-    }
-    exact = np.zeros_like(counters["READS"])
-    for place in range(1, 5):
-        is_exact = counters[f"ACCESS{place}_ACCESS"] == tables.SMALL_BYTES
-        exact = exact + np.where(is_exact, counters[f"ACCESS{place}_COUNT"], 0)
-    edge = {kind: sizes[-1] for kind, sizes in bins.items()}
-    both = np.maximum(edge["READ"] + edge["WRITE"], 1)
-    found = {}
-    for kind, column in (("READ", "small_reads"), ("WRITE", "small_writes")):
-        not_small = np.minimum(edge[kind], np.rint(exact * (edge[kind] / both)).astype(np.int64))
-        found[column] = sum(bins[kind], np.zeros_like(exact)) - not_small
-    return found
 
 
 def _sum(counters: Mapping[str, NDArray[np.int64]], names: Iterable[str]) -> NDArray[np.int64]:
@@ -210,40 +188,6 @@ def _sum(counters: Mapping[str, NDArray[np.int64]], names: Iterable[str]) -> NDA
     for name in names:
         total = total + np.maximum(counters[name], 0)
     return total
-
-
-def _times(start_us: int, records: ModuleRecords) -> dict[str, Any]:
-    times = {name: _bounded(values) for name, values in records.times.items()}
-    found: dict[str, Any] = {}
-    for kind in tables.DIRECTIONS:
-        begin, end = times[f"F_{kind.upper()}_START_TIMESTAMP"], times[f"F_{kind.upper()}_END_TIMESTAMP"]
-        is_none = (begin <= 0) & (end <= 0)
-        for name, seconds in (("start", begin), ("end", end)):
-            found[f"{kind}_{name}_us"] = pa.array(start_us + _micros(seconds), mask=is_none)
-        found[f"{kind}_time_us"] = _micros(times[f"F_{kind.upper()}_TIME"])
-    found["meta_time_us"] = _micros(times["F_META_TIME"])
-    for column, name in (
-        ("slowest_time_us", "F_SLOWEST_RANK_TIME"),
-        ("fastest_time_us", "F_FASTEST_RANK_TIME"),
-    ):
-        if name in times:
-            found[column] = _micros(times[name])
-    for column, name in (
-        ("time_variance", "F_VARIANCE_RANK_TIME"),
-        ("bytes_variance", "F_VARIANCE_RANK_BYTES"),
-    ):
-        if name in records.times:
-            found[column] = records.times[name]
-    return found
-
-
-def _micros(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.rint(seconds * 1e6).astype(np.int64)
-
-
-def _bounded(seconds: Any) -> Any:
-    """Times within a run, within limits that a damaged log may exceed."""
-    return np.clip(np.nan_to_num(seconds, nan=0.0), -_MAX_SECONDS, _MAX_SECONDS)
 
 
 def _collective(mpiio: ModuleRecords | None) -> dict[int, tuple[int, int]]:
@@ -331,7 +275,7 @@ def _ost_table(log: int, head: LogHead, names: Mapping[int, str], layouts: Layou
     return pa.table({**columns, "ost": osts, "stripes": stripes}, schema=tables.JOB_OST)
 
 
-def _dxt_tables(log: int, head: LogHead, opened: DarshanLog) -> Iterable[pa.Table]:
+def _dxt_tables(log: int, head: LogHead, run: RunTimes, opened: DarshanLog) -> Iterable[pa.Table]:
     for module, of in _DXT.items():
         for part in opened.requests(module):
             count = part.offset.size
@@ -345,8 +289,7 @@ def _dxt_tables(log: int, head: LogHead, opened: DarshanLog) -> Iterable[pa.Tabl
                 _repeated("write" if part.is_write else "read", count),
                 pa.array(part.offset),
                 pa.array(part.length),
-                pa.array(head.start_ns // 1000 + _micros(_bounded(part.start))),
-                pa.array(head.start_ns // 1000 + _micros(_bounded(part.end))),
+                *run.requests(bounded(part.start), bounded(part.end)),
             ]
             yield pa.table(columns, schema=tables.DXT)
 

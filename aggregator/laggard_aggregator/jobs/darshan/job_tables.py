@@ -128,6 +128,11 @@ class Accesses:
         return np.flatnonzero((self.end > self.start) & (self.requests > 0))
 
     @cached_property
+    def without_times(self) -> int:
+        """Records with requests that have no times, or times outside of the run."""
+        return int(((self.requests > 0) & (self._of("{}_start_us", 0) == 0)).sum())
+
+    @cached_property
     def path(self) -> CriticalPath:
         """The critical path; `place` counts in the records of the module."""
         keys = [each[self.timed] for each in (self.file_id, self.rank, self.logs)]  # as in the engines
@@ -229,6 +234,7 @@ def dxt_intervals(tables: JobTables, module: str, direction: str) -> tuple[Times
     rows = tables.dxt.select(["module", "operation", "start_us", "end_us"])
     for batch in rows.to_batches():  # a portion at a time: there may be millions
         kept = pc.and_(pc.equal(batch["module"], module), pc.equal(batch["operation"], direction))
+        kept = pc.and_(kept, pc.is_valid(batch["start_us"]))
         starts.append(batch["start_us"].filter(kept).to_numpy())
         ends.append(batch["end_us"].filter(kept).to_numpy())
     if not any(part.size for part in starts):

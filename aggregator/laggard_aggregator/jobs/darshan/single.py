@@ -50,10 +50,11 @@ def judged_logs(
             key = log_key(str(path), status.st_size, status.st_mtime_ns)
             tasks.append(ReadTask(path.absolute(), key, target))
         results = pool.convert([task for task in tasks if isinstance(task, ReadTask)])
-        from laggard_aggregator.jobs.darshan.convert import job_of, opened_job
+        from laggard_aggregator.jobs.darshan.convert import log_of, opened_job
+        from laggard_aggregator.jobs.darshan.log_runs import jobs_of_logs
         from laggard_aggregator.jobs.darshan.verdict import judge
 
-        jobs: dict[tuple[int, int], list[Path]] = {}
+        directories: list[Path] = []
         for path, each in zip(paths, tasks, strict=True):
             if isinstance(each, InputError):
                 yield each
@@ -62,6 +63,6 @@ def judged_logs(
             if problem is not None:
                 yield InputError(str(path), problem.text.removeprefix(f"{task.path}: "))
                 continue
-            jobs.setdefault(job_of(task.directory), []).append(task.directory)
-        for directories in jobs.values():
-            yield judge(opened_job(directories))
+            directories.append(task.directory)
+        for several in jobs_of_logs([log_of(directory) for directory in directories]):
+            yield judge(opened_job([directories[at] for at in several]))

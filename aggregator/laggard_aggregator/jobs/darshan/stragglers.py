@@ -109,6 +109,9 @@ def _stragglers(
     if ratios.idle:
         reason = f"{ratios.idle} of the {group.words} moved less than {MIN_WORK:.0%} of the median"
         yield NotJudged(tables.job_id, rule, reason)
+    if group.kind == "ost":
+        yield from _slow_osts(tables, accesses, group, ratios, explained)
+        return
     slow = np.flatnonzero(ratios.slow)
     for place in slow[np.argsort(-times[slow], kind="stable")][:_MOST].tolist():
         of = np.zeros(accesses.bytes.size, np.bool_)
@@ -121,6 +124,49 @@ def _stragglers(
             yield finding
     if group.kind == "rank":
         yield from _uneven(tables, accesses, group, ratios, times, amounts)
+
+
+def _slow_osts(
+    tables: JobTables,
+    accesses: Accesses,
+    group: _PeerMembers,
+    ratios: PeerRatios,
+    explained: NDArray[np.bool_],
+) -> Iterator[Judged]:
+    """The OSTs that are slow by themselves, the one that explains most slow files first.
+
+    A file is as slow as the slowest of its OSTs, so an OST is slow beside one of them. What one OST explains
+    is taken out before the next is looked for; an OST most of whose files are as fast as others is no reason.
+    """
+    for _ in range(_MOST):
+        slow_files = _slow_files(accesses, group, ratios)
+        candidates = [
+            (-int(slow_files[own].sum()), -float(ratios.ratio[place]), place, own)
+            for place in np.flatnonzero(ratios.slow).tolist()
+            if 2 * slow_files[own := group.member == place].sum() > own.sum()
+        ]
+        if not candidates:
+            return
+        *_, place, own = min(candidates, key=lambda candidate: candidate[:3])
+        of = np.zeros(accesses.bytes.size, np.bool_)
+        of[group.records[own]] = True
+        finding = _straggler(tables, accesses, group, ratios, place, of)
+        if finding is not None:
+            explained |= of
+            yield finding
+        group = group.kept(~of[group.records])
+        rest = compared(group.sums(accesses.time_us), group.sums(accesses.bytes))
+        if rest is None:
+            return
+        ratios = rest
+
+
+def _slow_files(accesses: Accesses, group: _PeerMembers, ratios: PeerRatios) -> NDArray[np.bool_]:
+    """Records (P,) of `group` that took MIN_RATIO times the time a byte of the median OST."""
+    pace = float(np.nanmedian(1.0 / ratios.speed))
+    took = accesses.time_us[group.records] / np.maximum(accesses.bytes[group.records], 1)
+    found: NDArray[np.bool_] = took >= MIN_RATIO * pace
+    return found
 
 
 def _is_work(amounts: NDArray[np.int64]) -> NDArray[np.bool_]:

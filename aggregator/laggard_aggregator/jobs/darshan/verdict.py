@@ -88,6 +88,12 @@ def judge(tables: JobTables) -> JobVerdict:
             directions.append(
                 DirectionVerdict(accesses, columns, factors, lower, is_traced, _by_slowest(accesses))
             )
+            if accesses.without_times:
+                reason = (
+                    f"{accesses.without_times} of {accesses.requests.size} records have no times, or times "
+                    "outside of the run, which cannot be right: their time does not count"
+                )
+                not_judged.append(NotJudged(tables.job_id, f"times ({module} {direction})", reason))
             if not accesses.busy_us:
                 reason = "no record has a length of time"
                 not_judged.append(NotJudged(tables.job_id, f"{module} {direction}", reason))
@@ -126,6 +132,9 @@ def _limits(tables: JobTables) -> Iterator[NotJudged]:
         yield NotJudged(tables.job_id, "POSIX", "the POSIX module has no record")
     elif not any(integers(tables.of_module("POSIX"), name, 0).any() for name in ("reads", "writes")):
         yield NotJudged(tables.job_id, "POSIX", "the POSIX module has no read or write")
+    if tables.logs["run_us"].null_count:
+        reason = "the log has no end, as of a job that was killed: the run is taken to end with its last I/O"
+        yield NotJudged(tables.job_id, "length of the run", reason)
     for module in sorted(tables.partial):
         reason = "partial: Darshan ran out of memory for records, so files are missing from the figures"
         yield NotJudged(tables.job_id, module, reason)
@@ -147,7 +156,8 @@ def _lower_bound(tables: JobTables, accesses: Accesses) -> tuple[int, bool]:
     module = _TRACES.get(accesses.module)
     traced = dxt_intervals(tables, accesses.module, accesses.direction) if module in tables.modules else None
     by_trace = 0 if traced is None else min(busy_time(*traced), accesses.busy_us)
-    if traced is not None and module is not None and tables.is_whole(module, accesses.module):
+    is_timed = not tables.dxt["start_us"].null_count
+    if traced is not None and module is not None and is_timed and tables.is_whole(module, accesses.module):
         return by_trace, True
     by_rank = accesses.busiest_us(accesses.time_us, np.ones(accesses.rank.size, np.bool_))
     mean = int(accesses.time_us.sum() / max(tables.processes, 1))

@@ -102,7 +102,7 @@ def test_hostile_names_in_all_outputs_of_the_command(
     skip_without_darshan()
     pytest.importorskip("duckdb")
     name, node = f"/scratch/=cmd|'\x1b]0;x\x07{HOSTILE}\u202e", "n3;reboot<b>\x1b[2J"
-    striped = LogWriter(job=1, processes=1024, command="/bin/=app<b>\x1b[2J")
+    striped = LogWriter(job=1, processes=1024, seconds=800, command="/bin/=app<b>\x1b[2J")
     counters = {"requests": 70_000, "bytes": 640 << 30, "seconds": 503.0, "CONSEC_WRITES": 69_000}
     striped.posix(name, -1, "write", 1.0, 740.0, **counters)
     striped.stripes(name, [29])

@@ -155,7 +155,7 @@ def test_a_folder_that_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture
         ("a.txt", "JobIDRaw|Start|End\n1|2|3\n", "NodeList"),
         ("a.txt", "JobIDRaw|Start|End|NodeList\n1|2026-01-01T00:00:00|Unknown|n1\n", "--timezone"),
         ("a.txt", "JobIDRaw|Start|End|NodeList\nx|5|6|n1\n", "JobIDRaw"),
-        ("a.txt", "JobIDRaw|Start|End|NodeList\n1|soon|6|n1\n", "expected a time"),
+        ("a.txt", "JobIDRaw|Start|End|NodeList\n1|soon|6|n1\n", "expected times"),
         ("a.json", '{"1": {"start": 4}}', "nodelist"),
     ],
 )

@@ -149,7 +149,7 @@ def test_scattered_reads_are_the_cause_and_not_their_size(tmp_path: Path) -> Non
 
 
 def test_many_processes_on_one_ost(tmp_path: Path) -> None:
-    log = LogWriter(processes=1024)
+    log = LogWriter(processes=1024, seconds=800)
     name = "/scratch/one.h5"
     log.posix(
         name, -1, "write", 1.0, 740.0, requests=70_000, bytes=640 << 30, seconds=503.0, CONSEC_WRITES=69_000
