@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from laggard_aggregator.jobs.darshan.engines import LogEngine
 
+_TOLERANCE_US: Final = 5_000_000
+"""Clocks of Slurm's and of the nodes differ by less."""
 FACTOR_COLUMNS: Final = ("small", "nonconsecutive", "collective", "osts", "processes_per_ost", "metadata")
 
 
@@ -27,12 +29,16 @@ class JobFilter:
     jobs: Sequence[int] | None = None
 
 
-def intervals_sql(direction: str, jobs: Sequence[int] | None = None) -> str:
-    """Rows of the intervals of POSIX records in one direction; `jobs`: only of these."""
+def intervals_sql(direction: str, jobs: Sequence[int] | None = None, files: str = "darshan_file") -> str:
+    """Rows of the intervals of POSIX records in one direction; `jobs`: only of these.
+
+    `files`: the table, or one whose `run` stands for the number of the job.
+    """
+    key = "job_id" if files == "darshan_file" else "run as job_id"
     of_jobs = "" if jobs is None else f" and job_id in ({', '.join(map(str, map(int, jobs))) or 'null'})"
     return (
-        f"select job_id, log, file_id, rank, {direction}_start_us as start_us, {direction}_end_us as end_us "
-        f"from darshan_file where module = 'POSIX' and {direction}s > 0 "
+        f"select {key}, log, file_id, rank, {direction}_start_us as start_us, {direction}_end_us as end_us "
+        f"from {files} where module = 'POSIX' and {direction}s > 0 "
         f"and {direction}_end_us > {direction}_start_us{of_jobs}"
     )
 
@@ -40,8 +46,9 @@ def intervals_sql(direction: str, jobs: Sequence[int] | None = None) -> str:
 def job_list(engine: LogEngine, wanted: JobFilter, *, factors: bool = True) -> pa.Table:
     """One row a job that fits, slowest first; with its factors, and its nodes where Slurm has them."""
     direction = wanted.direction
-    engine.register("critical_path", engine.critical(intervals_sql(direction, wanted.jobs)))
-    joined = _FACTORS.format(direction=direction) if factors else ""
+    files, placed = _with_runs(engine, "darshan_file"), _with_runs(engine, "job_ost")
+    engine.register("critical_path", engine.critical(intervals_sql(direction, wanted.jobs, files)))
+    joined = _FACTORS.format(direction=direction, files=files, placed=placed) if factors else ""
     columns = (
         ", "
         + ", ".join(f"f.{name}" for name in FACTOR_COLUMNS if name not in ("osts", "collective"))
@@ -49,49 +56,57 @@ def job_list(engine: LogEngine, wanted: JobFilter, *, factors: bool = True) -> p
         if factors
         else ""
     )
-    joins = (
-        "left join factors f on f.job_id = i.job_id left join osts o on o.job_id = i.job_id"
-        if factors
-        else ""
-    )
+    joins = "left join factors f on f.run = i.run left join osts o on o.run = i.run" if factors else ""
     written = "written" if direction == "write" else "read"
     high = "" if math.isinf(wanted.high) else f"and i.bytes * 1e6 / b.busy_us < {wanted.high!r}"
     sql = f"""
     with io as (
-      select job_id, sum(bytes_{written}) as bytes, count(*) filter (where {direction}_end_us > {direction}_start_us and {direction}s > 0) as files
-      from darshan_file where module = 'POSIX' group by job_id
+      select run, sum(bytes_{written}) as bytes, count(*) filter (where {direction}_end_us > {direction}_start_us and {direction}s > 0) as files
+      from {files} where module = 'POSIX' group by run
     ), busy as (
-      select job_id, sum(end_us - start_us) as busy_us, count(*) as critical_files, max(end_us - start_us) as longest_us
+      select job_id as run, sum(end_us - start_us) as busy_us, count(*) as critical_files, max(end_us - start_us) as longest_us
       from critical_path group by job_id
     ), jobs as (
-      select job_id, min(start_us) as start_us, max(end_us) as end_us, sum(processes) as processes,
+      select run, min(job_id) as job_id, min(start_us) as start_us, max(end_us) as end_us, sum(processes) as processes,
              min(application) as application, count(distinct uid) as users
-      from job group by job_id
+      from job group by run
     ), nodes as (
-      select job_id, max(node_count) as node_count from slurm_job group by job_id
+      select j.run, max(s.node_count) as node_count from jobs j join slurm_job s on s.job_id = j.job_id
+      where s.start_us <= j.end_us + {_TOLERANCE_US} and coalesce(s.end_us, j.start_us) >= j.start_us - {_TOLERANCE_US}
+      group by j.run
     ){joined}
-    select i.job_id, j.application, j.users, j.start_us, j.end_us, j.processes, n.node_count, i.bytes, b.busy_us,
+    select j.job_id, j.application, j.users, j.start_us, j.end_us, j.processes, n.node_count, i.bytes, b.busy_us,
            i.bytes / 1048576e0 / (b.busy_us / 1e6) as mib_per_second, i.files, b.critical_files,
            b.longest_us * 1e0 / b.busy_us as top_share{columns}
-    from io i join busy b on b.job_id = i.job_id join jobs j on j.job_id = i.job_id
-         left join nodes n on n.job_id = i.job_id {joins}
+    from io i join busy b on b.run = i.run join jobs j on j.run = i.run
+         left join nodes n on n.run = i.run {joins}
     where b.busy_us > 0 and j.processes >= {wanted.min_processes}
       and i.bytes >= {wanted.min_bytes_per_process} * j.processes
       and i.bytes * 1e6 / b.busy_us >= {wanted.low!r} {high}
-    order by mib_per_second nulls last, i.job_id nulls last
+    order by mib_per_second nulls last, j.job_id nulls last, j.start_us nulls last
     """
     return engine.query(sql)
 
 
+def _with_runs(engine: LogEngine, table: str) -> str:
+    """SQL of a table of logs with the run of its job, by which jobs of one number are told apart."""
+    parted = engine.query("select log, run from log_runs where run <> job_id")
+    if not len(parted):
+        return f"(select *, job_id as run from {table})"
+    engine.register("parted_logs", parted)
+    joined = "left join parted_logs p on p.log = t.log"
+    return f"(select t.*, coalesce(p.run, t.job_id) as run from {table} t {joined})"
+
+
 _FACTORS: Final = """, records as (
-      select job_id, log, file_id, rank, {direction}s as requests, small_{direction}s as small_requests,
+      select run, log, file_id, rank, {direction}s as requests, small_{direction}s as small_requests,
              consecutive_{direction}s as consecutive, collective_{direction}s as collective, stripe_count,
              meta_time_us, read_time_us + write_time_us + meta_time_us as all_us,
              sum(case when {direction}s > 0 then processes else 0 end)
-               over (partition by job_id, file_id) as processes
-      from darshan_file where module = 'POSIX'
+               over (partition by run, file_id) as processes
+      from {files} where module = 'POSIX'
     ), weighted as (
-      select r.job_id, cast(c.end_us - c.start_us as double) as weight,
+      select r.run, cast(c.end_us - c.start_us as double) as weight,
              small_requests * 1e0 / nullif(requests, 0) as small,
              case when requests > firsts then
                greatest(1e0 - consecutive * 1e0 / (requests - firsts), 0e0) end as nonconsecutive,
@@ -101,7 +116,7 @@ _FACTORS: Final = """, records as (
         select *, case when rank < 0 then processes else 1 end as firsts from records
       ) r on r.log = c.log and r.file_id = c.file_id and r.rank = c.rank
     ), factors as (
-      select e.job_id,
+      select e.run,
              sum(weight * small) / nullif(sum(weight) filter (where small is not null), 0) as small,
              sum(weight * nonconsecutive)
                / nullif(sum(weight) filter (where nonconsecutive is not null), 0) as nonconsecutive,
@@ -110,9 +125,9 @@ _FACTORS: Final = """, records as (
              sum(weight * metadata) / nullif(sum(weight) filter (where metadata is not null), 0) as metadata,
              max(k.collective) as collective
       from weighted e join (
-        select job_id, max(case when collective > 0 then 1 else 0 end) as collective from records group by job_id
-      ) k on k.job_id = e.job_id
-      group by e.job_id
+        select run, max(case when collective > 0 then 1 else 0 end) as collective from records group by run
+      ) k on k.run = e.run
+      group by e.run
     ), osts as (
-      select job_id, count(*) as osts from (select distinct job_id, mount, ost from job_ost) o group by job_id
+      select run, count(*) as osts from (select distinct run, mount, ost from {placed}) o group by run
     )"""

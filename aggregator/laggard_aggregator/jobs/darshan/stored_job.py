@@ -17,9 +17,11 @@ from laggard_aggregator.jobs.darshan.findings import IoFinding, NotJudged, ranke
 from laggard_aggregator.jobs.darshan.job_list import JobFilter, job_list
 from laggard_aggregator.jobs.darshan.job_tables import Accesses, JobTables, integers, texts
 from laggard_aggregator.jobs.darshan.lmt_input import file_system_of, ost_number
+from laggard_aggregator.jobs.darshan.log_runs import LogRun, jobs_of_logs
 from laggard_aggregator.jobs.darshan.store import day_of
 from laggard_aggregator.jobs.darshan.tables import OF_A_LOG
 from laggard_aggregator.jobs.darshan.verdict import JobVerdict, judge
+from laggard_aggregator.status.formatting import counted
 from laggard_common.errors import InputError
 
 MIN_EARLIER_RUNS: Final = 5
@@ -35,15 +37,19 @@ _START_TOLERANCE_US: Final = 5_000_000
 def judge_stored(engine: LogEngine, job: int, archive: Path | None = None) -> JobVerdict:
     """The verdict on a job. Raises InputError when the store has no log of it."""
     found = [engine.query(f"select * from {table} where job_id = {int(job)}") for table in OF_A_LOG]  # noqa: S608
-    tables = JobTables(*found)
-    if not len(tables.logs):
+    if not len(found[0]):
         raise InputError("", f"job {job}: the store has no Darshan log of it")
+    found, others = _newest(found)
+    tables = JobTables(*found)
     verdict = judge(tables)
     users = sorted(set(tables.logs["uid"].to_pylist()))
     findings, not_judged, extra = list(verdict.findings), list(verdict.not_judged), list(verdict.extra)
     if len(users) > 1:
         reason = f"the store has logs of this number by users {', '.join(map(str, users))}, judged as one job"
         not_judged.insert(0, NotJudged(tables.job_id, "job", reason))
+    if others:
+        reason = f"{counted(others, 'earlier job')} of this number in the store: the newest is judged"
+        not_judged.insert(0, NotJudged(tables.job_id, "number", reason))
     extra += _steps(engine, tables)
     joined = list(_coverage(engine, verdict))
     if not joined:
@@ -55,6 +61,17 @@ def judge_stored(engine: LogEngine, job: int, archive: Path | None = None) -> Jo
     extra += [each for each in joined if not isinstance(each, NotJudged)]
     not_judged += dict.fromkeys(each for each in joined if isinstance(each, NotJudged))
     return JobVerdict(tables, verdict.directions, ranked(findings), not_judged, extra)
+
+
+def _newest(found: list[pa.Table]) -> tuple[list[pa.Table], int]:
+    """The rows of the newest job of one number, of the tables of OF_A_LOG, and how many others have it."""
+    logs = found[0].to_pylist()
+    jobs = jobs_of_logs([LogRun(row["job_id"], 0, row["start_us"], row["end_us"]) for row in logs])
+    if len(jobs) == 1:
+        return found, 0
+    newest = max(jobs, key=lambda places: min(logs[at]["start_us"] for at in places))
+    own = pa.array([logs[at]["log"] for at in newest], pa.int64())
+    return [table.filter(pc.is_in(table["log"], own)) for table in found], len(jobs) - 1
 
 
 def _steps(engine: LogEngine, tables: JobTables) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from laggard_aggregator.jobs.darshan.engines.interface import (
     JOB_VIEW,
     KERNEL_SCHEMA,
+    LOG_RUNS_VIEW,
     critical_rows,
     log_filter,
     unique_names,
@@ -51,6 +52,7 @@ class DuckEngine:
             listed = ", ".join(_quoted(str(path)) for path in files)
             source = f"read_parquet([{listed}], hive_partitioning = false)"
             self._opened.execute(f"create view {table} as select * from {source}{where}")  # noqa: S608
+        self._opened.execute(f"create view log_runs as {LOG_RUNS_VIEW}")
         self._opened.execute(f"create view job as {JOB_VIEW}")
         self._opened.execute(f"set allowed_directories = [{_quoted(str(directory))}]")
         self._opened.execute("set enable_external_access = false")

@@ -5,6 +5,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from laggard_aggregator.jobs.darshan.intervals import critical_path
+from laggard_aggregator.jobs.darshan.log_runs import MAX_PAUSE_US
 from laggard_aggregator.jobs.darshan.store import MineStore
 from laggard_aggregator.jobs.engines import SqlEngine
 
@@ -26,17 +27,34 @@ class LogEngine(SqlEngine, Protocol):
         """
 
 
+LOG_RUNS_VIEW = f"""
+with marked as (
+  select *, case when job_id = 0 or start_us > {MAX_PAUSE_US} + max(end_us) over
+           (partition by job_id order by start_us, log rows between unbounded preceding and 1 preceding)
+         then 1 else 0 end as is_new
+  from darshan_job
+), numbered as (
+  select *, sum(is_new) over (partition by job_id order by start_us, log rows unbounded preceding) as place,
+         sum(is_new) over (partition by job_id) as others
+  from marked
+)
+select *, case when others = 0 then job_id
+          else first_value(log) over (partition by job_id, place order by start_us, log) end as run
+from numbered
+"""  # noqa: S608 - a number of this program
+"""Logs with the run of their job, as `jobs_of_logs` parts them: its number where no other job has it, else
+the first of its logs."""
 JOB_VIEW = """
-select job_id, uid, min(start_us) as start_us, max(end_us) as end_us, sum(processes) as processes,
+select job_id, run, uid, min(start_us) as start_us, max(end_us) as end_us, sum(processes) as processes,
        min(application) as application, count(*) as logs, sum(files) as files,
        sum(bytes_read) as bytes_read, sum(bytes_written) as bytes_written,
        sum(reads) as reads, sum(writes) as writes, sum(posix_requests) as posix_requests,
        sum(sequential_reads) as sequential_reads, sum(sequential_writes) as sequential_writes,
        sum(posix_files) as posix_files, sum(mpiio_files) as mpiio_files,
        sum(collective_files) as collective_files
-from darshan_job group by job_id, uid
+from log_runs group by job_id, run, uid
 """
-"""One row a job: the logs of one job, one each process or step, put together."""
+"""One row a job and user: the logs of one job, one each process or step, put together."""
 
 
 def critical_rows(rows: pa.Table) -> pa.Table:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from laggard_aggregator.jobs.darshan.engines.interface import (
     JOB_VIEW,
     KERNEL_SCHEMA,
+    LOG_RUNS_VIEW,
     critical_rows,
     log_filter,
     unique_names,
@@ -53,6 +54,7 @@ class SparkEngine:
             frame.createOrReplaceTempView(f"{table}_all" if table in OF_A_LOG else table)
             if table in OF_A_LOG:
                 self._view(table, f"select * from {table}_all{log_filter(store)}")  # noqa: S608
+        self._view("log_runs", LOG_RUNS_VIEW)
         self._view("job", JOB_VIEW)
 
     def query(self, sql: str) -> pa.Table:
