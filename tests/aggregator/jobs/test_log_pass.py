@@ -45,7 +45,7 @@ def write_log(
     folder: Path, written: float, number: int = NUMBER, name: str = "", slow_ost: bool = True, inside: int = 0
 ) -> Path:
     """A log of 32 ranks that wrote a file on an OST each; OST 14 took 40 times as long."""
-    log = LogWriter(job=inside or number, processes=32, start=int(EPOCH) + NUMBER + 60)
+    log = LogWriter(job=inside or number, processes=32, start=int(EPOCH) + NUMBER + 60, seconds=300)
     for rank in range(32):
         took = 200.0 if slow_ost and rank == 14 else 5.0
         target = f"/scratch/{rank}"
