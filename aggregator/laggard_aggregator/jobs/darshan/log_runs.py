@@ -1,4 +1,4 @@
-"""Which logs are of one job: those of one number and user that follow each other in time.
+"""The logs of one job: those of one number and user that follow each other in time.
 
 Schedulers use numbers again: Slurm's wrap, a reinstalled one counts from 1, and without a scheduler Darshan
 writes a process id. So a log that begins long after all earlier ones ended is of another job. Number 0 is no

@@ -1,4 +1,4 @@
-"""How many requests of a file were small, of Darshan's bins of sizes and its lists of common sizes.
+"""Small requests of a file, counted in Darshan's bins of sizes and its lists of common sizes.
 
 A read at the end of a file returns nothing and counts in the smallest bin, as does a collective call to which
 a rank contributes nothing: requests that moved no bytes are no small ones.
