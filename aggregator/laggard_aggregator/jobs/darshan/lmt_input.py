@@ -168,7 +168,7 @@ def _odd_readings(place: Integers, amounts: Integers) -> NDArray[np.bool_]:
         return is_odd
     first = np.flatnonzero(np.diff(place, prepend=place[0] - 1))
     for column in amounts.T:
-        began = np.add.reduceat(column > 0, first)  # of each OST, to start its count of zeros anew
+        began = np.add.reduceat(column > 0, first)  # of each OST, whose zeros count behind its own traffic
         before = np.cumsum(column > 0) - np.repeat(
             np.cumsum(began) - began, np.diff(first, append=place.size)
         )
