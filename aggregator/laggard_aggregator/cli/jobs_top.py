@@ -74,16 +74,17 @@ def run(args: argparse.Namespace) -> int:
             of_class = statistics.classes(_READER)
             rows, columns = [_class_row(each) for each in of_class], _OF_CLASSES
             records = [asdict(each) for each in of_class]
+            unknown = statistics.jobs_without_cores(_READER)
         else:
             of_name = statistics.top(_READER, GroupBy(args.by), OrderBy(args.order), args.limit)
             rows, columns = [_top_row(each) for each in of_name], _TOP
             records = [asdict(each) for each in of_name]
+            unknown = sum(row.jobs_without_cores for row in of_name)
     if args.json:
         lines = [json.dumps({"record": args.by, **each}) for each in records]
     else:
         lines = list(text_table(columns, rows, terminal_width(sys.stdout))) if rows else ["No job matches."]
     sys.stdout.writelines(f"{visible(line)}\n" for line in lines)
-    unknown = 0 if args.by == _CLASSES else sum(each["jobs_without_cores"] for each in records)
     if unknown:
         whose = f"The CPUs of {counted(unknown, 'job')} are unknown"
         print(f"{whose}: core hours are of the other jobs", file=sys.stderr)

@@ -127,6 +127,7 @@ def test_unknown_cpus_are_no_core_hours_of_zero(tmp_path: Path) -> None:
         statistics = JobStatistics(duck)
         rows = statistics.top(WHO[0], GroupBy.USER, OrderBy.CORE_HOURS)
         classes = statistics.classes(WHO[0])
+        assert statistics.jobs_without_cores(WHO[0]) == 2
     assert [(row.name, row.core_hours, row.jobs_without_cores) for row in rows] == [
         ("alice", 4.0, 1),
         ("bob", None, 1),

@@ -111,6 +111,12 @@ class JobStatistics:
             for at, name in enumerate(CLASSES)
         ]
 
+    def jobs_without_cores(self, principal: Principal) -> int:
+        """Number of jobs whose CPUs are unknown: they are in no class. Raises LaggardError."""
+        sql = f"{self._jobs(principal)} select count(*) as jobs from job where core_hours is null"  # noqa: S608
+        (row,) = self._rows(principal, sql)
+        return int(row["jobs"])
+
     def _rows(self, principal: Principal, sql: str) -> list[dict[str, Any]]:
         granted = {"granted_users": principal.users, "granted_accounts": principal.accounts}
         for name, names in granted.items():
