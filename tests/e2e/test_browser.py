@@ -128,7 +128,7 @@ def test_no_page_has_a_serious_finding(
     unknown.judgements_, unknown.groups_ = (), ()
     of_range = f"/component/{history.GROUP}/{history.SLOW}?{test_past.ASKED}"
     apps: Mapping[str, tuple[live_status.MadeView, ASGIApp, tuple[str, ...]]] = {
-        "site": (view, make_app(view), PATHS),
+        "site": (view, make_app(view), (*PATHS, "/nope")),
         "empty": (empty, make_app(empty), ("/", "/groups", "/nodes", "/alarms", "/shadows")),
         "stale": (stale, make_app(stale), ("/", COMPONENT)),
         "operator": (view, decided_by_kim(view), (f"{COMPONENT}?act=silence", "/alarms")),
