@@ -96,7 +96,7 @@ class Machine:
     def receive(
         self, messages: Sequence[Message], room: Room | None = None, *, replayed: bool = False
     ) -> Iterator[Accepted]:
-        """Admits and stores messages; yields what is accepted. To be iterated to the end.
+        """Admits and stores messages; yields the accepted ones. To be iterated to the end.
 
         `room`: free space of the archive's queue. A batch beyond it is judged but not accepted. `replayed`:
         from the journal.

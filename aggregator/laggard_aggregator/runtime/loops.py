@@ -90,7 +90,7 @@ class IngestLoop:
                 return
 
     async def drain(self) -> None:
-        """Admits what is left after `run` was cancelled, and waits until it is durable."""
+        """Admits the rest after `run` was cancelled, and waits until it is durable."""
         while messages := self.queue.take_live():
             self._admit_live(messages)
         if self.journal is not None:

@@ -253,6 +253,27 @@ def test_a_straggler_among_members_with_jobs_that_come_and_go_is_found() -> None
     assert not np.array(course.alarms)[: (3000 - 60) // SHIFT].any()
 
 
+def one_after_another(rng: np.random.Generator, slow: dict[int, float], since: int) -> tuple[Values, Values]:
+    """Operations and latency of members that are busy for 20 intervals each, one after another."""
+    turn = np.arange(TICKS) // 20 % MEMBERS
+    busy = turn[None, :] == np.arange(MEMBERS)[:, None]
+    operations = np.where(busy, 300.0 * np.exp(rng.normal(0.0, 0.1, (MEMBERS, TICKS))), 0.0)
+    values = flat_latency(rng)
+    for member, factor in slow.items():
+        values[member, since:] *= factor
+    return operations, np.where(busy, values, 0.0)
+
+
+@pytest.mark.parametrize("slow", [{}, {5: 3.0}, {5: 3.0, 9: 2.0}])
+def test_members_that_are_never_busy_together_are_held_against_what_the_others_showed(
+    slow: dict[int, float],
+) -> None:
+    operations, values = one_after_another(np.random.default_rng(13), slow, since=2000)
+    course = course_of(windows_of(values, {"operations": operations}))
+    assert course.alarmed == set(slow)
+    assert not np.array(course.alarms)[: (2000 - 60) // SHIFT].any()
+
+
 def test_static_loads_eight_fold_apart_accuse_nobody() -> None:
     rng = np.random.default_rng(12)
     operations = np.geomspace(50.0, 400.0, MEMBERS)[:, None] * np.exp(

@@ -90,6 +90,8 @@ OUTSTANDING_LOG_RATIO = float(np.log(2.0))
 CLEAR_SCORE = 1.2
 """Score from which a window is clear, if also the faster half of its intervals is slower than is harmless: an
 episode as long as a window does not fill two of them by more than half."""
+MIN_KNOWN_WINDOWS = 16.0
+"""Windows of a group's times at its loads, two hours of them, before a member is held against these alone."""
 MIN_WINDOWS = 0.5
 """Windows of evidence that a component needs to be judged, and share of a window that is clear."""
 RECOVERY_SCORE = 0.3
@@ -165,6 +167,7 @@ class LaggardDetector(Detector[GroupWindow]):
             weight,
             places,
             (start, window.end),
+            level_is_known=bool(np.isfinite(expected.usual) and expected.windows >= MIN_KNOWN_WINDOWS),
         )
         self._learn_expected(window.components, demand, logs, weight > 0, places)
         if accumulated is None:
@@ -173,14 +176,17 @@ class LaggardDetector(Detector[GroupWindow]):
             return not_judged(places.size, TOO_FEW)
         felt, faster, rest, now, weight = accumulated
         live = weight > 0
-        trusted, alike = self._trusted(now, live, places)
+        group = self._members(live, places)
+        if group.sum() < MIN_PEERS:
+            return not_judged(places.size, TOO_FEW)
+        trusted, alike = self._trusted(now, group, places)
         score, level, fast, beyond = self._judge(
-            now, weight, trusted, places, of_service=served is not None, two_sided=worse == 0
+            now, weight, trusted, places, group, of_service=served is not None, two_sided=worse == 0
         )
 
         judged = live & (self._evidence.windows[places] >= MIN_WINDOWS)
         anomalous = judged & (score >= 1.0)
-        members, note = int(live.sum()), ""
+        members, note = int(group.sum()), ""
         suspect = SUSPECT_SHARE * float(np.median(score[anomalous])) if anomalous.any() else 1.0
         few_alike = 2 * alike <= members or 2 * (judged & (score >= suspect)).sum() >= members
         if few_alike or (judged & fast).sum() >= MIN_FAST_SHARE * members:
@@ -228,20 +234,34 @@ class LaggardDetector(Detector[GroupWindow]):
         began = self._evidence.slow_since(places[slow], level[slow]).tolist()
         return {window.components[c]: at for c, at in zip(slow, began, strict=True) if at < window.start}
 
+    def _members(self, live: BoolArray, places: Places) -> BoolArray:
+        """The components that a window's verdicts rest on, (C,): the live ones, where these are too few those
+        with evidence from before, too.
+        """
+        if live.sum() >= MIN_PEERS:
+            return live
+        return live | (self._evidence.windows[places] >= MIN_WINDOWS)
+
     def _accumulate(
-        self, ahead: Callable[[BoolArray], Ahead], weight: FloatArray, places: Places, span: Span
+        self,
+        ahead: Callable[[BoolArray], Ahead],
+        weight: FloatArray,
+        places: Places,
+        span: Span,
+        *,
+        level_is_known: bool,
     ) -> tuple[FloatArray, FloatArray, FloatArray, float, FloatArray] | None:
         """Adds the samples of `span`; returns log ratios to peers, spread and weight.
 
         The log ratios: means, and means of the faster half, (C,) each, and by tick (C, T).
 
         `ahead`: `ahead_of_peers` of the samples. Components without a sample while trusted peers have one get
-        weight 0. None with fewer than MIN_PEERS components, or two trusted ones, that have samples at the
-        same times.
+        weight 0. Where fewer than MIN_PEERS have samples, as `_accumulate_few` if `level_is_known`; None
+        without it, or with fewer than two trusted ones that have samples at the same times.
         """
         present = weight > 0
         if present.sum() < MIN_PEERS:
-            return None
+            return self._accumulate_few(ahead, weight, places, span) if level_is_known else None
         of_present = ahead(present)
         excess = of_present.excess
         live = present & np.isfinite(excess)
@@ -279,6 +299,33 @@ class LaggardDetector(Detector[GroupWindow]):
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
         return felt, faster, rest, now, weight
 
+    def _accumulate_few(
+        self, ahead: Callable[[BoolArray], Ahead], weight: FloatArray, places: Places, span: Span
+    ) -> tuple[FloatArray, FloatArray, FloatArray, float, FloatArray] | None:
+        """`_accumulate` where too few have samples to be a group: they are held against its usual level.
+
+        That is how the members were at such loads at other times. Nothing is learned of how times go with
+        load. None without a sample.
+        """
+        present = weight > 0
+        if not present.any():
+            return None
+        excess, felt, variance, _, rest, _, _ = ahead(present)
+        live = present & np.isfinite(excess) & np.isfinite(felt)
+        if not live.any():
+            return None
+        weight = np.where(live, weight, 0.0)
+        now = float(self._unit_before[0]) or spread_now(np.zeros(places.size), variance, live)
+        spread = young(self._evidence.seen[places[self._members(live, places)]]) * now
+        bound = max(MAX_WINDOW_SPREADS * spread, 2.0 * HARMLESS_LOG_RATIO)
+        faster = faster_half_mean(rest)
+        self._evidence.add(places, np.stack([excess, faster]), felt, weight, bound)
+        self._evidence.add_sums(places, np.clip(excess, -bound, bound), weight, span)
+        usual = self._evidence.average[SEVERITY_SCALE, places]
+        variance = np.where(np.isfinite(variance), variance, (excess - usual) ** 2)
+        self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
+        return felt, faster, rest, now, weight
+
     def _learn_recent(self, latency: FloatArray, loads: Loads, live: BoolArray, places: Places) -> None:
         """Learns how log ratios go with recent load, then adds this window's load.
 
@@ -301,13 +348,14 @@ class LaggardDetector(Detector[GroupWindow]):
         weight: FloatArray,
         trusted: BoolArray,
         places: Places,
+        members: BoolArray,
         *,
         of_service: bool,
         two_sided: bool,
     ) -> tuple[FloatArray, FloatArray, BoolArray, BoolArray]:
         """Scores, averages behind them, whether as much faster as a straggler is slower, whether outstanding.
 
-        (C,) each.
+        (C,) each. `members` (C,): as of `_members`.
         """
         harmless = sure_from = self._harmless
         if of_service:
@@ -316,11 +364,11 @@ class LaggardDetector(Detector[GroupWindow]):
         length = evidence.lengths(places)
         average, growth = evidence.average[:, places], standard_error(length)
         average = average - row_median(np.where(trusted, average, np.nan))[:, None]
-        noise = self._noise(places, live)
-        unit, freedom = self._unit(average / growth, noise, now, weight, trusted, places)
+        noise = self._noise(places, members)
+        unit, freedom = self._unit(average / growth, noise, now, weight, trusted, places, members)
         error = unit[:, None] * growth
         harm = np.maximum(harmless, sure_from + NOISE_STD_ERRORS * np.sqrt(noise / length))
-        spread = young(evidence.seen[places[live]]) * error
+        spread = young(evidence.seen[places[members]]) * error
         confirm = self._settings.confirm
         by_chance = critical(self._chance, freedom, length, unit, confirm, of_service=of_service) * spread
         threshold = np.maximum(harm, by_chance)
@@ -340,9 +388,9 @@ class LaggardDetector(Detector[GroupWindow]):
         evidence.score[places[live]] = score[live]
         fast = np.zeros_like(live) if two_sided else share.min(axis=0) <= -1.0
         # Outstanding: slower than even the slower part of the group, by the threshold and twice.
-        slowness, edge = evidence.slowness[places], slower_part(average[:, live])
+        slowness, edge = evidence.slowness[places], slower_part(average[:, members])
         far = ((average - edge[:, None]) >= threshold).any(axis=0)
-        beyond = far & (slowness - slower_part(slowness[None, live])[0] >= OUTSTANDING_LOG_RATIO)
+        beyond = far & (slowness - slower_part(slowness[None, members])[0] >= OUTSTANDING_LOG_RATIO)
         return score, level, fast, live & beyond
 
     def _trusted(self, now: float, live: BoolArray, places: Places) -> tuple[BoolArray, int]:
@@ -379,15 +427,17 @@ class LaggardDetector(Detector[GroupWindow]):
         weight: FloatArray,
         trusted: BoolArray,
         places: Places,
+        members: BoolArray,
     ) -> tuple[FloatArray, FloatArray]:
         """The spread of each row of averages in single-window units, and the values behind it; (R,) each.
 
-        `apart` (R, C): averages about the group's centre in these units; `noise` (C,) as of `_noise`.
+        `apart` (R, C): averages about the group's centre in these units; `noise` (C,) as of `_noise`;
+        `members` (C,) as of `_members`.
         """
-        evidence, live = self._evidence, weight > 0
-        typical = float(np.sqrt(np.median(noise[live]))) or now / 2.0
+        evidence = self._evidence
+        typical = float(np.sqrt(np.median(noise[members]))) or now / 2.0
         moment, seen = evidence.moment[:, places], evidence.seen[places]
-        counted = (trusted | (live & (evidence.score[places] < 1.0))) & (seen > 0)
+        counted = (trusted | (members & (evidence.score[places] < 1.0))) & (seen > 0)
         by_kind = moment.reshape(KINDS, LENGTHS, -1)
         pooled = [pooled_spread(of, seen, counted, typical) for of in by_kind]
         unit, freedom = (np.concatenate(part) for part in zip(*pooled, strict=True))

@@ -160,7 +160,7 @@ def _loads_of(
 ) -> Loads:
     """Mean loads of one job during `spans`; a component that two layers saw counts in the innermost.
 
-    What a server moved for several jobs together is the load of none.
+    The load of several jobs together on a server is that of none.
     """
     found: dict[Place, float] = {}
     seconds = sum(end - start for start, end in spans)
