@@ -17,10 +17,21 @@ from laggard_aggregator.detect.interface import BoolArray, Verdicts
 Key = tuple[str, str, str]
 """Group, component, metric."""
 _KEPT = ("accumulator", "recent", "normal_run", "faulty", "since", "cleared_at", "well", "relapses")
+_KEPT += ("slow", "run", "recovered")
 RELAPSE_MULTIPLE = 16
 """A component that is faulty again within this multiple of k judged windows has relapsed."""
 MAX_RELAPSES = 2
 """Limit of relapses that count; each doubles the run of normal windows needed for recovery."""
+RECOVERED_SHARE = 0.5
+"""Share of an episode's mean log ratio up to which a window speaks for recovery."""
+RECOVERED_WINDOWS = 2
+"""Fewest windows in a row that show a recovery by their values, whatever the evidence of the past says."""
+RECOVERED_STD_ERRORS = 4.0
+"""Standard errors by which these must be below the episode's mean."""
+LEVEL_DECAY = 15 / 16
+"""Weight of an episode's windows by age, so that its level follows a fault that grows."""
+PRIOR_STD, PRIOR_WEIGHT = 0.1, 3.0
+"""Standard deviation of one window's log ratio, and the number of windows for which that prior counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +162,16 @@ class Persistence:
     anomalous, a clear one that follows another counting double (`Verdicts.clear`); and healthy again after
     k judged windows in a row that were not. An intermittent fault would be raised and cleared repeatedly:
     after a relapse recovery takes 2k windows, after another 4k.
+    Where log ratios are known, a run of windows far below the episode's mean ends the episode, too, though
+    the detector's evidence is long: at least RECOVERED_WINDOWS (2k, 4k after relapses), and more the more the
+    windows of the episode differ, as an intermittent fault's do. None is raised in such a window, and until
+    the detector's evidence has gone an anomalous verdict counts only in a window that is slow itself.
     Arrays (N,), by the rows that `update` returns: `accumulator`, anomalous windows less normal ones, never
     below 0, by which stragglers are ranked (Intrepid 4.3); `faulty`, True for stragglers; `since`, begin of
     the present episode, epoch seconds: of its first anomalous window, or the onset that the detector knew
     when it became faulty, but not before the window in which the last episode was over; `cleared_at`, begin
-    of that window.
+    of that window. `slow` and `run` (N, 3): weight, sum and sum of squares of the log ratios of the episode
+    and of the windows since its last slow one. `recovered`: ended by its values, with evidence left.
     """
 
     def __init__(self, confirm: int) -> None:
@@ -169,12 +185,29 @@ class Persistence:
         self.cleared_at: NDArray[np.float64] = np.zeros(0)
         self.well: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.relapses: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.slow: NDArray[np.float64] = np.zeros((0, 3))
+        self.run: NDArray[np.float64] = np.zeros((0, 3))
+        self.recovered: BoolArray = np.zeros(0, dtype=np.bool_)
 
-    def update(self, components: Sequence[str], start: float, verdicts: Verdicts) -> NDArray[np.intp]:
-        """Adds a window that began at `start`; returns the rows of `components` in this object's arrays."""
+    def update(
+        self,
+        components: Sequence[str],
+        start: float,
+        verdicts: Verdicts,
+        log_ratio: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.intp]:
+        """Adds a window that began at `start`; returns the rows of `components` in this object's arrays.
+
+        `log_ratio` (C,): of the components to their peers in this window alone, larger is worse; NaN where
+        unknown.
+        """
         rows = self._rows_of(components)
         judged = rows[verdicts.judged]
         flags = verdicts.anomalous[verdicts.judged]
+        ratio = np.full(judged.size, nan) if log_ratio is None else log_ratio[verdicts.judged]
+        well_now = self._add_ratios(judged, flags, ratio)
+        self.recovered[judged] &= flags
+        flags = flags & ~(self.recovered[judged] & well_now)
         accumulator = self.accumulator[judged]
         self.accumulator[judged] = np.where(flags, accumulator + 1, np.maximum(accumulator - 1, 0))
         # After a recovery flags of the last episode may still be among the recent ones.
@@ -188,17 +221,48 @@ class Persistence:
         count = self.recent[judged].sum(axis=1)
         if verdicts.clear is not None:
             count += self.recent[judged, -2:].all(axis=1) & verdicts.clear[verdicts.judged]
-        raised = ~before & (count >= self.confirm)
+        raised = ~before & (count >= self.confirm) & ~well_now
         again = np.where(well < RELAPSE_MULTIPLE * self.confirm, np.minimum(relapses + 1, MAX_RELAPSES), 0)
         self.relapses[judged] = np.where(raised, again, relapses)
         for c in np.flatnonzero(verdicts.judged)[raised].tolist():
             onset, row = verdicts.onsets.get(components[c], inf), rows[c]
             self.since[row] = min(self.since[row], max(onset, self.cleared_at[row]))
-        cleared = before & (self.normal_run[judged] >= self.confirm * 2**relapses)
+        by_values = before & self._has_recovered(judged, relapses)
+        cleared = by_values | (before & (self.normal_run[judged] >= self.confirm * 2**relapses))
+        self.recent[judged[by_values]] = False
+        self.recovered[judged] |= by_values & verdicts.anomalous[verdicts.judged]
         self.cleared_at[judged[cleared]] = start
         self.well[judged] = np.where(cleared, 0, np.where(before, well, well + 1))
         self.faulty[judged] = raised | (before & ~cleared)
         return rows
+
+    def _add_ratios(
+        self, judged: NDArray[np.intp], flags: BoolArray, ratio: NDArray[np.float64]
+    ) -> BoolArray:
+        """Adds log ratios (J,) of the judged rows; returns which are far below their episode's mean."""
+        over = ~self.faulty[judged] & ~self.recovered[judged] & ~flags & ~self.recent[judged].any(axis=1)
+        self.slow[judged[over]] = self.run[judged[over]] = 0.0
+        known, began = np.isfinite(ratio), self.slow[judged, 0] > 0
+        level = self.slow[judged, 1] / np.where(began, self.slow[judged, 0], 1.0)
+        well = known & began & (ratio <= RECOVERED_SHARE * level)
+        moments = np.stack([np.ones_like(ratio), ratio, ratio**2], axis=-1)
+        self.run[judged[well]] += moments[well]
+        slow = known & ~well & (began | (flags & (ratio > 0)))
+        rows = judged[slow]
+        self.slow[rows] = LEVEL_DECAY * self.slow[rows] + self.run[rows] + moments[slow]
+        self.run[judged[~well]] = 0.0
+        return well
+
+    def _has_recovered(self, judged: NDArray[np.intp], relapses: NDArray[np.int64]) -> BoolArray:
+        """Whether the windows since the last slow one are surely below the episode's mean; (J,)."""
+        weight, total, squares = self.slow[judged].T
+        count, run_total, _ = self.run[judged].T
+        level = total / np.maximum(weight, 1.0)
+        around = np.maximum(squares - weight * level**2, 0.0)
+        variance = (PRIOR_WEIGHT * PRIOR_STD**2 + around) / (PRIOR_WEIGHT + weight)
+        enough: BoolArray = count >= np.where(relapses > 0, self.confirm * 2**relapses, RECOVERED_WINDOWS)
+        below = level - run_total / np.maximum(count, 1.0)
+        return enough & (below * np.sqrt(count) >= RECOVERED_STD_ERRORS * np.sqrt(variance))
 
     def forget(self, components: Collection[str]) -> None:
         """Frees the state of `components`, as after their replacement."""

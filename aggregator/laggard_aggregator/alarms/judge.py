@@ -19,6 +19,7 @@ from laggard_aggregator.detect.interface import (
     TOO_FEW,
     BoolArray,
     DutyCycle,
+    FloatArray,
     FunctionWindow,
     GroupWindow,
     Verdicts,
@@ -219,7 +220,7 @@ class Judge:
         if whole is not None and window.group in series.suspects:
             verdicts, parents = joined(verdicts, [whole]), {**parents, window.group: LEVEL_OF_GROUPS}
         components = (*window.components, *parents)
-        rows = series.persistence.update(components, window.start, verdicts)
+        rows = series.persistence.update(components, window.start, verdicts, _log_ratios(verdicts, worse))
         return Judgement(
             group=window.group,
             metric=metric,
@@ -325,6 +326,19 @@ def _with_times(
         if 2 * len(stopping) > len(children):
             stops[parent] = sorted(stopping, key=lambda tally: tally.count)[len(stopping) // 2]
     return replace(verdicts, onsets=onsets, duty_cycles=cycles, stops=stops)
+
+
+def _log_ratios(verdicts: Verdicts, worse: int) -> FloatArray | None:
+    """Log ratios (C,) of the window's values to their reference, larger is worse; None without a side.
+
+    NaN where the detector has no ratio, or a value is unknown or not above 0.
+    """
+    if not worse:
+        return None
+    own, peers = verdicts.observed, verdicts.reference
+    told = np.isfinite(verdicts.severity) & (own > 0) & (peers > 0) & np.isfinite(own) & np.isfinite(peers)
+    ratio: FloatArray = worse * (np.log(np.where(told, own, np.nan)) - np.log(np.where(told, peers, np.nan)))
+    return ratio
 
 
 def _alarm(judged: Judgement, c: np.intp) -> Alarm:

@@ -15,7 +15,8 @@ from itertools import takewhile
 
 import numpy as np
 
-from laggard_aggregator.alarms.alarms import Alarm, Key
+from laggard_aggregator.alarms.alarms import RECOVERED_SHARE, Alarm, Key
+from laggard_aggregator.alarms.factors import factor_now
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.status.window_history import BAND, Column, places
@@ -69,8 +70,12 @@ class Limits:
     def due(self, alarm: Alarm, view: Status) -> bool:
         """Whether the alarm has lasted for `after_seconds`, or is severe.
 
-        An alarm without a severity is not mild, and not severe.
+        An alarm without a severity is not mild, and not severe. None is due whose latest window is nearer to
+        the peers than to the average: it recovers, or is slow at times and due in its next slow window.
         """
+        now = factor_now(alarm, view.worse(alarm))
+        if now <= max(alarm.severity, 1.0) ** RECOVERED_SHARE:
+            return False
         lasted = alarm.updated_at - alarm.since >= self.after_seconds
         mild = alarm.worst_severity < self.least_severity
         return (lasted and not mild and not self.learning) or self._severe(alarm, view)

@@ -1,6 +1,7 @@
 """Persistence against its obvious twin: one component, one list of flags at a time."""
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -180,3 +181,47 @@ def test_an_episode_begins_after_the_last_one() -> None:
     assert faulty == [False, True, True, True, True, True, False, False, True]
     assert since[5] == 100.0
     assert since[8] == 107.0
+
+
+def ratios(times: list[float]) -> list[bool]:
+    """Whether a component is faulty after each window, `times` slower and anomalous by its evidence."""
+    persistence = Persistence(3)
+    faulty = []
+    for at, factor in enumerate(times):
+        rows = persistence.update(COMPONENTS[:1], 60.0 * at, verdicts([True]), np.log([factor]))
+        faulty.append(bool(persistence.faulty[rows[0]]))
+    return faulty
+
+
+def test_two_windows_as_the_peers_clear_although_the_evidence_is_long() -> None:
+    faulty = ratios([3.0] * 20 + [1.02, 0.98] + [1.05] * 30)
+    assert faulty == [False] * 2 + [True] * 19 + [False] * 31
+
+
+def test_one_that_recovered_before_it_was_confirmed_is_not_raised() -> None:
+    assert not any(ratios([3.0] * 2 + [1.0] * 30))
+
+
+def test_one_that_is_slow_again_after_its_recovery_is_raised_again() -> None:
+    faulty = ratios([3.0] * 10 + [1.0] * 5 + [3.0] * 4)
+    assert faulty[-5:] == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize("cycle", [[3.0, 1.0], [3.0, 1.7], [3.0, 1.0, 1.0, 1.0], [1.5, 1.1, 1.3]])
+def test_one_that_is_slow_at_times_stays_one_episode(cycle: list[float]) -> None:
+    faulty = ratios(cycle * 20)
+    assert sum(not before and now for before, now in pairwise(faulty)) == 1
+    assert faulty[-1]
+
+
+def test_a_window_without_a_ratio_shows_no_recovery() -> None:
+    assert ratios([3.0] * 5 + [np.nan] * 10)[-1]
+
+
+def test_what_showed_a_recovery_is_restored() -> None:
+    persistence, again = Persistence(3), Persistence(3)
+    for at, factor in enumerate([3.0] * 5 + [1.0]):
+        persistence.update(COMPONENTS[:1], 60.0 * at, verdicts([True]), np.log([factor]))
+    again.restore(persistence.state())
+    rows = again.update(COMPONENTS[:1], 400.0, verdicts([True]), np.log([1.0]))
+    assert not again.faulty[rows[0]]

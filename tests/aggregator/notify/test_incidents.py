@@ -53,6 +53,14 @@ def test_mild_ones_are_shown_and_not_mailed() -> None:
     assert incidents(replace(one, worst_severity=NAN), least_severity=3.6)
 
 
+def test_one_whose_latest_window_is_as_its_peers_is_not_mailed() -> None:
+    one = replace(alarm("luns", "a", 3.0), observed=5.2, reference=5.0)
+    assert not incidents(one)
+    assert not severe(replace(one, severity=9.0))
+    assert incidents(replace(one, observed=15.0))
+    assert incidents(replace(one, observed=NAN))
+
+
 def severe(one: Alarm, severity: float = 5.0, *, learning: bool = False) -> list[Incident]:
     view = MadeView(alarms_={one.key: one})
     return due(view, (), "site", Limits(1e6, 1.0, severity, 60.0, learning))

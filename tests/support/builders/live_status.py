@@ -64,6 +64,9 @@ class MadeView(Status):
     def alarms(self) -> Mapping[Key, Alarm]:
         return self.alarms_
 
+    def worse(self, alarm: Alarm) -> int:
+        return 1
+
     def shown(self, component: str) -> str:
         return self.names.get(component, component)
 
