@@ -68,10 +68,10 @@ def main() -> None:
 
 
 def _steady(seeds: range) -> None:
-    delays, late, others = list[int](), 0, 0
+    delays, late, others = list[float](), 0, 0
     print(f"{'minutes':>8} {'times':>6} {'runs':>5} {'alarmed':>8} {'median':>7} {'95 %':>6} {'false':>6}")
     for lasting, factor in itertools.product(LASTING, FACTORS):
-        cell, false, alarmed, runs = list[int](), 0, 0, 0
+        cell, false, alarmed, runs = list[float](), 0, 0, 0
         for size, noise, seed in itertools.product(SIZES, NOISES, seeds):
             begin = BEFORE * SHIFT
             level = np.ones(begin + lasting + AFTER * SHIFT)

@@ -16,8 +16,10 @@ from laggard_aggregator.detect.interface import BoolArray, Verdicts
 
 Key = tuple[str, str, str]
 """Group, component, metric."""
-_KEPT = ("accumulator", "recent", "normal_run", "faulty", "since", "cleared_at", "well", "relapses")
-_KEPT += ("slow", "run", "recovered")
+_KEPT = (
+    *("accumulator", "recent", "normal_run", "faulty", "since", "cleared_at", "well", "relapses"),
+    *("slow", "run", "recovered"),
+)
 RELAPSE_MULTIPLE = 16
 """A component that is faulty again within this multiple of k judged windows has relapsed."""
 MAX_RELAPSES = 2
@@ -244,7 +246,7 @@ class Persistence:
         self.slow[judged[over]] = self.run[judged[over]] = 0.0
         known, began = np.isfinite(ratio), self.slow[judged, 0] > 0
         level = self.slow[judged, 1] / np.where(began, self.slow[judged, 0], 1.0)
-        well = known & began & (ratio <= RECOVERED_SHARE * level)
+        well: BoolArray = known & began & (ratio <= RECOVERED_SHARE * level)
         moments = np.stack([np.ones_like(ratio), ratio, ratio**2], axis=-1)
         self.run[judged[well]] += moments[well]
         slow = known & ~well & (began | (flags & (ratio > 0)))
@@ -262,7 +264,8 @@ class Persistence:
         variance = (PRIOR_WEIGHT * PRIOR_STD**2 + around) / (PRIOR_WEIGHT + weight)
         enough: BoolArray = count >= np.where(relapses > 0, self.confirm * 2**relapses, RECOVERED_WINDOWS)
         below = level - run_total / np.maximum(count, 1.0)
-        return enough & (below * np.sqrt(count) >= RECOVERED_STD_ERRORS * np.sqrt(variance))
+        surely: BoolArray = below * np.sqrt(count) >= RECOVERED_STD_ERRORS * np.sqrt(variance)
+        return enough & surely
 
     def forget(self, components: Collection[str]) -> None:
         """Frees the state of `components`, as after their replacement."""
