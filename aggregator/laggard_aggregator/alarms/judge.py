@@ -220,7 +220,11 @@ class Judge:
         if whole is not None and window.group in series.suspects:
             verdicts, parents = joined(verdicts, [whole]), {**parents, window.group: LEVEL_OF_GROUPS}
         components = (*window.components, *parents)
-        rows = series.persistence.update(components, window.start, verdicts, _log_ratios(verdicts, worse))
+        by_ratio = (
+            type(series.detector).distributions is None
+        )  # others differ in ways that no ratio of means tells
+        ratios = _log_ratios(verdicts, components, worse) if by_ratio else None
+        rows = series.persistence.update(components, window.start, verdicts, ratios)
         return Judgement(
             group=window.group,
             metric=metric,
@@ -328,15 +332,18 @@ def _with_times(
     return replace(verdicts, onsets=onsets, duty_cycles=cycles, stops=stops)
 
 
-def _log_ratios(verdicts: Verdicts, worse: int) -> FloatArray | None:
+def _log_ratios(verdicts: Verdicts, components: Sequence[str], worse: int) -> FloatArray | None:
     """Log ratios (C,) of the window's values to their reference, larger is worse; None without a side.
 
-    NaN where the detector has no ratio, or a value is unknown or not above 0.
+    NaN where the detector has no ratio, a value is unknown or not above 0, or stops are the evidence: between
+    these a component is as its peers.
     """
     if not worse:
         return None
     own, peers = verdicts.observed, verdicts.reference
     told = np.isfinite(verdicts.severity) & (own > 0) & (peers > 0) & np.isfinite(own) & np.isfinite(peers)
+    if verdicts.stops:
+        told &= [name not in verdicts.stops for name in components]
     ratio: FloatArray = worse * (np.log(np.where(told, own, np.nan)) - np.log(np.where(told, peers, np.nan)))
     return ratio
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laggard_aggregator.alarms import judge
 from laggard_aggregator.alarms.alarms import Persistence
-from laggard_aggregator.detect.interface import Verdicts
+from laggard_aggregator.detect.interface import StopTally, Verdicts
 
 COMPONENTS = ("oss-1/sda", "oss-1/sdb", "oss-2/sda")
 
@@ -225,3 +226,12 @@ def test_what_showed_a_recovery_is_restored() -> None:
     again.restore(persistence.state())
     rows = again.update(COMPONENTS[:1], 400.0, verdicts([True]), np.log([1.0]))
     assert not again.faulty[rows[0]]
+
+
+def test_a_component_that_stops_at_times_is_not_cleared_by_the_windows_between() -> None:
+    tally = StopTally(6, 2.0, 10.0, 40.0, 7200.0, 0.0)
+    told = replace(verdicts([True, True]), severity=np.ones(2), observed=np.ones(2), reference=np.ones(2))
+    ratios = judge._log_ratios(replace(told, stops={"b": tally}), ("a", "b"), 1)
+    assert ratios is not None
+    assert ratios[0] == 0.0
+    assert np.isnan(ratios[1])
