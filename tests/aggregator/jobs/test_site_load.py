@@ -50,14 +50,25 @@ def test_forwarders_load_is_that_of_their_counters(tmp_path: Path) -> None:
         value += 0 if second == 0 else 10 * 1000 * (minute + 1)
         tick = START + second * 1000
         readings.append(NaiveReading(tick, tick, {"read_bytes_sum": value, "write_bytes_sum": 0}))
-    batch = job_batch("fwd1", "fs", readings, lsn=1, received_ns=START_NS + 700 * 10**9)
-    write_parts(tmp_path, [[batch]], START_NS)
+    ticks = [reading.tick for reading in readings]
+    steady = [
+        NaiveReading(tick, tick, {"read_bytes_sum": 10 * 10 * at, "write_bytes_sum": 0})
+        for at, tick in enumerate(ticks)
+    ]
+    received_ns = START_NS + 700 * 10**9
+    batches = [
+        job_batch("fwd1", "fs", readings, lsn=1, received_ns=received_ns),
+        job_batch("fwd3", "fs", steady, lsn=1, received_ns=received_ns),
+    ]
+    write_parts(tmp_path, [batches], START_NS)
     RollupPass(tmp_path).run(START_NS + 30 * 3600 * 10**9, 30)
     begin = START / 1000
-    found = forwarder_load(tmp_path, ("fwd1", "fwd2"), begin, begin + 600)
+    found = forwarder_load(tmp_path, ("fwd1", "fwd2", "fwd3"), begin, begin + 600)
     assert found.bytes_per_second[0].tolist() == [1000.0 * (at + 1) for at in range(10)]
-    assert found.peak.tolist() == [10_000.0, 0.0]
-    assert found.classes.tolist() == [[0, 1, 1, 1, 1, 2, 2, 2, 2, 3], [GAP] * 10]
+    idle = [0] * 10
+    assert found.classes.tolist() == [[0, 1, 1, 1, 1, 2, 2, 2, 2, 3], [GAP] * 10, idle], "a steady trickle"
+    assert found.largest.tolist() == pytest.approx([10_000.0, math.nan, 10.0], nan_ok=True)
+    assert found.peak.tolist() == [10_000.0] * 3
     known = forwarder_load(tmp_path, ("fwd1",), begin, begin + 600, peaks={"fwd1": 1e6})
     assert known.classes.tolist() == [[0] * 10]
 

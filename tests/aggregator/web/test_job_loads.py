@@ -129,11 +129,13 @@ def test_a_forwarders_load_by_classes_of_its_peak(archive: Path) -> None:
     first, second = listed.json()["forwarders"]
     assert (first["forwarder"], second["forwarder"]) == ("fwd1", "fwd2")
     assert first["peak_bytes_per_second"] == 10_000.0
+    assert first["largest_bytes_per_second"] == 10_000.0
     assert first["mean_bytes_per_second"] == 5_500.0
     assert first["steps"] == 10
     shares = [first[f"time_{name}"] for name in ("above_90", "to_90", "to_50", "to_10")]
     assert shares == pytest.approx([0.1, 0.4, 0.4, 0.1])
-    assert [second["peak_bytes_per_second"], second["time_to_10"]] == [None, None]
+    unknown = ("largest_bytes_per_second", "peak_bytes_per_second", "time_to_10")
+    assert [second[name] for name in unknown] == [None] * 3
     rows = list(csv.DictReader(io.StringIO(text.text, newline="")))
     assert [row["forwarder"] for row in rows] == ["fwd1", "fwd2"]
     maps = re.findall(r'<svg class="strip".*?</svg>', page.text, re.DOTALL)

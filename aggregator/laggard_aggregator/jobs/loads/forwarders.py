@@ -27,15 +27,17 @@ _MINUTE_SECONDS: Final = 60.0
 class ForwarderLoad:
     """Load of F forwarders in T steps from `start` (epoch seconds) on.
 
-    `bytes_per_second` (F, T): read and written together, NaN in gaps. `peak` (F,): bytes a second. `classes`
-    (F, T): places in CLASSES, GAP where unknown. `time_share` (F, 4): share of the known steps in each class,
-    NaN without any.
+    `bytes_per_second` (F, T): read and written together, NaN in gaps. `largest` (F,): largest rate of each,
+    NaN without any. `peak` (F,): the rate that counts as full load of each, in bytes a second. `classes` (F,
+    T): places in CLASSES, GAP where unknown. `time_share` (F, 4): share of the known steps in each class, NaN
+    without any.
     """
 
     forwarders: tuple[str, ...]
     start: float
     step_seconds: float
     bytes_per_second: FloatArray
+    largest: FloatArray
     peak: FloatArray
     classes: NDArray[np.int8]
     time_share: FloatArray
@@ -69,20 +71,21 @@ def forwarder_load(
 ) -> ForwarderLoad:
     """The load from the archive's counters of the forwarders.
 
-    `peaks`: known peaks in bytes a second; others are the largest rate within the time. Raises ArchiveError,
-    and ConfigError for too large a map.
+    `peaks`: known peaks in bytes a second. The others have the largest rate that any forwarder reached within
+    the time: by its own largest rate an idle one would be at its peak all the time. Raises ArchiveError, and
+    ConfigError for too large a map.
     """
     found = heat_map(directory, forwarders, start, end, step_seconds)
     rates = (found.amounts[READ] + found.amounts[WRITTEN]) / found.step_seconds
-    known = peaks or {}
-    largest = np.where(np.isnan(rates), 0.0, rates).max(axis=1, initial=0.0)
-    peak = np.array(
-        [known.get(name, most) for name, most in zip(found.nodes, largest.tolist(), strict=True)],
-        dtype=np.float64,
-    )
+    known = ~np.isnan(rates)
+    largest = np.where(known, rates, -np.inf).max(axis=1, initial=-np.inf)
+    largest[~known.any(axis=1)] = np.nan
+    reached = float(np.nanmax(largest)) if known.any() else 0.0
+    given = peaks or {}
+    peak = np.array([given.get(name, reached) for name in found.nodes], dtype=np.float64)
     classes = load_classes(rates, peak)
     return ForwarderLoad(
-        found.nodes, found.start, found.step_seconds, rates, peak, classes, time_share(classes)
+        found.nodes, found.start, found.step_seconds, rates, largest, peak, classes, time_share(classes)
     )
 
 

@@ -156,11 +156,12 @@ def forwarder_table(found: ForwarderLoad, query: Query) -> tuple[PageTable[int],
         label = (
             f"{name}: no data"
             if np.isnan(above)
-            else f"{name}: above 90 % of its peak {above:.0%} of the time"
+            else f"{name}: above 90 % of the peak {above:.0%} of the time"
         )
         return {
             "name": name,
             "mean": mean[at] / _MIB,
+            "largest": found.largest[at] / _MIB,
             "peak": found.peak[at] / _MIB if count[at] else np.nan,
             "shares": [(heading, shares[at, place]) for place, (_, heading) in enumerate(_SHARES)],
             "picture": drawing(levels[at : at + 1], label, "strip"),
@@ -175,6 +176,9 @@ def forwarder_table(found: ForwarderLoad, query: Query) -> tuple[PageTable[int],
         PageColumn[int]("step_seconds", "", lambda _: found.step_seconds),
         PageColumn[int]("steps", "", lambda at: int(count[at])),
         PageColumn[int]("mean_bytes_per_second", "Mean", lambda at: float(mean[at]), right=True),
+        PageColumn[int](
+            "largest_bytes_per_second", "Largest", lambda at: float(found.largest[at]), right=True
+        ),
         PageColumn[int](
             "peak_bytes_per_second",
             "Peak",
