@@ -274,6 +274,21 @@ def test_members_that_are_never_busy_together_are_held_against_what_the_others_s
     assert not np.array(course.alarms)[: (2000 - 60) // SHIFT].any()
 
 
+@pytest.mark.parametrize("ticks", [2, 5, 12, 40])
+def test_single_members_with_few_samples_leave_no_unknown_evidence(ticks: int) -> None:
+    """The first windows have one member each, too short for a spread of its own."""
+    rng = np.random.default_rng(14)
+    turn = np.arange(TICKS) // SHIFT % MEMBERS
+    begun = np.arange(TICKS) % SHIFT < min(ticks, SHIFT)
+    busy = (turn[None, :] == np.arange(MEMBERS)[:, None]) & begun
+    operations = np.where(busy, 300.0, 0.0)
+    values = np.where(busy, flat_latency(rng), 0.0)
+    course = course_of(windows_of(values, {"operations": operations}))
+    scores = np.concatenate([v.score[v.judged] for v in course.verdicts])
+    assert np.isfinite(scores).all()
+    assert not course.alarmed
+
+
 def test_static_loads_eight_fold_apart_accuse_nobody() -> None:
     rng = np.random.default_rng(12)
     operations = np.geomspace(50.0, 400.0, MEMBERS)[:, None] * np.exp(

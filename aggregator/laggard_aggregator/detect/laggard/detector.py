@@ -315,7 +315,7 @@ class LaggardDetector(Detector[GroupWindow]):
         if not live.any():
             return None
         weight = np.where(live, weight, 0.0)
-        now = float(self._unit_before[0]) or spread_now(np.zeros(places.size), variance, live)
+        now = float(self._unit_before[0])  # of a group that was never judged: 0
         spread = young(self._evidence.seen[places[self._members(live, places)]]) * now
         bound = max(MAX_WINDOW_SPREADS * spread, 2.0 * HARMLESS_LOG_RATIO)
         faster = faster_half_mean(rest)
