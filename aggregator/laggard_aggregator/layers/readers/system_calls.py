@@ -142,7 +142,7 @@ def _io_only(
     opened, closed = _IS_OPENING[name] & (columns.done >= 0), name == _CLOSE
     appending = opened & (columns.size > 0) & ((columns.size & _APPEND) > 0)
     columns.fd[opened] = columns.done[opened].clip(-1, _MOST_FD)
-    columns.done[opened] = np.where(appending[opened], ABSENT, 0)  # the position after it
+    columns.done[opened] = 0  # the position after it
     openings = _openings(columns, opened | closed)
     own_offset = _HAS_FLAGS[name] & (columns.start < 0)  # offset -1: at the file's position
     moving = _IS_MOVING[name] | own_offset | ((name == _LSEEK) & (columns.done >= 0)) | opened
