@@ -48,7 +48,7 @@ def mounted(image: Path, at: Path) -> Iterator[Path]:
 def test_the_next_machine_continues_where_the_lost_one_was(tmp_path: Path) -> None:
     mosquitto = program("mosquitto", "mosquitto")
     recording = without_recovery(read_recording())
-    site = make_site(tmp_path / "site", recording.luns, 1 / SPEED)
+    site = make_site(tmp_path / "site", recording.luns, 1 / SPEED, free_port(), free_port())
     site.write()
     mail_port = free_port()
     (tmp_path / "mosquitto.conf").write_text(MOSQUITTO.format(port=site.mqtt_port))

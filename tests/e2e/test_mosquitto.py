@@ -134,7 +134,7 @@ def diagnosed(*arguments: str) -> set[str]:
 def test_the_recorded_fault_is_seen_by_prometheus_and_in_the_archive(tmp_path: Path) -> None:
     mosquitto, prometheus = program("mosquitto", "mosquitto"), program("prometheus", "prometheus")
     recording = read_recording()
-    site = make_site(tmp_path / "site", recording.luns, 1 / SPEED)
+    site = make_site(tmp_path / "site", recording.luns, 1 / SPEED, free_port(), free_port())
     site.write()
     faulty = site.component(recording.faulty)
     archive = tmp_path / "archive"

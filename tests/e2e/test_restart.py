@@ -92,7 +92,7 @@ def says(api: str, sample: str) -> bool:
 def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
     mosquitto = program("mosquitto", "mosquitto")
     recording = without_recovery(read_recording())
-    site = make_site(tmp_path / "site", recording.luns, 1 / SPEED)
+    site = make_site(tmp_path / "site", recording.luns, 1 / SPEED, free_port(), free_port())
     site.write()
     mail_port, receiver = free_port(), Receiver(port=free_port())
     write(tmp_path, site, mail_port, receiver.port)

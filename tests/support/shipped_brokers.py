@@ -7,8 +7,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from laggard_aggregator.demo.site import free_port
 from laggard_common.mqtt.settings import MqttSettings
+from tests.support.ports import free_port
 from tests.support.processes import run_command
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -3,7 +3,6 @@
 import argparse
 import signal
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -49,14 +48,16 @@ def run(args: argparse.Namespace) -> int:
     def picture() -> Group:
         return Group(*map(Text, screen(aggregator, time.time(), args.local, console.width)))
 
-    stop = threading.Event()  # KeyboardInterrupt may get lost in a destructor
-    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+    # Taken while waiting and at no other moment: a KeyboardInterrupt may get lost in a destructor, and a
+    # handler that sets an event waits for ever where it interrupts that event's own wait.
+    ctrl_c = {signal.SIGINT}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ctrl_c)
     try:
         with Live(picture(), console=console, auto_refresh=False, screen=True) as live:
-            while not stop.wait(REFRESH_SECONDS):
+            while signal.sigtimedwait(ctrl_c, REFRESH_SECONDS) is None:
                 live.update(picture(), refresh=True)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return 0
 
 

@@ -70,10 +70,12 @@ class Site:
         self.aggregator_toml.write_text(_aggregator_toml(self))
 
 
-def make_site(folder: Path, luns: tuple[str, ...], tick_seconds: float) -> Site:
-    """Creates a site with one node per LUN: `oss-01`, `oss-02` and so on."""
+def make_site(
+    folder: Path, luns: tuple[str, ...], tick_seconds: float, mqtt_port: int = 0, http_port: int = 0
+) -> Site:
+    """Creates a site with one node per LUN: `oss-01`, `oss-02` and so on. Port 0: one that is free."""
     nodes = {lun: f"oss-{number:02d}" for number, lun in enumerate(luns, 1)}
-    return Site(folder, nodes, free_port(), free_port(HTTP_PORT), tick_seconds)
+    return Site(folder, nodes, mqtt_port or free_port(), http_port or free_port(HTTP_PORT), tick_seconds)
 
 
 def free_port(wanted: int = 0) -> int:

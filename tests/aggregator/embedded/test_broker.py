@@ -7,10 +7,10 @@ from typing import Any
 
 import aiomqtt
 
-from laggard_aggregator.demo.site import free_port
 from laggard_aggregator.embedded.broker import embedded_broker
 from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_common.mqtt.settings import client_arguments
+from tests.support.ports import free_port
 from tests.support.wait import LIMIT_SECONDS, time_limit
 
 HOST = "laggard-aggregator-site"
