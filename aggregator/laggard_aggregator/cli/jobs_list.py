@@ -107,7 +107,9 @@ def _details(job: Record) -> Iterator[str]:
         yield "  Not joined with counters: it runs, or the archive has none of its nodes"
     else:
         coverage = "-" if job["coverage"] is None else f"{job['coverage']:.0%}"
-        yield f"  read {size(read)}, written {size(written)}"
+        rates = (job["summary"][f"mean_{name}_mib_per_second"] for name in ("read", "written"))
+        at_read, at_written = (f" at {mean:.3g} MiB/s" if mean else "" for mean in rates)
+        yield f"  read {size(read)}{at_read}, written {size(written)}{at_written}"
         yield f"  I/O mode by volume: {mode_text(job['summary']['mode'])}"
         yield f"  counters cover {coverage} of its time"
     history = job["history"]

@@ -93,7 +93,7 @@ JOB_SUMMARIES: Final = pa.schema(
                 pa.float64(),
                 " ".join(_VOLUMES)
                 + " mean_read_mib_per_second peak_read_mib_per_second mean_written_mib_per_second"
-                " peak_written_mib_per_second iops mdops active_seconds core_hours"
+                " peak_written_mib_per_second mib_per_second iops mdops active_seconds core_hours"
                 " client_read_bytes client_written_bytes forwarder_read_bytes forwarder_written_bytes"
                 " server_read_bytes server_written_bytes amplification unaccounted_ratio coverage",
             ),

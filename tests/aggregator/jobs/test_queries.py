@@ -368,3 +368,24 @@ def test_a_text_that_is_no_utf8_finds_nothing(tmp_path: Path) -> None:
     assert JobQueries(index).find(ADMIN, "\udc80") == JobQueries(index).find(ADMIN, "c/\udc80/1") == []
     with pytest.raises(ConfigError, match="user: is not UTF-8"):
         JobSelection(user="\udc80")
+
+
+@pytest.mark.parametrize(
+    ("known", "active", "rate"),
+    [(77.0, 150.0, 77.0), (None, 160.0, 60.0), (None, 100.0, 90.0), (None, 20.0, 90.0), (None, None, 60.0)],
+)
+def test_a_rate_is_never_the_sum_of_what_did_not_overlap(
+    tmp_path: Path, known: float | None, active: float | None, rate: float
+) -> None:
+    row = job_row(1, nodes=[], components=[], amplification=None)
+    moved = {"read_bytes": 6000.0 * 2**20, "written_bytes": 3000.0 * 2**20, "active_seconds": active}
+    means = {"mean_read_mib_per_second": 60.0, "mean_written_mib_per_second": 60.0}  # 100 s and 50 s
+    queries = _filled(tmp_path, [row])
+    write_rows(
+        tmp_path,
+        "job_summaries",
+        [summary_row(row | {"revision_at": 2}, mib_per_second=known, **moved, **means)],
+    )
+    JobIndex(tmp_path).refresh()
+    assert seen_by(queries, ADMIN, row)["rate"] == pytest.approx(rate)
+    queries.close()

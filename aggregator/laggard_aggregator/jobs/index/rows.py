@@ -169,10 +169,13 @@ def add_summaries(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
     """Adds summaries; their rate is that of reads and writes together."""
     ids, revisions = _job_ids(db, table), _nanoseconds(table)
     columns = [_values(table, name) for name in SUMMARY_COLUMNS]
-    means = (columns[SUMMARY_COLUMNS.index(f"mean_{each}_mib_per_second")] for each in ("read", "written"))
     rates = [
-        None if read is None and written is None else (read or 0.0) + (written or 0.0)
-        for read, written in zip(*means, strict=True)
+        known if known is not None else _rate_without(*rest)
+        for known, *rest in zip(
+            *(_values(table, f"{name}mib_per_second") for name in ("", "mean_read_", "mean_written_")),
+            *(_values(table, name) for name in ("read_bytes", "written_bytes", "active_seconds")),
+            strict=True,
+        )
     ]
     names = ("id", "revision_at", "rate", *SUMMARY_COLUMNS)
     db.executemany(_upsert("summaries", names), zip(ids, revisions, rates, *columns, strict=True))
@@ -182,6 +185,28 @@ def add_summaries(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
         " from jobs where id = ? and node_count is not null",
         ((each,) for each in ids),
     )
+
+
+def _rate_without(
+    mean_read: float | None,
+    mean_written: float | None,
+    read_bytes: float | None,
+    written_bytes: float | None,
+    active_seconds: float | None,
+) -> float | None:
+    """The rate, in MiB/s, of a summary that lacks it, as those of versions before 0.3 do.
+
+    Times of reads and of writes can overlap: it is over both, but no longer than the job was active.
+    """
+    directions = [(mean_read, read_bytes), (mean_written, written_bytes)]
+    moved = [(mean, amount / 2**20) for mean, amount in directions if mean and amount]
+    if not moved:
+        return (
+            None if mean_read is None and mean_written is None else max(mean_read or 0.0, mean_written or 0.0)
+        )
+    times = [amount / mean for mean, amount in moved]
+    seconds = max(min(sum(times), active_seconds or sum(times)), *times)
+    return sum(amount for _, amount in moved) / seconds
 
 
 def add_findings(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import math
 from typing import Final
 
-VERSION: Final = 7
+VERSION: Final = 8
 """Incremented when the tables change; an index of another version is rebuilt. Negative while it is built."""
 PAGE_BYTES: Final = 16_384
 """Bytes of a page: lists read scattered rows and short stretches of indexes."""

@@ -20,6 +20,12 @@ MOST_BINS = 43_000
 disk."""
 
 
+_FINE_BINS = 8_700
+"""Values of a job's sums, from which rates are: an hour or two by the second, no more memory than a day by
+USUAL_SECONDS takes."""
+_DIVISORS = (10, 5, 2)
+
+
 def resolution_of(seconds: float) -> int:
     """Seconds of one value in the series of a job of this length."""
     if seconds <= FINE_LENGTH_SECONDS:
@@ -60,6 +66,18 @@ class JoinedJob:
         """Number of values of its series."""
         return max(-(-(self.end_ns - self.start_ns) // self.step_ns), 1)
 
+    @property
+    def fine_parts(self) -> int:
+        """Values of its sums to one of its series."""
+        if self.step_ns <= FINE_SECONDS * SECOND_NS:
+            return 1
+        return next((parts for parts in _DIVISORS if self.bins * parts <= _FINE_BINS), 1)
+
+    @property
+    def fine_ns(self) -> int:
+        """Time of one value of its sums."""
+        return self.step_ns // self.fine_parts
+
 
 @dataclass(slots=True)
 class ComponentSums:
@@ -76,35 +94,48 @@ ComponentOfJob = tuple[str, str, str, bool]
 
 @dataclass(slots=True)
 class JobAccount:
-    """The sums of one job. `series`: by layer, (3, bins); `observed_ns` (bins,): time with known counters of
-    its own, over the components of its nodes; `last_bin`: of the layers of servers, the last one with a
-    reading."""
+    """The sums of one job. `fine`: by layer, (3, bins * fine_parts); `observed_ns` (bins,): time with known
+    counters of its own, over the components of its nodes; `last_bin`: of the layers of servers, the last one
+    with a reading; `intervals`: by layer, number and ns of the times between readings."""
 
     job: JoinedJob
-    series: dict[str, FloatArray] = field(default_factory=dict)
+    fine: dict[str, FloatArray] = field(default_factory=dict)
     observed_ns: FloatArray = field(default_factory=lambda: np.zeros(0))
     components: dict[ComponentOfJob, ComponentSums] = field(
         default_factory=lambda: defaultdict(ComponentSums)
     )
     last_bin: dict[str, int] = field(default_factory=dict)
+    intervals: dict[str, IntArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.observed_ns = np.zeros(self.job.bins)
 
-    def of_layer(self, layer: str) -> FloatArray:
-        """The series of a layer, (3, bins)."""
-        assert layer in LAYERS
-        return self.series.setdefault(layer, np.zeros((3, self.job.bins)))
+    def series(self, layer: str) -> FloatArray:
+        """The series of a layer with data, (3, bins)."""
+        fine = self.fine[layer]
+        return np.asarray(fine.reshape(3, self.job.bins, -1).sum(axis=2))
+
+    def interval_ns(self, layer: str) -> float:
+        """Mean time between readings of a layer with data."""
+        count, total = self.intervals[layer].tolist()
+        return total / count if count else 0.0
 
     def add(self, layer: str | None, start_ns: IntArray, end_ns: IntArray, moved: FloatArray) -> None:
         """Spreads amounts (K, N) evenly over the bins of their times; `layer` None for `observed_ns`.
 
         Each bin gets whole numbers, the parts of each add up to it.
         """
-        into = self.observed_ns[None, :] if layer is None else self.of_layer(layer)
         step, begin = self.job.step_ns, self.job.start_ns
-        first = np.clip((start_ns - begin) // step, 0, self.job.bins - 1)
-        last = np.clip((end_ns - 1 - begin) // step, first, self.job.bins - 1)
+        if layer is None:
+            into = self.observed_ns[None, :]
+        else:
+            assert layer in LAYERS
+            step = self.job.fine_ns
+            into = self.fine.setdefault(layer, np.zeros((3, self.job.bins * self.job.fine_parts)))
+            seen = np.array([start_ns.size, np.maximum(end_ns - start_ns, 0).sum()])
+            self.intervals[layer] = self.intervals.get(layer, np.zeros(2, np.int64)) + seen
+        first = np.clip((start_ns - begin) // step, 0, into.shape[1] - 1)
+        last = np.clip((end_ns - 1 - begin) // step, first, into.shape[1] - 1)
         count = last - first + 1
         row = np.repeat(np.arange(first.size), count)
         at = first[row] + np.arange(row.size) - np.repeat(np.cumsum(count) - count, count)

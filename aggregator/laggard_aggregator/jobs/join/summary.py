@@ -4,12 +4,14 @@ Definitions are those of docs/jobs.md, "Counters of a job". A null is unknown, n
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.jobs.join.accounts import SECOND_NS, JobAccount
+from laggard_aggregator.jobs.join.busy_time import BusyTime
 from laggard_aggregator.jobs.join.volumes import (
     CLIENT,
     FORWARDER,
@@ -32,6 +34,7 @@ ResultRow = dict[str, Any]
 def series_rows(account: JobAccount, revision_at: int) -> list[ResultRow]:
     """A row for each layer with data."""
     known = _known_bins(account)
+    series = {layer: account.series(layer) for layer in LAYERS if layer in account.fine}
     return [
         {
             "job_key": account.job.key,
@@ -40,12 +43,11 @@ def series_rows(account: JobAccount, revision_at: int) -> list[ResultRow]:
             "node": None,
             "resolution_seconds": account.job.step_ns / SECOND_NS,
             "start": account.job.start_ns / SECOND_NS,
-            "read_bytes": _list(account.series[layer][READ], known[layer]),
-            "written_bytes": _list(account.series[layer][WRITTEN], known[layer]),
-            "metadata_operations": _list(account.series[layer][OPERATIONS], known[layer]),
+            "read_bytes": _list(moved[READ], known[layer]),
+            "written_bytes": _list(moved[WRITTEN], known[layer]),
+            "metadata_operations": _list(moved[OPERATIONS], known[layer]),
         }
-        for layer in LAYERS
-        if layer in account.series
+        for layer, moved in series.items()
     ]
 
 
@@ -86,28 +88,33 @@ def summary_row(account: JobAccount, revision_at: int) -> ResultRow:
     """The summary of a job."""
     job = account.job
     of = {layer: _volumes(account, layer) for layer in LAYERS}
-    first = CLIENT if CLIENT in account.series else SERVER
-    moved = account.series.get(first)
-    metadata = account.series.get(CLIENT if CLIENT in account.series else METADATA)
-    step = job.step_ns / SECOND_NS
+    first = CLIENT if CLIENT in account.fine else SERVER
+    of_metadata = CLIENT if CLIENT in account.fine else METADATA
+    moved, metadata = account.fine.get(first), account.fine.get(of_metadata)
+    step = job.fine_ns / SECOND_NS
     row: ResultRow = {"job_key": job.key, "revision_at": revision_at}
-    for name, place in (("read", READ), ("written", WRITTEN)):
-        amount = None if moved is None else moved[place]
-        row[f"{name}_bytes"] = None if amount is None else float(amount.sum())
-        mean = None if amount is None else _mean(amount, step, job.seconds) / MIB
-        row[f"mean_{name}_mib_per_second"] = mean
-        row[f"peak_{name}_mib_per_second"] = None if amount is None else float(amount.max()) / step / MIB
-    operations = None if metadata is None else metadata[OPERATIONS]
-    row["metadata_operations"] = None if operations is None else float(operations.sum())
-    row["mdops"] = None if operations is None else _mean(operations, step, job.seconds)
-    moving = np.zeros(job.bins, dtype=np.bool_) if moved is None else (moved[READ] > 0) | (moved[WRITTEN] > 0)
-    active = moving if operations is None else moving | (operations > 0)
-    known = moved is not None or operations is not None
-    row["active_seconds"] = min(float(active.sum()) * step, job.seconds) if known else None
-    seconds = min(float(moving.sum()) * step, job.seconds)
+    busy = {
+        name: BusyTime.of(account.fine[layer][place], account.interval_ns(layer) / SECOND_NS, step)
+        for name, layer, place in (
+            ("read", first, READ),
+            ("written", first, WRITTEN),
+            ("metadata", of_metadata, OPERATIONS),
+        )
+        if layer in account.fine
+    }
+    for name in ("read", "written"):
+        direction = busy.get(name)
+        row[f"{name}_bytes"] = None if direction is None else float(direction.amounts.sum())
+        row[f"mean_{name}_mib_per_second"] = None if direction is None else direction.mean / MIB
+        row[f"peak_{name}_mib_per_second"] = None if direction is None else direction.largest / MIB
+    moving = None if moved is None else _together([busy["read"], busy["written"]])
+    row["mib_per_second"] = None if moving is None else moving.mean / MIB
+    row["metadata_operations"] = None if metadata is None else float(metadata[OPERATIONS].sum())
+    row["mdops"] = None if metadata is None else busy["metadata"].mean
+    row["active_seconds"] = min(_together(list(busy.values())).seconds, job.seconds) if busy else None
     own = [mine for key, mine in account.components.items() if key[0] == first and not key[3]]
     count = sum(float(mine.sums[3:5].sum()) for mine in own)
-    row["iops"] = None if moved is None else count / seconds if seconds else 0.0
+    row["iops"] = None if moving is None else count / moving.seconds if moving.seconds else 0.0
     row["core_hours"] = None if job.cpus is None else job.cpus * job.seconds / 3600
     for layer in (CLIENT, FORWARDER, SERVER):
         row[f"{layer}_read_bytes"], row[f"{layer}_written_bytes"] = of[layer]
@@ -155,14 +162,15 @@ def _list(values: FloatArray, known: BoolArray) -> list[float | None]:
     return [value if there else None for value, there in zip(kept.tolist(), known.tolist(), strict=True)]
 
 
-def _mean(amount: FloatArray, step: float, longest: float) -> float:
-    """Amount a second over the time in which there was any."""
-    seconds = min(float((amount > 0).sum()) * step, longest)
-    return float(amount.sum()) / seconds if seconds else 0.0
+def _together(directions: Sequence[BusyTime]) -> BusyTime:
+    """Amounts of several directions, busy where one of them is."""
+    amounts = sum((each.amounts for each in directions), np.zeros(1))
+    shares = np.max([each.shares for each in directions], axis=0)
+    return BusyTime(amounts, shares, directions[0].step_seconds)
 
 
 def _volumes(account: JobAccount, layer: str) -> tuple[float | None, float | None]:
-    found = account.series.get(layer)
+    found = account.fine.get(layer)
     return (None, None) if found is None else (float(found[READ].sum()), float(found[WRITTEN].sum()))
 
 
