@@ -25,6 +25,7 @@ from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.recovery import Recovery
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
+from laggard_aggregator.ingest.prometheus_input import PrometheusInput
 from laggard_aggregator.jobs.background import BackgroundTask
 from laggard_aggregator.jobs.records.poll_task import PollTask
 from laggard_aggregator.notify.channel import Channel, make_channels
@@ -99,6 +100,8 @@ class App:
         )
         self._membership = membership(settings)
         self._topology = topology(settings.topology)
+        for table in settings.prometheus:
+            table.servers()  # as for the broker
         self._machine = self._new_machine()
         self._run_ns = 0
         self._queue = IngestQueue(settings.mqtt.queue_messages, settings.mqtt.queue_max_bytes)
@@ -199,7 +202,8 @@ class App:
         """Ends the loops in the order in which data flows, and writes the state."""
         await self._actions.close()
         await self._control.aclose()
-        await self._cancel("watchdog", "ingest", "housekeeping", "release")
+        inputs = (f"prometheus {table.name}" for table in self._settings.prometheus)
+        await self._cancel("watchdog", "ingest", "housekeeping", "release", *inputs)
         await self._join("windows", "snapshots", "background", "jobs")
         await self._cancel("notify")
         await self._ingest.drain()
@@ -223,6 +227,13 @@ class App:
         archive, recovery = self._archive, self._recovery
         journal = recovery.journal if recovery is not None else None
         self._ingest = IngestLoop(self._queue, self._subscriber, machine, locks[1], archive, journal)
+        inputs = {
+            table.name: PrometheusInput(table, machine.admission, clock, self._ingest.admit)
+            for table in self._settings.prometheus
+        }
+        self._ingest.inputs = [each.view for each in inputs.values()]
+        self.view.scrapes = {name: each.view for name, each in inputs.items()}
+        self._start(tasks, **{f"prometheus {name}": each.run(stop) for name, each in inputs.items()})
         self._windows = WindowLoop(machine, clock, locks, results, journal, requests)
         self._start(
             tasks,
@@ -264,7 +275,7 @@ class App:
         await asyncio.gather(*(self._tasks[name] for name in names if name in self._tasks))
 
     def _catch_up(self) -> CatchUp | None:
-        """After a restart, the wait for the messages that the broker kept."""
+        """After a restart, the wait for the messages that the broker kept, and for the scrapes since then."""
         state = self._settings.state
         if state is None or not self._machine.groups:
             return None
@@ -386,6 +397,8 @@ class App:
         counts = self.view.node_counts()
         up = sum(n for (_, state), n in counts.items() if state == "up")
         broker = f"{'' if self._subscriber.connected else 'not '}connected to {self._settings.mqtt.address}"
+        if not self._settings.mqtt.enabled:
+            broker = next(iter(self.view.unconnected()), "all servers answer")
         waiting = sum(each.waiting for each in self._dispatcher.channels().values())
         late = f", {waiting} notifications wait" if waiting else ""
         return f"{len(self.view.alarms())} alarms, {up} of {sum(counts.values())} nodes up, {broker}{late}"

@@ -21,11 +21,11 @@ from laggard_aggregator.files.atomic_write import written
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.offline import console_table, json_records
 from laggard_aggregator.offline.findings import Findings
-from laggard_aggregator.offline.prometheus.compare_map import load_map
-from laggard_aggregator.offline.prometheus.reader import aligned, fitting_map, least_interval
-from laggard_aggregator.offline.prometheus.server import PrometheusServer
+from laggard_aggregator.offline.prometheus_input import aligned, fitting_map, least_interval
 from laggard_aggregator.offline.run import Progress as Advance
 from laggard_aggregator.offline.run import Run, open_prometheus, open_run
+from laggard_aggregator.prometheus.compare_map import load_map
+from laggard_aggregator.prometheus.server import PrometheusServer, bearer
 from laggard_aggregator.settings import from_settings, thresholds_file
 from laggard_aggregator.settings.aggregator import TopologyFile
 from laggard_aggregator.status.text_table import terminal_width
@@ -106,7 +106,7 @@ def _open_prometheus(
     progress: Advance | None,
 ) -> Run:
     """The run over a server. Intervals are PROMETHEUS' unless given, longer where it scrapes seldom."""
-    server = PrometheusServer(args.prometheus, client.token(args.token_file), args.ca_file)
+    server = PrometheusServer(args.prometheus, bearer(client.token(args.token_file)), args.ca_file)
     now = time.time()
     until = epoch_seconds("--to", args.until) or now
     since = epoch_seconds("--from", args.since or "-1d") or now

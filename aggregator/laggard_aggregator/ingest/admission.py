@@ -36,6 +36,9 @@ from laggard_common.wire import Envelope, Kind
 from laggard_common.wire.schema import Schema
 from laggard_common.wire.topics import Topic, parse_topic
 
+SCRAPED = b"prometheus"
+"""First bytes of the streams of scraped counters, whose times are not their nodes'."""
+
 MAX_NODES = 65_536
 MAX_SOURCES = 64  # of one node
 MAX_NODE_COMPONENTS = 65_536  # over all sources and streams of one node
@@ -187,6 +190,17 @@ class Admission:
     def is_known(self, node: str) -> bool:
         """Whether a schema or a batch of the node was accepted."""
         return node in self._sources
+
+    def stream_of(self, node: str, source: str, stream_id: bytes) -> StreamState | None:
+        """The state of a stream, None for one without a schema or batch."""
+        streams = self._sources.get(node, {}).get(source)
+        return None if streams is None else streams.streams.get(stream_id)
+
+    def newest_seq(self, source: str, stream_id: bytes) -> int | None:
+        """The highest sequence number of a stream over all nodes, None for none."""
+        states = (self.stream_of(node, source, stream_id) for node in self._sources)
+        ranges = [state.received.as_tuples() for state in states if state is not None]
+        return max((known[-1][1] for known in ranges if known), default=None)
 
     def sweep(self, now_ns: int) -> None:
         """Declares old gaps and drops messages whose schema never came; to be called periodically."""
@@ -454,7 +468,8 @@ class Admission:
                 self.wire_errors["payload"] += 1  # fields or components that the schema does not have
                 continue
             new = counters if chosen is None else counters.only(chosen)
-            self.nodes.data(topic.node, int(new.read_ns[-1]), entry.received_ns)
+            scraped = envelope.stream.startswith(SCRAPED)
+            self.nodes.data(topic.node, int(new.read_ns[-1]), entry.received_ns, scraped=scraped)
             yield Batch(
                 lsn=entry.lsn,
                 site=topic.site,

@@ -65,6 +65,11 @@ class ClockOffset:
             self.latest_ns = bound_ns
 
     @property
+    def known(self) -> bool:
+        """Whether there was a message."""
+        return self._bucket >= 0
+
+    @property
     def seconds(self) -> float:
         """The estimate; NaN before the first message."""
         best = max(self._best, self._before)
@@ -84,6 +89,7 @@ class _Node:
     span_ns: int = 0
     interval_ns: int = 0
     offset: ClockOffset = field(default_factory=ClockOffset)
+    scraped: bool = False  # its samples tell nothing about its clock
 
 
 class Nodes:
@@ -117,12 +123,22 @@ class Nodes:
         """Notes the clock of a node whose batch is rejected because of its time."""
         self._nodes[name].offset.add(newest_ns, received_ns)
 
-    def data(self, name: str, newest_read_ns: int, received_ns: int) -> None:
-        """Notes a batch whose last reading was at `newest_read_ns` by the node's clock."""
+    def data(self, name: str, newest_read_ns: int, received_ns: int, *, scraped: bool = False) -> None:
+        """Notes a batch whose last reading was at `newest_read_ns` by the node's clock.
+
+        `scraped`: by the clock of a Prometheus server, and sent a scrape later.
+        """
         node = self._nodes[name]
         node.last_sample_ns = max(node.last_sample_ns, newest_read_ns)
         node.last_data_ns = received_ns
-        node.offset.add(newest_read_ns, received_ns)
+        node.scraped = scraped and not node.offset.known
+        if not scraped:
+            node.offset.add(newest_read_ns, received_ns)
+
+    @property
+    def with_clock(self) -> int:
+        """Number of nodes whose messages tell their clock."""
+        return sum(not node.scraped for node in self._nodes.values())
 
     def status(self, name: str, status: Mapping[str, Any], made_ns: int, received_ns: int) -> None:
         """Notes a status message, without fields of the wrong type."""
@@ -188,7 +204,8 @@ class Nodes:
         found = [node.offset.latest_ns for node in self._nodes.values() if node.offset.latest_ns is not None]
         if self._offsets_ns is None:
             self._offsets_ns = now_ns
-        enough = min(len(self._nodes), max(MIN_OFFSETS, (len(self._nodes) + 1) // 2))
+        nodes = self.with_clock
+        enough = min(nodes, max(MIN_OFFSETS, (nodes + 1) // 2))
         if not found or (len(found) < enough and now_ns - self._offsets_ns < OFFSETS_NS):
             return []
         self._offsets_ns = now_ns

@@ -20,12 +20,12 @@ from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_input import read_csv
 from laggard_aggregator.offline.pcp_header import is_pcp
 from laggard_aggregator.offline.pcp_input import read_pcp
-from laggard_aggregator.offline.prometheus.compare_map import CompareMap
-from laggard_aggregator.offline.prometheus.reader import Span, read_prometheus
-from laggard_aggregator.offline.prometheus.server import PrometheusServer
+from laggard_aggregator.offline.prometheus_input import Span, read_prometheus
 from laggard_aggregator.offline.regrid import Rows, binned
 from laggard_aggregator.offline.sample_grid import NS, Grid, windows_in_order
 from laggard_aggregator.offline.sysstat.reader import is_sysstat, read_sysstat
+from laggard_aggregator.prometheus.compare_map import CompareMap
+from laggard_aggregator.prometheus.server import PrometheusServer
 from laggard_common.errors import ConfigError, InputError
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ async def keep_house(
             nodes = machine.admission.nodes
             offsets = nodes.latest_offsets(now_ns)
             spread_ns = nodes.median_interval_ns if offsets else 0
-            if clock.check(offsets, known=len(nodes) > 0, spread_ns=spread_ns):
+            if clock.check(offsets, known=nodes.with_clock > 0, spread_ns=spread_ns):
                 nodes.clock_set(clock.wall_ns())
         if now_ns < sweep_due_ns or not clock.confirmed:
             continue

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,6 +16,7 @@ from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.ingest.batches import JOBS, Document, Message
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
+from laggard_aggregator.ingest.prometheus_input import ScrapeView
 from laggard_aggregator.log.entries import LogSequence, WindowClose
 from laggard_aggregator.log.journal import GroupCommit
 from laggard_aggregator.status.view import Status
@@ -52,6 +53,7 @@ class IngestLoop:
     journal: GroupCommit | None
     job_told: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by each document about a job, such as a scheduler's hook leaves one."""
+    inputs: Sequence[ScrapeView] = ()
     iterations: int = 0  # for the watchdog
     _unreleased: int = 0  # messages that the broker still keeps
     _has_unreleased: asyncio.Event = field(default_factory=asyncio.Event)
@@ -66,6 +68,13 @@ class IngestLoop:
             self.iterations += 1
             await asyncio.sleep(0)
 
+    async def admit(self, messages: list[Message]) -> bool:
+        """Admits messages that did not come from the broker; whether all their batches were accepted."""
+        async with self.order:
+            before = self.machine.admission.counts.unaccepted
+            self._admit(messages)
+            return self.machine.admission.counts.unaccepted == before
+
     async def release(self, journal: GroupCommit) -> None:
         """Acknowledges messages to the broker once they are durable, or RELEASE_SECONDS have passed."""
         while True:
@@ -76,7 +85,10 @@ class IngestLoop:
             self.subscriber.done(messages)
 
     async def caught_up(self, seconds: float, stop: asyncio.Event, progress: Callable[[], None]) -> None:
-        """Waits until the queue is empty `seconds` after the connection to the broker, or `stop` is set."""
+        """Waits until the queue is empty `seconds` after the connection to the broker, or `stop` is set.
+
+        And until each of `inputs` was polled once.
+        """
         loop = asyncio.get_running_loop()
         latest = loop.time() + MAX_CATCH_UP * seconds
         connected: float | None = None
@@ -86,7 +98,11 @@ class IngestLoop:
                 connected = None
             elif connected is None:
                 connected = loop.time()
-            elif loop.time() >= connected + seconds and not len(self.queue):
+            elif (
+                loop.time() >= connected + seconds
+                and not len(self.queue)
+                and all(view.polled for view in self.inputs)
+            ):
                 return
 
     async def drain(self) -> None:

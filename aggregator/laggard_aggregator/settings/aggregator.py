@@ -14,6 +14,7 @@ from laggard_aggregator.settings.channels import channels as known_channels
 from laggard_aggregator.settings.http import HttpSettings
 from laggard_aggregator.settings.identity import IdentityTable, PrincipalTable
 from laggard_aggregator.settings.jobs import JobsTable
+from laggard_aggregator.settings.prometheus import PrometheusTable
 from laggard_common.config import (
     Check,
     above,
@@ -60,7 +61,9 @@ def _name(value: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings(MqttSettings):
-    """`[mqtt]`. `embedded`: start the embedded broker on `host` and `port`, for demo and first small site.
+    """`[mqtt]`. `enabled`: false at a site without agents, where `[[prometheus]]` has all counters.
+
+    `embedded`: start the embedded broker on `host` and `port`, for demo and first small site.
 
     Without TLS it accepts every client, on loopback only. With `ca_file` and `cert_file`, which is the
     certificate of broker and aggregator, it accepts clients with a certificate signed by `ca_file` and not
@@ -72,6 +75,7 @@ class BrokerSettings(MqttSettings):
     messages each; `queue_max_bytes`: limit of its memory.
     """
 
+    enabled: bool = True
     topics: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(_topic_filter)))
     embedded: bool = False
     crl_file: Path | None = None
@@ -91,6 +95,8 @@ class BrokerSettings(MqttSettings):
                 "host",
                 f"the embedded broker lets everyone in without TLS: expected loopback, got {self.host}",
             )
+        if self.embedded and not self.enabled:
+            yield "embedded", "not together with enabled = false"
         if self.embedded and self.username:
             yield "username", "the embedded broker has no users but certificates"
         if self.crl_file and not (self.embedded and with_tls):
@@ -301,6 +307,7 @@ class AggregatorSettings:
     http: HttpSettings = field(default_factory=HttpSettings)
     detect: DetectTable = field(default_factory=DetectTable)
     group: tuple[GroupTable, ...] = ()
+    prometheus: tuple[PrometheusTable, ...] = ()
     topology: tuple[TopologyTable, ...] = ()
     peak: tuple[PeakTable, ...] = ()
     alarm: AlarmTable = field(default_factory=AlarmTable)
@@ -321,6 +328,7 @@ class AggregatorSettings:
         is_mailed = self.archive is not None and self.jobs.enabled and "mail" in self.channels
         if self.jobs.owner_mail and not is_mailed:
             yield "jobs.owner_mail", "needs [archive], [mail], and jobs.enabled"
+        yield from self._input_problems()
         known = [each.name for each in self.principal]
         for at, name in enumerate(known):
             if name in known[:at]:
@@ -338,6 +346,18 @@ class AggregatorSettings:
             if name in names:
                 yield f"peak[{at}].name", f"must not repeat, got {name!r}"
             names.add(name)
+
+    def _input_problems(self) -> Iterator[tuple[str, str]]:
+        """Inputs with a repeated name, or scraped less often than counters are compared."""
+        if not self.mqtt.enabled and not self.prometheus:
+            yield "mqtt.enabled", "expected true without [[prometheus]], else no counters come"
+        longest = self.detect.interval_seconds
+        for at, table in enumerate(self.prometheus):
+            if table.name in [other.name for other in self.prometheus[:at]]:
+                yield f"prometheus[{at}].name", f"must not repeat, got {table.name!r}"
+            if table.scrape_seconds > longest:
+                wrong = f"expected at most {longest:g}, detect.interval_seconds, got {table.scrape_seconds:g}"
+                yield f"prometheus[{at}].scrape_seconds", wrong
 
     def detect_of(self, group: GroupTable) -> DetectTable:
         """`[detect]` with the differences of `group`."""

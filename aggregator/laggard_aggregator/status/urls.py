@@ -120,7 +120,7 @@ ENDPOINTS = (
     ("/api/v1/nodes", "the nodes by role and state, and the unhealthy ones"),
     ("/api/v1/decisions", "what operators silenced, drained and commented"),
     ("/healthz", "whether the aggregator runs"),
-    ("/readyz", "whether it is connected to the broker"),
+    ("/readyz", "whether it is connected to the broker and the Prometheus servers"),
 )
 """Endpoints for programs, listed on the pages."""
 

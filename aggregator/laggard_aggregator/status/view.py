@@ -22,6 +22,7 @@ from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
+from laggard_aggregator.ingest.prometheus_input import ScrapeView
 from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.metrics.registry import worse
 from laggard_aggregator.status import shadows
@@ -82,6 +83,7 @@ class Counters:
     `flooding`: the node with the highest message rate, per second, where it exceeds any agent's.
     `documents`: accepted from outboxes; `refused_documents`: those of them that are malformed.
     `clock_steps`: of the host's clock; `clock_difference_seconds`: the host's clock minus that of windows.
+    `scrapes`: by the name of the `[[prometheus]]`.
     `shadow_verdicts`: by group with a shadow, the number of verdicts by state (`shadows.NOT_COMPARED` on).
     """
 
@@ -116,6 +118,7 @@ class Counters:
     refused_documents: int = 0
     background: BackgroundWork | None = None
     job_polls: JobPolls | None = None
+    scrapes: Mapping[str, ScrapeView] = field(default_factory=dict)
 
 
 def failing(counters: Counters, durability: Durability | None) -> dict[str, str]:
@@ -127,6 +130,11 @@ def failing(counters: Counters, durability: Durability | None) -> dict[str, str]
         "archive": counters.archive_failure and f"cannot be written: {counters.archive_failure}",
         "windows": f"are judged {lasting(late)} late" if late > MAX_LAG_SECONDS else "",
         "clock": f"of this host is {lasting(abs(ahead))} {side} its nodes'" if abs(ahead) > STEPPED else "",
+        **{
+            f"prometheus {name}": f"cannot be read: {scrape.failure}"
+            for name, scrape in counters.scrapes.items()
+            if scrape.failure
+        },
         **{name: c.unavailable and f"waits: {c.unavailable}" for name, c in counters.notifications.items()},
     }
     return {part: f"{part} {problem}" for part, problem in parts.items() if problem}
@@ -163,6 +171,7 @@ class Status:
         self.archive: WriteQueue | None = None
         self.background: BackgroundWork | None = None
         self.job_polls: JobPolls | None = None
+        self.scrapes: Mapping[str, ScrapeView] = {}
         self._queue = queue
         self._subscriber = subscriber
         self._channels = channels
@@ -233,15 +242,22 @@ class Status:
         """The aggregator's clock."""
         return self._clock.wall_ns() / 1e9
 
-    @property
-    def connected(self) -> bool:
-        """Whether it is connected to the broker and subscribed."""
-        return self._subscriber is None or self._subscriber.connected
+    def unconnected(self) -> tuple[str, ...]:
+        """The broker and the Prometheus servers that do not answer, each as text."""
+        broker = self._subscriber is None or self._subscriber.connected
+        silent = [name for name, scrape in self.scrapes.items() if scrape.failure or not scrape.polled]
+        names = (*(() if broker else ("the broker",)), *(f"prometheus {name}" for name in silent))
+        return tuple(f"not connected to {name}" for name in names)
 
     @property
     def ready(self) -> bool:
-        """Whether the state is restored, and `connected`."""
-        return self.restored and self.connected
+        """Whether the state is restored, and nothing is `unconnected`."""
+        return not self.unready
+
+    @property
+    def unready(self) -> str:
+        """Why it is not `ready`, or empty."""
+        return "; ".join(self.unconnected()) or ("" if self.restored else "not restored yet")
 
     @property
     def overdue_seconds(self) -> float:
@@ -384,6 +400,7 @@ class Status:
             archive_refused=dict(archive.refused_rows) if archive is not None else {},
             background=self.background,
             job_polls=self.job_polls,
+            scrapes=self.scrapes,
             archive_returned=admission.counts.unaccepted,
             documents=admission.counts.documents,
             refused_documents=archive.refused_documents if archive is not None else 0,

@@ -104,7 +104,7 @@ def nodes(now: Now) -> dict[str, Any]:
         counts.setdefault(role, {})[state] = count
     return {
         "time": now.time,
-        "ready": now.ready,
+        "ready": not now.unready,
         "failing": failing(now.counters, now.durability) | _outboxes(now),
         "nodes": counts,
         "unwell": [

@@ -79,8 +79,9 @@ def make_app(
         return Exposition(Scrape(nodes=view.nodes(), decisions=view.decisions()), PER_NODE)
 
     async def readyz(_: Request) -> Response:
-        ready = view.ready
-        return JSONResponse({"ready": ready}, 200 if ready else 503)
+        if view.ready:
+            return JSONResponse({"ready": True})
+        return JSONResponse({"ready": False, "reason": view.unready}, 503)
 
     exposer = Renderer(asyncio.Lock())
 

@@ -71,6 +71,11 @@ _channel = _per(
 )
 
 
+_scrape = _per(
+    ("input",), lambda values: (((name,), s) for name, s in sorted(values.counters.scrapes.items()))
+)
+
+
 def _notifications(values: Scrape) -> Series:
     for name, channel in sorted(values.counters.notifications.items()):
         for result, count in sorted(channel.results.items()):
@@ -509,8 +514,41 @@ AGGREGATOR = (
     _site("laggard_start_time_seconds", "Start time of the aggregator.", lambda values: values.started_at),
     _site(
         "laggard_ready",
-        "Whether the state is restored and the aggregator is subscribed at the broker (0 or 1).",
+        "Whether the state is restored, the broker subscribed to, and every [[prometheus]] read (0 or 1).",
         lambda values: values.ready,
+    ),
+    _scrape(
+        "laggard_prometheus_up",
+        "Whether the latest poll of the [[prometheus]] succeeded (0 or 1).",
+        lambda s: s.polled and not s.failure,
+    ),
+    _scrape("laggard_prometheus_polls_total", "Polls of the [[prometheus]].", lambda s: s.polls),
+    _scrape("laggard_prometheus_poll_failures_total", "Polls that failed.", lambda s: s.failures),
+    _scrape(
+        "laggard_prometheus_newest_timestamp_seconds",
+        "End of the newest scrape interval that was read.",
+        lambda s: s.newest,
+    ),
+    _scrape(
+        "laggard_prometheus_readings_total",
+        "Readings of components that were admitted.",
+        lambda s: s.readings,
+    ),
+    _scrape("laggard_prometheus_series", "Series in the latest answers.", lambda s: s.series),
+    _scrape(
+        "laggard_prometheus_further_series",
+        "Sets of series in the latest answers besides the one of their component that counts.",
+        lambda s: s.ambiguous,
+    ),
+    _scrape(
+        "laggard_prometheus_left_out_total",
+        "Values that no counter has, and readings of components without a usable name or room.",
+        lambda s: s.left_out,
+    ),
+    _scrape(
+        "laggard_prometheus_lost_seconds_total",
+        "Time that was not read, as it was older than backlog_seconds.",
+        lambda s: s.lost_seconds,
     ),
     MetricRow(
         "laggard_refused_messages_total",

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.offline.prometheus.compare_map import load_map, shipped_names
-from laggard_aggregator.offline.prometheus.server import PrometheusServer
+from laggard_aggregator.prometheus.compare_map import load_map, shipped_names
+from laggard_aggregator.prometheus.server import PrometheusServer
 from laggard_common.errors import ConfigError, ServiceError
 from tests.support.builders.prometheus_blocks import Exported, Slow, serving
 from tests.support.http_receiver import Receiver, receiving

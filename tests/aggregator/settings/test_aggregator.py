@@ -32,7 +32,7 @@ EXAMPLES = {
     "darshan_logs",
 }
 # Sections that are shown as examples.
-NOT_SHOWN = {"topology", "principal", "peak", "channels", "state", "group", "archive"}
+NOT_SHOWN = {"topology", "principal", "peak", "channels", "state", "group", "archive", "prometheus"}
 
 
 def test_the_sample_as_it_is_changes_nothing() -> None:

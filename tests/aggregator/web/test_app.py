@@ -59,8 +59,11 @@ def test_metrics_of_every_node() -> None:
 def test_health_and_readiness() -> None:
     assert ask("/healthz").json() == {"status": "ok"}
     assert ask("/readyz").json() == {"ready": True}
-    waiting = ask("/readyz", view=live_status.MadeView(ready=False))
-    assert (waiting.status_code, waiting.json()) == (503, {"ready": False})
+    waiting = ask("/readyz", view=live_status.MadeView(unready="not connected to the broker"))
+    assert (waiting.status_code, waiting.json()) == (
+        503,
+        {"ready": False, "reason": "not connected to the broker"},
+    )
 
 
 def test_stragglers_are_ranked_by_persistence() -> None:

@@ -46,7 +46,7 @@ def test_why_a_page_is_stale() -> None:
     view.now += 2 * 3600
     assert "Stale: windows are not judged, the newest window ended 2 h" in text_of(page("/", view))
     view = with_history()
-    view.ready = False
+    view.unready = "not connected to the broker"
     assert "Stale: not connected to the broker" in text_of(page("/", view))
     view = live_status.MadeView(overdue_seconds=61.0)
     assert "Stale: windows are not judged. " in text_of(page("/", view))

@@ -182,8 +182,12 @@ def test_a_site_without_stragglers_says_so() -> None:
     assert "No stragglers: 4 components behave like their peers" in text_of(page("/", view))
     waiting = live_status.MadeView(groups_=(live_status.group("luns", 4),))
     assert "Nothing was judged yet" in text_of(page("/", waiting))
-    assert "Nothing is compared yet" in text_of(page("/", live_status.MadeView(ready=False)))
-    assert "not connected to the broker" in text_of(page("/", live_status.MadeView(ready=False)))
+    assert "Nothing is compared yet" in text_of(
+        page("/", live_status.MadeView(unready="not connected to the broker"))
+    )
+    assert "not connected to the broker" in text_of(
+        page("/", live_status.MadeView(unready="not connected to the broker"))
+    )
 
 
 def many(count: int) -> live_status.MadeView:

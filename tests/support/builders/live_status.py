@@ -12,6 +12,7 @@ from laggard_aggregator.detect.interface import Verdicts, not_judged
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.node_view import CollectorsView, CollectorView, NodeState, NodeView, RoleView
+from laggard_aggregator.ingest.prometheus_input import ScrapeView
 from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status.background import BackgroundWork, JobPolls
 from laggard_aggregator.status.view import ChannelView, Counters, GroupView, Status
@@ -29,7 +30,7 @@ class MadeView(Status):
     version: str = "0.1.0"
     started_at: float = 1_760_000_000.0
     now: float = NOW
-    ready: bool = True
+    unready: str = ""
     overdue_seconds: float = 0.0
     groups_: tuple[GroupView, ...] = ()
     judgements_: tuple[Judgement, ...] = ()
@@ -276,6 +277,7 @@ def site() -> MadeView:
                 failures=1,
             ),
             job_polls=JobPolls(revisions=70, left_out=2, succeeded_at=1.7e9, failures=1),
+            scrapes={"main": ScrapeView(polled=True, newest=1.7e9, polls=30, failures=3, readings=600)},
             held=9,
             wire_errors={"msgpack": 10, "version": 1},
             refused={"too many components": 12},

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from laggard_aggregator.offline.prometheus.server import PrometheusServer
+from laggard_aggregator.prometheus.server import PrometheusServer
 from tests.support.ports import free_port, is_listening
 from tests.support.processes import run_command, started
 from tests.support.wait import wait_until
@@ -24,7 +24,12 @@ COUNTERS = {
     "node_disk_written_bytes": (0.4, 65_536.0),
 }
 """Share of the requests, and the amount that each adds."""
-TIMES = {"node_disk_read_time_seconds": 0.6, "node_disk_write_time_seconds": 0.4}
+TIMES = {
+    "node_disk_read_time_seconds": 0.6,
+    "node_disk_write_time_seconds": 0.4,
+    "node_disk_io_time_weighted_seconds": 1.0,
+    "node_disk_io_time_seconds": 0.3,
+}
 
 
 @dataclass(frozen=True)

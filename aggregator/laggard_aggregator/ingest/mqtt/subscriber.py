@@ -66,8 +66,12 @@ class Subscriber:
     async def run(self) -> None:
         """Connects and reconnects until cancelled, with exponential back-off and jitter.
 
-        A short connection counts as a failure: another client may use the same client id.
+        A short connection counts as a failure: another client may use the same client id. Without a broker,
+        `connected` all the time.
         """
+        if not self._settings.enabled:
+            self.connected = True
+            await asyncio.Event().wait()
         failures = 0
         while True:
             begun_ns = self._clock.monotonic_ns()

@@ -231,7 +231,7 @@ def troubles(now: Now) -> tuple[str, ...]:
     """Problems of Laggard itself, as text."""
     c, durability = now.counters, now.durability
     found = [
-        (not now.ready, "not connected to the broker"),
+        (bool(now.unready), now.unready),
         *((True, f"the {problem}") for problem in failing(c, durability).values()),
         (
             c.queue_dropped > 0,
@@ -304,7 +304,7 @@ def tiles(now: Now, found: Sequence[Slow]) -> list[tuple[str, str, str, str, str
             "Laggard itself",
             "unhealthy" if wrong else "healthy",
             "; ".join(wrong) or told,
-            "bad" if not now.ready else "warn" if wrong else "good" if now.judgements else "none",
+            "bad" if now.unready else "warn" if wrong else "good" if now.judgements else "none",
             "/nodes#laggard",
         ),
     ]

@@ -48,7 +48,7 @@ class Now:
     revision: int
     time: float
     started_at: float
-    ready: bool
+    unready: str
     overdue_seconds: float
     groups: Mapping[str, GroupView]
     judgements: tuple[Judgement, ...]
@@ -76,8 +76,8 @@ class Now:
     @property
     def stale(self) -> str:
         """Why the page does not show the present, or empty."""
-        if not self.ready:
-            return "not connected to the broker, nothing new arrives"
+        if self.unready:
+            return f"{self.unready}, nothing new arrives"
         ends = [(judged.end, judged.group) for judged in self.judgements]
         newest, group = max(ends, default=(math.nan, ""))
         seconds = self.groups[group].window_seconds if group in self.groups else math.inf
@@ -193,7 +193,7 @@ class StateReader:
             revision=view.revision,
             time=view.now,
             started_at=view.started_at,
-            ready=view.ready,
+            unready=view.unready,
             overdue_seconds=view.overdue_seconds,
             groups={group.name: group for group in view.groups()},
             judgements=view.judgements(),

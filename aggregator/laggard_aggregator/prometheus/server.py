@@ -32,28 +32,45 @@ class LabelledSeries:
     values: FloatArray
 
 
+def bearer(token: str) -> Mapping[str, str]:
+    """The header of a token; none for an empty one."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def url_problem(url: str) -> str | None:
+    """The reason why `url` is none of a server, or has a password in it; None for a good one."""
+    parts = urlsplit(url)
+    try:
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        return f"expected http://HOST:PORT, got {url[:80]!r}"
+    if parts.username is not None or parts.password is not None:
+        return "no user or password in the URL; a file has the token"
+    return None
+
+
 @dataclass(slots=True)
 class PrometheusServer:
     """The server at `url`. `warnings`: those of its answers, each once.
 
-    Raises ConfigError for a URL that is none, or that has a password in it.
+    `headers`: sent with each question, such as credentials and the tenant of Mimir. A question is asked
+    `tries` times, each for `timeout_seconds`. Raises ConfigError for a URL that is none, or that has a
+    password in it.
     """
 
     url: str
-    token: str = field(default="", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     ca_file: Path | None = None
+    timeout_seconds: float = TIMEOUT_SECONDS
+    tries: int = TRIES
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        try:
-            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            valid = False
-        if not valid:
-            raise ConfigError("", [f"{_CALLED}: expected http://HOST:PORT, got {self.url[:80]!r}"])
-        if parts.username is not None or parts.password is not None:
-            raise ConfigError("", [f"{_CALLED}: no user or password in the URL; --token-file has a token"])
+        wrong = url_problem(self.url)
+        if wrong:
+            raise ConfigError("", [f"{_CALLED}: {wrong}"])
 
     def instant(self, expression: str, at: float) -> list[LabelledSeries]:
         """The series of `expression` at `at`, epoch seconds. Raises ServiceError with one line."""
@@ -65,7 +82,7 @@ class PrometheusServer:
         return self._asked("query_range", {"query": expression, **span})
 
     def _asked(self, question: str, parameters: Mapping[str, str]) -> list[LabelledSeries]:
-        for left in reversed(range(TRIES)):
+        for left in reversed(range(self.tries)):
             try:
                 status, body = self._post(question, parameters)
             except (OSError, http.client.HTTPException) as exc:
@@ -88,13 +105,12 @@ class PrometheusServer:
             except OSError as exc:
                 raise ConfigError("", [f"--ca-file: {self.ca_file}: {exc.strerror or exc}"]) from exc
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, parts.port, timeout=TIMEOUT_SECONDS, context=context
+                host, parts.port, timeout=self.timeout_seconds, context=context
             )
         else:
-            connection = http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_SECONDS)
-        headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
+            connection = http.client.HTTPConnection(host, parts.port, timeout=self.timeout_seconds)
+        form = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+        headers = {**self.headers, **form}
         try:
             path = f"{parts.path.rstrip('/')}/api/v1/{question}"
             connection.request("POST", path, urlencode(parameters), headers)

@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.offline.prometheus.compare_map import (
+from laggard_aggregator.offline.regrid import Rows
+from laggard_aggregator.offline.sample_grid import NS
+from laggard_aggregator.prometheus.compare_map import (
     Compare,
     CompareMap,
     load_map,
     shipped_names,
 )
-from laggard_aggregator.offline.prometheus.server import LabelledSeries, PrometheusServer
-from laggard_aggregator.offline.regrid import Rows
-from laggard_aggregator.offline.sample_grid import NS
+from laggard_aggregator.prometheus.server import LabelledSeries, PrometheusServer
 from laggard_aggregator.status.formatting import counted
 from laggard_common.errors import ConfigError, InputError
 

@@ -1,1 +1,0 @@
-"""Counters that a Prometheus server has already, for `laggard diagnose --prometheus`."""

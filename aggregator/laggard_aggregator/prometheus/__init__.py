@@ -1,0 +1,1 @@
+"""Prometheus servers: questions, maps of series, scraped counters as batches."""
