@@ -171,7 +171,7 @@ class App:
         if s.http.operators and s.state is None:
             _log.warning("http: operators decide nothing without [state]")
         archive = s.archive.directory if s.archive is not None else None
-        app = make_app(self.view, archive, s.http.nodes, s.http.page, self._actions)
+        app = make_app(self.view, archive, s.http.nodes, s.http.page, self._actions, peaks=s.peak)
         self._http = HttpServer(
             authenticated(app, self._credentials, self._identity), s.http.listen, self._tls
         )

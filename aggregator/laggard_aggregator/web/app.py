@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from laggard_aggregator.settings.aggregator import PeakTable
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
@@ -60,11 +61,13 @@ def make_app(
     listed: Collection[str] = (),
     page: str = "",
     actions: Actions | None = None,
+    *,
+    peaks: Collection[PeakTable] = (),
 ) -> ASGIApp:
     """The ASGI application. `archive`: directory of the archive, None without one.
 
     `listed`: nodes with series in `/metrics` even while they are healthy. `page`: address of the pages for
-    others, for links in alerts. `actions`: of operators; without, nobody decides.
+    others, for links in alerts. `actions`: of operators; without, nobody decides. `peaks`: of components.
     """
     actions = actions or Actions()
     past = PastReader(view, archive)
@@ -99,7 +102,7 @@ def make_app(
             *jobs.routes(),
             *JobPages(jobs, pages.show).routes(),
             *RunbookPages(pages.show).routes(),
-            *LoadPages(jobs, pages.show, view).routes(),
+            *LoadPages(jobs, pages.show, view, peaks).routes(),
         ],
         exception_handlers=handlers(pages.show),
     )

@@ -26,6 +26,7 @@ def job_batch(
     interval_ns: int = 1_000_000_000,
     name: str = "",
     labels: tuple[tuple[str, str], ...] = (),
+    role: str = "compute",
 ) -> Batch:
     """The readings of one component as one message."""
     fields = sorted({each for reading in readings for each in reading.values})
@@ -51,7 +52,7 @@ def job_batch(
     return Batch(
         lsn=lsn,
         site="site",
-        role="compute",
+        role=role,
         stream=schema.stream,
         seq=lsn,
         received_ns=received_ns,

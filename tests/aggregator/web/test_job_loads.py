@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.types import ASGIApp
 
 from laggard_aggregator.ingest.node_view import NodeView
 from laggard_aggregator.jobs.access.filter import GroupBy
@@ -17,6 +18,7 @@ from laggard_aggregator.jobs.access.principals import Principal
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.loads.metadata import MetadataLoad
 from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
+from laggard_aggregator.settings.aggregator import PeakTable
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.pages.job_loads import metadata_table
 from laggard_aggregator.web.pages.tables import Query
@@ -77,10 +79,12 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return load_archive(tmp_path_factory.mktemp("archive"))
 
 
-def ask(archive: Path | None, who: Principal, paths: Sequence[str]) -> list[httpx.Response]:
+def ask(
+    archive: Path | None, who: Principal, paths: Sequence[str], app: ASGIApp | None = None
+) -> list[httpx.Response]:
     async def run() -> list[httpx.Response]:
-        app = acting(make_app(view(), archive), who)
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://l") as client:
+        asked = app or acting(make_app(view(), archive), who)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(asked), base_url="http://l") as client:
             return [await client.get(path) for path in paths]
 
     return asyncio.run(run())
@@ -196,3 +200,45 @@ def test_without_an_archive_there_is_no_load() -> None:
 def test_operations_of_jobs_without_length_have_no_share() -> None:
     (row,) = metadata_table([MetadataLoad("app", 1, 0.0, 0.0)], GroupBy.APPLICATION, Query({})).page.items
     assert row["share"] == 0.0
+
+
+PEAKS = (PeakTable("gone-[12]/scratch", "throughput", 4e6, source="nfs_mount"),)
+GIVEN = {"gone-1": (3_000_000, "forwarding"), "gone-2": (1_000, "forwarding"), "cn-1": (9_000_000, "compute")}
+"""Bytes a second and role of nodes that are not up any more."""
+
+
+@pytest.mark.parametrize(
+    ("peaks", "full", "above"), [((), 3e6, [1.0, 0.0]), (PEAKS, 4e6, [0.0, 0.0])], ids=["reached", "known"]
+)
+def test_the_forwarders_are_those_of_the_archive(
+    tmp_path: Path, peaks: Sequence[PeakTable], full: float, above: list[float]
+) -> None:
+    start = int((NOW - 3 * HOUR) // 60 * 60) * 1000
+    batches = []
+    for lsn, (node, (rate, role)) in enumerate(GIVEN.items(), 1):
+        readings = [
+            NaiveReading(
+                tick, tick, {"READ_bytes_recv": (tick - start) // 1000 * rate, "WRITE_bytes_sent": 0}
+            )
+            for tick in range(start, start + 600_001, 10_000)
+        ]
+        made = job_batch(
+            node,
+            "m1",
+            readings,
+            lsn=lsn,
+            received_ns=start * MS,
+            source="nfs_mount",
+            name="scratch",
+            role=role,
+        )
+        batches.append(made)
+    write_parts(tmp_path, [batches], start * MS)
+    RollupPass(tmp_path).run(int((NOW + 48 * HOUR) * 1e9), 30)
+    app = acting(make_app(live_status.site(), tmp_path, peaks=peaks), PRINCIPALS["admin"])
+    (answer,) = ask(tmp_path, PRINCIPALS["admin"], ["/forwarders?format=json"], app)
+    first, second = answer.json()["forwarders"]
+    assert [first["forwarder"], second["forwarder"]] == ["gone-1", "gone-2"], "the busier one first"
+    assert [first["mean_bytes_per_second"], second["mean_bytes_per_second"]] == [3e6, 1e3]
+    assert [first["peak_bytes_per_second"], second["peak_bytes_per_second"]] == [full, full]
+    assert [first["time_above_90"], second["time_above_90"]] == above

@@ -1,7 +1,7 @@
 """Load of forwarders in classes of their peak, as Beacon's heat map of forwarding nodes has it (NSDI '19)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.access.principals import Principal
 from laggard_aggregator.jobs.access.queries import JobQueries
-from laggard_aggregator.jobs.join.volumes import READ, WRITTEN
+from laggard_aggregator.jobs.join.volumes import READ, SOURCES, WRITTEN
 from laggard_aggregator.jobs.loads.heat_map import heat_map
+from laggard_aggregator.jobs.loads.roster import known_peaks, roster
+from laggard_aggregator.settings.aggregator import PeakTable
 
+ROLE: Final = "forwarding"
 CLASSES: Final = ("0-10 %", "10-50 %", "50-90 %", "above 90 %")
 """Shares of the peak; a limit belongs to the class below it."""
 GAP: Final = -1
@@ -47,17 +50,25 @@ def shown_forwarder_load(
     queries: JobQueries,
     principal: Principal,
     directory: Path,
-    forwarders: Sequence[str],
+    up: Collection[str],
+    peaks: Collection[PeakTable] = (),
     *,
     start: float,
     end: float,
 ) -> ForwarderLoad | None:
-    """The load in at most a day's number of minutes, or multiples of them; None where it may not be seen."""
+    """The load in at most a day's number of minutes, or multiples of them; None where it may not be seen.
+
+    The forwarders are those of the archive in this time, and those that are `up` now. `peaks`: known ones.
+    """
     if not queries.sees_site(principal):
         return None
+    nodes = roster(directory, SOURCES, start, end, components=bool(peaks))
+    of_time = {name: node for name, node in nodes.items() if ROLE in node.roles}
+    forwarders = sorted({*of_time, *up})
     minutes = math.ceil((end - start) / _MINUTE_SECONDS / _MOST_STEPS)
     step = _MINUTE_SECONDS * max(minutes, 1)
-    return forwarder_load(directory, forwarders, start, end, step_seconds=step)
+    known = known_peaks(of_time, peaks)
+    return forwarder_load(directory, forwarders, start, end, step_seconds=step, peaks=known)
 
 
 def forwarder_load(

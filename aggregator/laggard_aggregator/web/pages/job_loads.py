@@ -4,6 +4,7 @@ Each has one table, also as CSV and JSON, of the jobs that the asker may see. Th
 for those who see the whole site; for everybody else there is none.
 """
 
+from collections.abc import Collection
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -18,8 +19,9 @@ from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.access.filter import GroupBy
 from laggard_aggregator.jobs.access.queries import AMPLIFIED
 from laggard_aggregator.jobs.index.reader import Row
-from laggard_aggregator.jobs.loads.forwarders import GAP, ForwarderLoad, shown_forwarder_load
+from laggard_aggregator.jobs.loads.forwarders import GAP, ROLE, ForwarderLoad, shown_forwarder_load
 from laggard_aggregator.jobs.loads.metadata import MetadataLoad, metadata_load
+from laggard_aggregator.settings.aggregator import PeakTable
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.urls import TimeRange
 from laggard_aggregator.status.view import Status
@@ -41,7 +43,6 @@ from laggard_aggregator.web.problems import Show
 from laggard_common.visible import visible
 
 FORWARDERS, METADATA, AMPLIFICATION = "/forwarders", "/metadata", "/amplification"
-ROLE: Final = "forwarding"
 DAY: Final = 86_400.0
 _MIB: Final = 2.0**20
 MAX_AMPLIFIED = 200
@@ -68,12 +69,15 @@ _FILTERS: Final = {GroupBy.USER: "user", GroupBy.PROJECT: "project", GroupBy.APP
 
 
 class LoadPages:
-    """The pages over `service`; `show` renders them, `view` knows the forwarders."""
+    """The pages over `service`; `show` renders them, `view` knows who is up, `peaks` full loads."""
 
-    def __init__(self, service: JobsService, show: Show, view: Status) -> None:
+    def __init__(
+        self, service: JobsService, show: Show, view: Status, peaks: Collection[PeakTable] = ()
+    ) -> None:
         self._service = service
         self._show = show
         self._view = view
+        self._peaks = peaks
 
     def routes(self) -> list[BaseRoute]:
         """Routes of the pages."""
@@ -92,7 +96,7 @@ class LoadPages:
         names = tuple(node.node for node in self._view.nodes() if node.role == ROLE)
         found = await self._service.ask(
             lambda queries: shown_forwarder_load(
-                queries, who, directory, names, start=when.start, end=when.end
+                queries, who, directory, names, self._peaks, start=when.start, end=when.end
             )
         )
         if found is None:
@@ -190,7 +194,8 @@ def forwarder_table(found: ForwarderLoad, query: Query) -> tuple[PageTable[int],
             for place, (key, heading) in enumerate(_SHARES)
         ),
     )
-    order = np.lexsort((-np.nan_to_num(mean), -np.nan_to_num(shares[:, 0]), np.isnan(shares[:, 0])))
+    load = np.divide(mean, found.peak, out=np.zeros(len(mean)), where=(count > 0) & (found.peak > 0))
+    order = np.lexsort((-load, -np.nan_to_num(shares[:, 0]), np.isnan(shares[:, 0])))
     table = PageTable(
         "forwarders",
         columns,
