@@ -28,6 +28,7 @@ CSV_OPTIONS = (
 SUBCOMMANDS = (
     "demo",
     "diagnose",
+    "init",
     "train",
     "archive",
     "layers",

@@ -71,6 +71,12 @@ COMMANDS = (
         "laggard_aggregator.cli.options:add_diagnose_options",
     ),
     Entry(
+        "init",
+        "laggard_aggregator.cli.init",
+        "configure the aggregator for what a Prometheus server has",
+        "laggard_aggregator.cli.options:add_init_options",
+    ),
+    Entry(
         "train",
         "laggard_aggregator.cli.train",
         "learn thresholds from fault-free data",

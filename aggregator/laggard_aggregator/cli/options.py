@@ -1,9 +1,10 @@
-"""Options of `laggard diagnose`, `train` and `archive`; imports none of them."""
+"""Options of `laggard diagnose`, `init`, `train` and `archive`; imports none of them."""
 
 import argparse
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from laggard_aggregator.detect.settings import (
     DetectSettings,
@@ -106,6 +107,26 @@ def _up_to(most: int) -> Callable[[str], int]:
     return number
 
 
+def add_init_options(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of `laggard init`."""
+    parser.epilog = """\
+example:
+  laggard init --prometheus http://prometheus:9090 -o aggregator.toml
+"""
+    add = parser.add_argument
+    add("--prometheus", metavar="URL", required=True, help="the server whose counters are to be judged")
+    add(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("aggregator.toml"),
+        metavar="FILE",
+        help="default %(default)s; an existing file is left alone",
+    )
+    add("--directory", type=Path, metavar="DIR", help="of state and archive (default: laggard beside FILE)")
+    _add_server_access(parser.add_argument)
+
+
 def _add_prometheus_options(parser: argparse.ArgumentParser) -> None:
     """Declares the options for a server in place of INPUT."""
     server = parser.add_argument_group("a Prometheus server, in place of INPUT")
@@ -114,6 +135,10 @@ def _add_prometheus_options(parser: argparse.ArgumentParser) -> None:
     add("--map", metavar="NAME|FILE", help="which series are compared (default: each shipped map that fits)")
     add("--from", dest="since", metavar="TIME", help="-12h, -7d or a time as 2026-01-31T10:00 (default -1d)")
     add("--to", dest="until", metavar="TIME", help="default now")
+    _add_server_access(add)
+
+
+def _add_server_access(add: Callable[..., Any]) -> None:
     add("--token-file", type=Path, metavar="FILE", help="a bearer token for the server")
     add("--ca-file", type=Path, metavar="FILE", help="who signed the server's certificate")
 

@@ -18,6 +18,7 @@ ENTRIES = [(entry.name, entry) for entry in COMMANDS]
 ENTRIES += [(f"{entry.name} {verb.name}", verb) for entry in COMMANDS for verb in entry.verbs]
 WITHOUT_JSON = {
     "demo": "a story for a reader",
+    "init": "its result is a TOML file",
     "train": "its result is a TOML file",
     "layers record": "its result is a folder",
     "layers send": "its result is a folder in the outbox",
