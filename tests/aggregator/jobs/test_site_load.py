@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from laggard_aggregator.jobs.access.filter import GroupBy
 from laggard_aggregator.jobs.access.principals import NOBODY, Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.loads.forwarders import CLASSES, GAP, forwarder_load, load_classes, time_share
-from laggard_aggregator.jobs.loads.metadata import metadata_load
+from laggard_aggregator.jobs.loads.metadata import MetadataBy, metadata_load
 from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.naive_jobs import NaiveReading
@@ -94,7 +93,12 @@ def test_metadata_load_equals_a_plain_loop(tmp_path: Path) -> None:
     index.refresh()
     queries = JobQueries(index)
     after, before = EPOCH + 5000, EPOCH + 9000
-    columns = {GroupBy.USER: "user", GroupBy.PROJECT: "account", GroupBy.APPLICATION: "application"}
+    columns = {
+        MetadataBy.USER: "user",
+        MetadataBy.PROJECT: "account",
+        MetadataBy.APPLICATION: "application",
+        MetadataBy.JOB: "job_key",
+    }
     for who in WHO:
         for group, column in columns.items():
             expected: dict[str, list[float]] = defaultdict(list)
@@ -104,7 +108,7 @@ def test_metadata_load_equals_a_plain_loop(tmp_path: Path) -> None:
                 if count and inside > 0 and visible(who, row):
                     expected[row[column]].append(count * inside / (row["end"] - row["start"]))
             found = metadata_load(queries, who, after, before, group)
-            assert {each.name: each.jobs for each in found} == {k: len(v) for k, v in expected.items()}
+            assert {each.name: each.count for each in found} == {k: len(v) for k, v in expected.items()}
             for each in found:
                 assert each.operations == pytest.approx(sum(expected[each.name]))
                 assert each.operations_per_second == pytest.approx(each.operations / 4000)

@@ -13,10 +13,9 @@ import pytest
 from starlette.types import ASGIApp
 
 from laggard_aggregator.ingest.node_view import NodeView
-from laggard_aggregator.jobs.access.filter import GroupBy
 from laggard_aggregator.jobs.access.principals import Principal
 from laggard_aggregator.jobs.index.job_index import JobIndex
-from laggard_aggregator.jobs.loads.metadata import MetadataLoad
+from laggard_aggregator.jobs.loads.metadata import MetadataBy, MetadataLoad
 from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 from laggard_aggregator.settings.aggregator import PeakTable
 from laggard_aggregator.web.app import make_app
@@ -198,7 +197,7 @@ def test_without_an_archive_there_is_no_load() -> None:
 
 
 def test_operations_of_jobs_without_length_have_no_share() -> None:
-    (row,) = metadata_table([MetadataLoad("app", 1, 0.0, 0.0)], GroupBy.APPLICATION, Query({})).page.items
+    (row,) = metadata_table([MetadataLoad("app", 1, 0.0, 0.0)], MetadataBy.APPLICATION, Query({})).page.items
     assert row["share"] == 0.0
 
 
@@ -242,3 +241,65 @@ def test_the_forwarders_are_those_of_the_archive(
     assert [first["mean_bytes_per_second"], second["mean_bytes_per_second"]] == [3e6, 1e3]
     assert [first["peak_bytes_per_second"], second["peak_bytes_per_second"]] == [full, full]
     assert [first["time_above_90"], second["time_above_90"]] == above
+
+
+CLIENTS = {"login1": 400, "login2": 60, "cn-1": 40, "cn-2": 20, "fwd-1": 30}
+"""Opens a second; fwd-1 does those of compute nodes."""
+MINUTES = 10
+
+
+def metadata_site(folder: Path) -> Path:
+    """A login node that floods, and a job on the compute nodes; counted by clients and by two MDTs."""
+    start = int((NOW - 3 * HOUR) // 60 * 60)
+    mdts = {"scratch-MDT0000": 390, "scratch-MDT0001": 130}
+    made = [(node, "m1", "lustre_llite", "mount", rate, role_of(node)) for node, rate in CLIENTS.items()]
+    made += [("mds1", f"t{name}", "lustre_mdt", name, rate, "metadata") for name, rate in mdts.items()]
+    batches = []
+    for lsn, (node, component, source, name, rate, role) in enumerate(made, 1):
+        readings = [
+            NaiveReading((start + at) * 1000, (start + at) * 1000, {"open_samples": at * rate})
+            for at in range(0, MINUTES * 60 + 1, 10)
+        ]
+        batch = job_batch(
+            node, component, readings, lsn=lsn, received_ns=start * 10**9, source=source, name=name, role=role
+        )
+        batches.append(batch)
+    write_parts(folder, [batches], start * 10**9)
+    RollupPass(folder).run(int((NOW + 48 * HOUR) * 1e9), 30)
+    job = job_row(7, application="dndc", submit=start, start=float(start)) | {"end": start + MINUTES * 60.0}
+    write_rows(folder, "jobs", [job], day=start)
+    operations = 60.0 * MINUTES * (CLIENTS["cn-1"] + CLIENTS["cn-2"])
+    write_rows(folder, "job_summaries", [summary_row(job, metadata_operations=operations)], day=start)
+    JobIndex(folder).refresh()
+    return folder
+
+
+def role_of(node: str) -> str:
+    return "forwarding" if node.startswith("fwd") else "compute"
+
+
+def test_what_no_job_did_is_first_where_it_is_more(tmp_path: Path) -> None:
+    paths = [f"/metadata?by={by}&format=json" for by in ("application", "job", "nodes", "target")]
+    pages = [path.removesuffix("&format=json") for path in paths]
+    found = ask(metadata_site(tmp_path), PRINCIPALS["admin"], [*paths, *pages])
+    by_application, by_job, nodes, targets = [each.json()["metadata"] for each in found[:4]]
+    seconds = 60 * MINUTES
+    for rows, name in ((by_application, "dndc"), (by_job, "c/7/")):
+        assert [row["operations"] for row in rows] == [460 * seconds, 60 * seconds]
+        assert rows[0]["name"] == "outside finished jobs"
+        assert rows[1]["name"].startswith(name)
+        assert rows[1]["share"] == pytest.approx(60 / 520)
+    assert [(row["name"], row["nodes"], row["busiest"], row["operations"]) for row in nodes] == [
+        ("login* (compute)", 2, "login1", 460 * seconds),
+        ("cn-* (compute)", 2, "cn-1", 60 * seconds),
+        ("fwd-* (forwarding)", 1, "fwd-1", 30 * seconds),
+    ]
+    assert [(row["name"], row["share"]) for row in targets] == [
+        ("scratch-MDT0000", 0.75),
+        ("scratch-MDT0001", 0.25),
+    ]
+    assert [each.status_code for each in found] == [200] * 8
+    assert "outside finished jobs" in found[4].text
+    denied = ask(tmp_path, PRINCIPALS["user"], [*paths[2:], paths[0]])
+    assert [each.status_code for each in denied] == [400, 400, 200]
+    assert "outside" not in denied[2].text

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
-from laggard_aggregator.jobs.access.filter import MAX_PAGE, GroupBy, JobSelection, cursor, position
+from laggard_aggregator.jobs.access.filter import MAX_PAGE, JobSelection, cursor, position
 from laggard_aggregator.jobs.access.lists import JobLists
 from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.statements import (
@@ -301,14 +301,15 @@ class JobQueries:
         return sorted(rows, key=lambda row: (-row["s_amplification"], row["id"]))[:most]
 
     def metadata_operations(
-        self, principal: Principal, group: GroupBy, after: float, before: float, since: float
+        self, principal: Principal, column: str, after: float, before: float, since: float
     ) -> list[Row]:
-        """Name, jobs and operations of each group within [after, before), most operations first.
+        """Name, jobs and operations of the jobs with one value of a `column`, most operations first.
 
-        A job's operations are spread evenly over its time. `since`: jobs that began earlier do not count.
+        Within [after, before): a job's operations are spread evenly over its time. `since`: jobs that began
+        earlier do not count.
         """
         access, more = access_of(principal)
-        column = _GROUPS[group]
+        assert column.isidentifier()
         share = "(min(j.end, :before) - max(j.start, :after)) / max(j.end - j.start, 1e-9)"
         return self._reader.rows(
             f"select j.{column} as name, count(*) as jobs, sum(s.metadata_operations * {share}) as operations"  # noqa: S608
@@ -350,11 +351,6 @@ class JobQueries:
 
 MANY_OPERATIONS: Final = 50.0
 """Metadata operations a second from which they are a job's load, as of a neighbour that is a cause."""
-_GROUPS: Final = {
-    GroupBy.USER: "user",
-    GroupBy.PROJECT: "account",
-    GroupBy.APPLICATION: "application",
-}
 
 
 def _of_key(job_key: str) -> tuple[str, dict[str, Any]]:

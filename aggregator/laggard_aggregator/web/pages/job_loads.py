@@ -16,11 +16,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.jobs.access.filter import GroupBy
-from laggard_aggregator.jobs.access.queries import AMPLIFIED
+from laggard_aggregator.jobs.access.queries import AMPLIFIED, JobQueries
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.loads.forwarders import GAP, ROLE, ForwarderLoad, shown_forwarder_load
-from laggard_aggregator.jobs.loads.metadata import MetadataLoad, metadata_load
+from laggard_aggregator.jobs.loads.metadata import (
+    OF_SITE,
+    MetadataBy,
+    MetadataLoad,
+    metadata_load,
+    site_metadata,
+)
 from laggard_aggregator.settings.aggregator import PeakTable
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.urls import TimeRange
@@ -60,11 +65,15 @@ _LEGEND: Final = (
     (GONE, "no data"),
 )
 _HEADINGS: Final = {
-    GroupBy.USER: "User",
-    GroupBy.PROJECT: "Project",
-    GroupBy.APPLICATION: "Application",
+    MetadataBy.APPLICATION: "Application",
+    MetadataBy.USER: "User",
+    MetadataBy.PROJECT: "Project",
+    MetadataBy.JOB: "Job",
+    MetadataBy.NODES: "Nodes",
+    MetadataBy.TARGET: "Target",
 }
-_FILTERS: Final = {GroupBy.USER: "user", GroupBy.PROJECT: "project", GroupBy.APPLICATION: "app"}
+OUTSIDE: Final = "outside finished jobs"
+_FILTERS: Final = {MetadataBy.USER: "user", MetadataBy.PROJECT: "project", MetadataBy.APPLICATION: "app"}
 """Parameters of the list of jobs."""
 
 
@@ -107,15 +116,20 @@ class LoadPages:
     async def _metadata(self, request: Request) -> Response:
         given, who = checked_parameters(request, ("by", *_RANGE, *_TABLE)), principal(request)
         asked, when = self._range(request)
-        try:
-            group = GroupBy(given.get("by", GroupBy.APPLICATION))
-        except ValueError as exc:
-            raise HTTPException(400, f"by: expected one of {', '.join(GroupBy)}") from exc
-        found = await self._service.ask(
-            lambda queries: metadata_load(queries, who, when.start, when.end, group)
-        )
-        page = {"asked": asked, "start": when.start, "end": when.end, "by": group, "classes": tuple(GroupBy)}
-        return await self._answer(request, "metadata", metadata_table(found, group, Query(given)), page)
+        directory = self._service.directory if who.sees_site else None
+        classes = [by for by in MetadataBy if who.sees_site or by not in OF_SITE]
+        group = given.get("by", MetadataBy.APPLICATION)
+        if group not in classes:
+            raise HTTPException(400, f"by: expected one of {', '.join(classes)}")
+        by = MetadataBy(group)
+
+        def load(queries: JobQueries) -> list[MetadataLoad]:
+            site = None if directory is None else site_metadata(directory, when.start, when.end)
+            return metadata_load(queries, who, when.start, when.end, by, site=site)
+
+        found = await self._service.ask(load)
+        page = {"asked": asked, "start": when.start, "end": when.end, "by": by, "classes": classes}
+        return await self._answer(request, "metadata", metadata_table(found, by, Query(given)), page)
 
     async def _amplification(self, request: Request) -> Response:
         given = checked_parameters(request, ("user", "project", "app", *_TABLE))
@@ -215,15 +229,24 @@ def forwarder_table(found: ForwarderLoad, query: Query) -> tuple[PageTable[int],
     }
 
 
-def metadata_table(found: list[MetadataLoad], group: GroupBy, query: Query) -> PageTable[MetadataLoad]:
+def metadata_table(found: list[MetadataLoad], group: MetadataBy, query: Query) -> PageTable[MetadataLoad]:
     """The classes with most operations first; shares are those of the operations in the table."""
     total = sum(each.operations for each in found) or 1.0  # of jobs that took no time
 
+    def url(each: MetadataLoad) -> str:
+        if group == MetadataBy.JOB and not each.is_outside:
+            return f"{LIST_PATH}/{quote(each.name, safe='')}"
+        return urls.page(LIST_PATH, **{_FILTERS[group]: each.name}) if each.name and group in _FILTERS else ""
+
+    def name(each: MetadataLoad) -> str:
+        return OUTSIDE if each.is_outside else each.name
+
     def row(each: MetadataLoad) -> dict[str, Any]:
         return {
-            "name": visible(each.name),
-            "url": urls.page(LIST_PATH, **{_FILTERS[group]: each.name}) if each.name else "",
-            "jobs": each.jobs,
+            "name": visible(name(each)),
+            "url": url(each),
+            "count": each.count,
+            "busiest": each.busiest,
             "operations": each.operations,
             "rate": each.operations_per_second,
             "share": each.operations / total,
@@ -231,8 +254,10 @@ def metadata_table(found: list[MetadataLoad], group: GroupBy, query: Query) -> P
 
     of = PageColumn[MetadataLoad]
     columns = (
-        of("name", _HEADINGS[group], lambda each: each.name),
-        of("jobs", "Jobs", lambda each: each.jobs, right=True),
+        of("name", _HEADINGS[group], name),
+        *((of("jobs", "Jobs", lambda each: each.count, right=True),) if group not in OF_SITE else ()),
+        *((of("nodes", "Count", lambda each: each.count, right=True),) if group == MetadataBy.NODES else ()),
+        *((of("busiest", "Busiest", lambda each: each.busiest),) if group == MetadataBy.NODES else ()),
         of("operations", "Operations", lambda each: each.operations, right=True),
         of("operations_per_second", "Per second", lambda each: each.operations_per_second, right=True),
         of("share", "Share", lambda each: each.operations / total, right=True),
