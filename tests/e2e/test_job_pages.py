@@ -54,7 +54,7 @@ async def reads(url: str) -> None:
                 contrast, where = await page.evaluate(pages.LEAST_CONTRAST)
                 assert contrast >= 4.5, (shade, path, where)
                 assert await page.evaluate("document.documentElement.scrollWidth") == width, path
-            drawn = await page.locator("svg.chart path.own").get_attribute("d")
+            drawn = await page.locator("svg.chart path.read").get_attribute("d")
             assert drawn is not None
             assert drawn.count("M") == 2, "a gap is a gap of the line"
             assert "\u202e" not in await page.content()
@@ -71,7 +71,7 @@ async def reads(url: str) -> None:
         await page.get_by_role("link", name="Newest").wait_for()
         assert await page.locator("tbody tr").count() == JOBS - 50
         await page.get_by_role("link", name="7", exact=True).click()
-        await page.get_by_role("heading", name="Timeline").wait_for()
+        await page.get_by_role("heading", name="When, and how fast").wait_for()
         assert said == []
         await pages.policy_holds(await pages.opened(browser), url + "/jobs/7")
 

@@ -11,7 +11,8 @@ from itertools import islice
 from laggard_aggregator.cli.jobs_options import DEFAULT_LIMIT
 from laggard_aggregator.cli.jobs_source import AskArchive, Asker, AskServer, Record
 from laggard_aggregator.jobs.show import job_lines, mode_text
-from laggard_aggregator.status.formatting import counted, iso, lasting, size
+from laggard_aggregator.jobs.verdict import BELOW_PEAK, BELOW_PEERS, LAGGARD
+from laggard_aggregator.status.formatting import counted, lasting, minute, size, zoned
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
 from laggard_common.errors import InputError
 from laggard_common.visible import visible
@@ -31,6 +32,11 @@ _COLUMNS = (
 
 
 _SHOWN_PHASES = 20
+_NEEDS = {
+    LAGGARD: "the detector saw none, or had fewer than 18 minutes or 4 components",
+    BELOW_PEAK: "none stayed below 30 % of the peak for an hour, or fewer than 4 had I/O",
+    BELOW_PEERS: "none had a peak below half the others', or fewer than 4 had I/O",
+}
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -67,12 +73,12 @@ def _one(args: argparse.Namespace) -> int:
             _print([f"{len(found)} runs of {args.job}, the newest: the others by their keys"])
             _print(f"  {each['key']}  {_moment(each['start'])}" for each in found)
         for each in found if args.json else found[:1]:
-            _print([json.dumps(each)] if args.json else _details(each))
+            _print([json.dumps(each)] if args.json else _details(each, args.slow_components))
     return 0
 
 
 def _moment(at: float | None) -> str:
-    return "-" if at is None else iso(at)
+    return "-" if at is None else zoned(at)
 
 
 def _lasted(job: Record) -> str:
@@ -86,7 +92,7 @@ def _row(job: Record) -> tuple[str, ...]:
         str(job["application"]),
         str(job["state"]),
         "-" if job["node_count"] is None else f"{job['node_count']:,}",
-        _moment(job["start"]),
+        "-" if job["start"] is None else minute(job["start"]),
         _lasted(job),
         size(job["summary"]["read_bytes"]),
         size(job["summary"]["written_bytes"]),
@@ -94,12 +100,16 @@ def _row(job: Record) -> tuple[str, ...]:
     )
 
 
-def _details(job: Record) -> Iterator[str]:
+def _details(job: Record, method: str = "") -> Iterator[str]:
     yield f"Job {job['job']} of {job['user']}: {job['name']} ({job['application']}), {job['state']}"
     nodes = "nodes unknown" if job["node_count"] is None else counted(job["node_count"], "node")
     yield f"  {_moment(job['start'])} to {_moment(job['end'])}, {_lasted(job)}, {nodes}"
     yield f"  key {job['key']}, project {job['account'] or '-'}, partition {job['partition'] or '-'}"
     yield f"  {job['sentence']}"
+    if within := job.get("slow_components"):
+        yield f"  slow within it: {within}"
+    if method and all(finding["kind"] != "slow component" for finding in job["findings"]):
+        yield f"  no slow component by {method}: {_NEEDS[method]}"
     for finding in job["findings"]:
         yield f"    {finding['text']}. {finding['advice']}"
     read, written = job["summary"]["read_bytes"], job["summary"]["written_bytes"]

@@ -6,6 +6,7 @@ from typing import Any, Final
 from laggard_aggregator.files.csv_lines import csv_lines
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
+from laggard_aggregator.jobs.verdict.evidence.component_times import slow_sentence
 from laggard_aggregator.jobs.verdict.judge import JobJudge
 
 _OWN: Final = (
@@ -39,6 +40,8 @@ _IO: Final = (
 )
 _LOG_FINDING: Final = ("direction", "kind", "component", "factor", "share", "text", "advice")
 _LEAST_SHARE: Final = 0.01
+MOST_COMPONENTS: Final = 200
+"""Components of one job that are shown, those on which it lost most."""
 
 
 def job_record(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,11 +75,12 @@ def logs_record(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def full_record(queries: JobQueries, judge: JobJudge, job: VisibleJob, method: str = "") -> dict[str, Any]:
-    """A job with verdict, nodes, volumes by layer, history and neighbours as its reader may see them.
+    """A job with verdict, nodes, volumes by layer, components, history and neighbours.
 
-    `method`: as in `JobJudge.shown`.
+    `method`: as in `JobJudge.shown`. Only what its reader may see.
     """
     history = queries.history(job)
+    components = judge.components(job)
     report, own = judge.shown(job, method), job_record(job)
     if report.modes is not None:
         own["summary"]["mode"] = dict(report.modes)
@@ -85,6 +89,8 @@ def full_record(queries: JobQueries, judge: JobJudge, job: VisibleJob, method: s
         **report.record(),
         "nodes": list(dict.fromkeys(other["name"] for other in queries.nodes(job))),
         "volumes": {name: job[f"s_{name}"] for name in _VOLUMES},
+        "components": [each.record() for each in components[:MOST_COMPONENTS]],
+        "slow_components": slow_sentence(components),
         "mib_per_second": job["rate"],
         "darshan": logs_record(judge.logs(job)),
         "history": None

@@ -54,6 +54,20 @@ def size(count: float | None) -> str:
     return f"{value:.3g} {unit}"
 
 
+def rate(per_second: float | None) -> str:
+    """Bytes a second, to three figures."""
+    return DASH if per_second is None or not math.isfinite(per_second) else f"{size(per_second)}/s"
+
+
+def took(seconds: float | None) -> str:
+    """The time of a request, or a sum of such times, to three figures: `4.79 ms`, `12 s`, `3 h 5 min`."""
+    if seconds is None or not math.isfinite(seconds):
+        return DASH
+    if seconds >= 120:
+        return lasting(seconds)
+    return figure(seconds, "s") if seconds >= 1 else figure(1e3 * seconds, "ms")
+
+
 def moment(at: float) -> str:
     """A time as `2026-01-31 12:00:05`, UTC."""
     return _datetime(at).strftime("%Y-%m-%d %H:%M:%S") if _is_time(at) else DASH

@@ -11,6 +11,7 @@ from laggard_aggregator.status import formatting
 from laggard_aggregator.status.window_history import ANOMALOUS, NORMAL, ComponentHistory
 from laggard_aggregator.web.pages import charts
 from laggard_aggregator.web.pages.charts import cdf_chart, sparkline
+from laggard_aggregator.web.pages.timeline import timelines
 
 NAN = float("nan")
 
@@ -99,7 +100,7 @@ def test_values_that_never_change_are_drawn(value: float) -> None:
 def test_the_times_along_an_axis_are_round(seconds: int, said: list[str]) -> None:
     some = course([2.0, 2.0])
     shown = band_chart(replace(some, end=1_767_225_600.0 + np.array([0.0, seconds])), "ms", "")
-    times = re.findall(r'class="below"[^>]*>([^<]*)<', shown)
+    times = re.findall(r'class="below(?: minor)?"[^>]*>([^<]*)<', shown)
     assert 2 <= len(times) <= 9
     assert times[0].endswith(" UTC")
     texts = [each.removesuffix(" UTC") for each in times]
@@ -117,10 +118,44 @@ def test_a_distribution_rises_from_nothing_to_all() -> None:
     assert len(paths(svg, "peer")) == 1
 
 
+def job_series(**changes: object) -> dict[str, object]:
+    """A row of `job_series`: 80 values of a second each."""
+    none = np.zeros(80)
+    own = {"layer": "client", "node": None, "start": 1_700_000_005.0, "resolution_seconds": 1.0}
+    return own | {"read_bytes": none, "written_bytes": none, "metadata_operations": none} | changes
+
+
 def test_the_last_label_of_an_axis_of_times_is_within_the_picture() -> None:
-    ends = np.arange(81.0) + 1_700_000_005.0
-    picture = ET.fromstring(str(charts.series_chart(ends, np.ones(81), "B", "Written")))
-    labels = [each for each in picture.iter() if each.get("class") == "below"]
+    (one,) = timelines([job_series(written_bytes=np.ones(80))], [])
+    ((_, svg),) = one.pictures
+    labels = [each for each in ET.fromstring(svg).iter() if "below" in each.get("class", "").split()]
     assert labels
     for each in labels:
         assert float(each.get("x", "nan")) + 3.5 * len(each.text or "") <= charts.WIDTH
+
+
+def test_a_timeline_has_reads_and_writes_in_one_picture_with_the_phases_on_it() -> None:
+    values = np.full(80, 5e6)
+    gap = np.concatenate([values[:40], [NAN], values[41:]])
+    phases = [
+        {"direction": "write", "start": 1_700_000_015.0, "end": 1_700_000_035.0, "amount": 1e8},
+        {"direction": "metadata", "start": 1_700_000_005.0, "end": 1_700_000_085.0, "amount": 400.0},
+    ]
+    own = job_series(read_bytes=gap, written_bytes=values, metadata_operations=values / 1e6)
+    inner = job_series(layer="server", read_bytes=values)
+    outer, other = timelines([inner, own, job_series(node="cn-1", read_bytes=values)], phases)
+    (_, volumes), (_, metadata) = outer.pictures
+    assert [len(paths(volumes, name)) for name in ("read", "write")] == [1, 1]
+    assert paths(volumes, "read")[0].count("M") == 2, "a gap is a gap of the line"
+    assert re.findall(r"<title>([^<]*)<", volumes) == ["write 100 MB in 20 s"]
+    assert re.findall(r"<title>([^<]*)<", metadata) == ["metadata 400 operations in 80 s"]
+    bar = next(each for each in ET.fromstring(volumes).iter("rect") if each.get("class") is None)
+    scale = (charts.WIDTH - charts.LEFT - charts.RIGHT) / 80
+    assert float(bar.get("x", "nan")) == pytest.approx(charts.LEFT + 10 * scale, abs=0.1)
+    assert float(bar.get("width", "nan")) == pytest.approx(20 * scale, abs=0.1)
+    assert "5 MB/s" in volumes
+    assert (other.seen_by, "<title>" in other.pictures[0][1]) == ("server", False)
+
+
+def test_a_job_without_io_has_no_timeline() -> None:
+    assert timelines([job_series(), job_series(layer="server", read_bytes=None)], []) == []

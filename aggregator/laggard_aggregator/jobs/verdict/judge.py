@@ -31,6 +31,7 @@ from laggard_aggregator.jobs.verdict.analysis.run_history import (
     judge,
 )
 from laggard_aggregator.jobs.verdict.causes import JobCauses, JobFinding, SlowJob
+from laggard_aggregator.jobs.verdict.evidence.component_times import ComponentTimes, component_times
 from laggard_aggregator.jobs.verdict.evidence.logs import log_findings
 from laggard_aggregator.jobs.verdict.evidence.requests import requests, waiting
 
@@ -124,6 +125,10 @@ class JobJudge:
     def logs(self, job: VisibleJob) -> list[Row]:
         """Rows of `job_logs`: the contents of its Darshan logs. Raises ArchiveError."""
         return self._results.logs(job)
+
+    def components(self, job: VisibleJob) -> list[ComponentTimes]:
+        """Its components, slow ones first. Raises ArchiveError."""
+        return component_times(self._results.components(job))
 
     def _modes(self, job: VisibleJob) -> Mapping[str, float] | None:
         modes = self._traces.modes(job)

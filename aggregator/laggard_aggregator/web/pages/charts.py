@@ -17,7 +17,7 @@ SPARK_WINDOWS = 48
 WIDTH, HEIGHT = 1100, 250
 _STEPS = (1, 5, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 """Seconds between times on an axis."""
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 10, 28
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 10, 28
 GONE, OPEN, WELL, WIDE, SLOW, SLOWER, SLOWEST = range(7)
 """Absent; not judged; like its peers; a little slower, not anomalous; anomalous in three grades."""
 LEGEND = (
@@ -76,33 +76,21 @@ def band_chart(
     if len(x) < 2 or not known.size:
         return Markup("")
     low, high = min(float(known.min()), 0.0), float(known.max())
-    frame = _Frame(float(x[0]), float(x[-1]), low, high * 1.05 if high > low else low + 1.0, height)
+    frame = Frame(float(x[0]), float(x[-1]), low, high * 1.05 if high > low else low + 1.0, height)
     places = frame.x(x)
     lines = Markup("")
     for inner, outer, name in ((0, 4, "wide"), (1, 3, "narrow")):
         lines += Markup('<path class="band {}" d="{}"/>').format(
             name, _area(places, frame.y(band[:, inner]), frame.y(band[:, outer]))
         )
-    lines += Markup('<path class="median" d="{}"/>').format(_line(places, frame.y(band[:, 2])))
-    lines += Markup('<path class="own" d="{}"/>').format(_line(places, frame.y(own)))
+    lines += Markup('<path class="median" d="{}"/>').format(line_path(places, frame.y(band[:, 2])))
+    lines += Markup('<path class="own" d="{}"/>').format(line_path(places, frame.y(own)))
     for at in np.flatnonzero(hot & np.isfinite(own)).tolist():
         lines += Markup('<circle class="hot" cx="{:.1f}" cy="{:.1f}" r="3.5"/>').format(
             places[at], frame.y(own)[at]
         )
-    upwards = [(value, formatting.figure(value, unit)) for value in _ticks(low, high)]
-    return frame.svg(label, lines, _times(x), upwards, are_times=True)
-
-
-def series_chart(x: FloatArray, values: FloatArray, unit: str, label: str) -> Markup:
-    """Values (N,) at the times `x`; NaN is a gap."""
-    known = values[np.isfinite(values)]
-    if len(x) < 2 or not known.size:
-        return Markup("")
-    low, high = min(float(known.min()), 0.0), float(known.max())
-    frame = _Frame(float(x[0]), float(x[-1]), low, high * 1.05 if high > low else low + 1.0)
-    line = Markup('<path class="own" d="{}"/>').format(_line(frame.x(x), frame.y(values)))
-    upwards = [(value, formatting.figure(value, unit)) for value in _ticks(low, high)]
-    return frame.svg(label, line, _times(x), upwards, are_times=True)
+    upwards = [(value, formatting.figure(value, unit)) for value in ticks(low, high)]
+    return frame.svg(label, lines, time_ticks(x), upwards, are_times=True)
 
 
 def cdf_chart(own: FloatArray, peers: Sequence[FloatArray], unit: str, title: str) -> Markup:
@@ -110,12 +98,12 @@ def cdf_chart(own: FloatArray, peers: Sequence[FloatArray], unit: str, title: st
     both = np.concatenate([own, *peers]) if peers else own
     low, high = float(both.min()), float(both.max())
     high = high if high > low else low + 1.0
-    frame = _Frame(low, high, 0.0, 1.0)
+    frame = Frame(low, high, 0.0, 1.0)
     lines = Markup("").join(
         Markup('<path class="peer" d="{}"/>').format(_steps(frame, each)) for each in peers
     )
     lines += Markup('<path class="own" d="{}"/>').format(_steps(frame, own))
-    across = [(value, formatting.figure(value, unit)) for value in _ticks(low, high)]
+    across = [(value, formatting.figure(value, unit)) for value in ticks(low, high)]
     upwards = [(share, f"{share:.0%}") for share in (0.0, 0.5, 1.0)]
     return frame.svg(title, lines, across, upwards)
 
@@ -124,21 +112,30 @@ _HALF_LETTER = 3.5
 """Half the width of a letter in the picture: a label at the end of an axis stays within it."""
 
 
-class _Frame:
+class Frame:
     """Maps values to positions in the picture."""
 
     def __init__(
-        self, x_low: float, x_high: float, y_low: float, y_high: float, height: int = HEIGHT
+        self,
+        x_low: float,
+        x_high: float,
+        y_low: float,
+        y_high: float,
+        height: int = HEIGHT,
+        *,
+        top: int = TOP,
     ) -> None:
         self._height = height
-        self._x = (x_low, (WIDTH - _LEFT - _RIGHT) / (x_high - x_low or 1.0))
-        self._y = (y_low, (height - _TOP - _BOTTOM) / (y_high - y_low or 1.0))
+        self._x = (x_low, (WIDTH - LEFT - RIGHT) / (x_high - x_low or 1.0))
+        self._y = (y_low, (height - top - BOTTOM) / (y_high - y_low or 1.0))
 
     def x(self, values: FloatArray) -> FloatArray:
-        return _LEFT + (values - self._x[0]) * self._x[1]
+        """Positions along the picture."""
+        return LEFT + (values - self._x[0]) * self._x[1]
 
     def y(self, values: FloatArray) -> FloatArray:
-        return self._height - _BOTTOM - (values - self._y[0]) * self._y[1]
+        """Positions from its top."""
+        return self._height - BOTTOM - (values - self._y[0]) * self._y[1]
 
     def svg(
         self,
@@ -154,20 +151,21 @@ class _Frame:
         for value, text in upwards:
             y = float(self.y(np.array(value)))
             grid += Markup('<path class="grid" d="M{} {:.1f}H{}"/><text x="{}" y="{:.1f}">{}</text>').format(
-                _LEFT, y, WIDTH - _RIGHT, _LEFT - 6, y + 4, text
+                LEFT, y, WIDTH - RIGHT, LEFT - 6, y + 4, text
             )
-        for value, text in across:
+        for place, (value, text) in enumerate(across):
             x = min(float(self.x(np.array(value))), WIDTH - _HALF_LETTER * len(text))
             at = Markup(' data-at="{:.0f}"').format(value) if are_times else ""
-            grid += Markup('<text class="below"{} x="{:.1f}" y="{}">{}</text>').format(
-                at, x, self._height - 8, text
+            name = "below minor" if place % 2 else "below"  # every other one is left out on a phone
+            grid += Markup('<text class="{}"{} x="{:.1f}" y="{}">{}</text>').format(
+                name, at, x, self._height - 8, text
             )
         return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg>').format(
             WIDTH, self._height, label, grid, inside
         )
 
 
-def _line(x: FloatArray, y: FloatArray) -> str:
+def line_path(x: FloatArray, y: FloatArray) -> str:
     """Path data of a line, with gaps at missing values."""
     pen, parts = "M", []
     for at, value in zip(x.tolist(), y.tolist(), strict=True):
@@ -197,11 +195,13 @@ def _area(x: FloatArray, low: FloatArray, high: FloatArray) -> str:
     for first, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         there = slice(first, last)
         back = slice(last - 1, None if first == 0 else first - 1, -1)
-        parts.append(f"{_line(x[there], high[there])}{_line(x[back], low[back]).replace('M', 'L', 1)}z")
+        parts.append(
+            f"{line_path(x[there], high[there])}{line_path(x[back], low[back]).replace('M', 'L', 1)}z"
+        )
     return "".join(parts)
 
 
-def _steps(frame: _Frame, values: FloatArray) -> str:
+def _steps(frame: Frame, values: FloatArray) -> str:
     """Path data of the cumulative distribution of sorted values."""
     shares = np.arange(1, len(values) + 1) / len(values)
     x, y = frame.x(values).tolist(), frame.y(shares).tolist()
@@ -209,7 +209,7 @@ def _steps(frame: _Frame, values: FloatArray) -> str:
     return f"M{x[0]:.1f} {start:.1f}" + "".join(f"H{at:.1f}V{up:.1f}" for at, up in zip(x, y, strict=True))
 
 
-def _ticks(low: float, high: float) -> list[float]:
+def ticks(low: float, high: float) -> list[float]:
     """Three to six round values within a range."""
     if not high > low:
         return [low]
@@ -220,7 +220,7 @@ def _ticks(low: float, high: float) -> list[float]:
     return [at * step for at in range(first, math.floor(high / step) + 1)]
 
 
-def _times(ends: FloatArray) -> list[tuple[float, str]]:
+def time_ticks(ends: FloatArray) -> list[tuple[float, str]]:
     """Round times along an axis, with the date if they span several days; the first names the zone."""
     low, high = float(ends[0]), float(ends[-1])
     step = next((each for each in _STEPS if (high - low) / each <= 8), _STEPS[-1])

@@ -6,8 +6,6 @@ They are never kept for the next request, as each asker sees other jobs.
 from typing import Any, Final
 from urllib.parse import urlencode
 
-import numpy as np
-from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,7 +14,6 @@ from starlette.routing import BaseRoute, Route
 from laggard_aggregator.jobs.access.principals import Principal
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.results import JobResults
-from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.show import job_record, mode_text
 from laggard_aggregator.web.jobs_api import (
     FILTERS,
@@ -28,7 +25,8 @@ from laggard_aggregator.web.jobs_api import (
     principal,
     slow_components,
 )
-from laggard_aggregator.web.pages.charts import series_chart
+from laggard_aggregator.web.pages.job import ComponentsTable, answer
+from laggard_aggregator.web.pages.timeline import LAYERS, timelines
 from laggard_aggregator.web.problems import Show
 from laggard_common.visible import visible
 
@@ -47,12 +45,6 @@ _LABELS: Final = {
     "finding": "Finding",
     "below_history": "Below share of history",
 }
-_SERIES: Final = (
-    ("read_bytes", "Read"),
-    ("written_bytes", "Written"),
-    ("metadata_operations", "Metadata operations"),
-)
-_LAYERS: Final = ("client", "forwarder", "server")
 
 
 class JobPages:
@@ -95,44 +87,26 @@ class JobPages:
         return await self._show(request, "job", found)
 
     def _job(self, queries: JobQueries, who: Principal, text: str, method: str) -> dict[str, Any] | None:
-        """The newest run of an id or key, with its charts and components; None where there is none."""
+        """The newest run of an id or key, with its timeline; None where there is none."""
         runs = queries.find(who, text)
         if not runs:
             return None
         own, directory = runs[0], self._service.directory
         job = _shown(self._service.full(queries, own, method))
-        job["findings"] = [_shown(each) for each in job["findings"]]
-        job["neighbours"] = [_shown(each) for each in job["neighbours"]]
-        results = None if directory is None else JobResults(directory)
-        series = results.series(own) if results is not None else []
+        for name in ("findings", "neighbours", "components"):
+            job[name] = [_shown(each) for each in job[name]]
+        series = JobResults(directory).series(own) if directory is not None else []
         return {
             "job": job,
+            "answer": answer(job),
             "runs": [(each["job_key"], each["start"]) for each in runs[1:]],
-            "charts": [chart for row in series if row["node"] is None for chart in _charts(row)],
-            "components": [_shown(each) for each in results.components(own)[:200]] if results else [],
+            "timelines": timelines(series, job["phases"]),
+            "components": ComponentsTable.of(job["components"], job["findings"]),
             "mode": mode_text(job["summary"]["mode"]),
-            "volumes": [(layer, *_volume(job["volumes"], layer)) for layer in _LAYERS],
+            "volumes": [
+                (layer, *volumes) for layer in LAYERS if any(volumes := _volume(job["volumes"], layer))
+            ],
         }
-
-
-def _charts(row: Row) -> list[tuple[str, Markup]]:
-    """Rates of a layer over time; a gap is a gap of the line."""
-    found = []
-    for name, label in _SERIES:
-        values = row.get(name)
-        if values is None or len(values) < 2 or not (values > 0).any():
-            continue
-        times = row["start"] + row["resolution_seconds"] * np.arange(len(values))
-        rate = values / row["resolution_seconds"]
-        scale, unit = (1.0, "1/s") if name == "metadata_operations" else _scale(float(np.nanmax(rate)))
-        title = f"{label}, {row['layer']}, {unit}"
-        found.append((title, series_chart(times, rate / scale, "", title)))
-    return found
-
-
-def _scale(most: float) -> tuple[float, str]:
-    """The unit of bytes a second in which `most` has few digits."""
-    return (2.0**20, "MiB/s") if most < 10 * 2**30 else (2.0**30, "GiB/s")
 
 
 def _shown(record: dict[str, Any]) -> dict[str, Any]:

@@ -115,6 +115,15 @@ class Now:
         """The role of a group, empty for an unknown one and for one of any role."""
         return self.groups[group].role if group in self.groups else ""
 
+    def places(self) -> dict[str, tuple[str, str]]:
+        """Group and permanent ID of every component that is compared, by its ID and its current name."""
+        found: dict[str, tuple[str, str]] = {}
+        for judged in self.judgements:
+            for component in judged.components:
+                found.setdefault(self.shown(component), (judged.group, component))
+                found.setdefault(component, (judged.group, component))
+        return found
+
     def note_of(self, group: str) -> str:
         """Reasons for missing verdicts of a group."""
         notes = (judged.verdicts.note for judged in self.judgements_of(group))

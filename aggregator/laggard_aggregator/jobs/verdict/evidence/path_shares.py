@@ -5,7 +5,7 @@ latencies are those of its load, and it is no straggler on the job's path.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Final
 
@@ -22,28 +22,47 @@ def names(component: str, node: str) -> set[str]:
     return targets(component) or {component, f"{node}/{component}"}
 
 
+Place = tuple[str, str, str]
+"""Layer, node and name of a component."""
+
+
 def carried_shares(components: Iterable[Row]) -> dict[str, float]:
     """Share of the bytes of its layer by each name of a component of a job, of busy ones none."""
-    moved: dict[tuple[str, str, str], float] = defaultdict(float)
-    shared: set[tuple[str, str, str]] = set()
+    rows = list(components)
+    moved, busy = _volumes(rows), busy_servers(rows)
     of_layer: dict[str, float] = defaultdict(float)
-    for row in components:
-        key, volume = (row["layer"], row["node"], row["component"]), row["bytes"] or 0.0
-        moved[key] += volume
-        of_layer[row["layer"]] += volume
-        if row["shared"] and volume:
-            shared.add(key)
+    for (layer, _, _), volume in moved.items():
+        of_layer[layer] += volume
     found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for key, volume in moved.items():
         layer, node, component = key
-        if key in shared and _is_busy(key, moved):
+        if key in busy:
             continue
         for name in names(component, node):
             found[name][layer] += volume / max(of_layer[layer], 1.0)
     return {name: max(by_layer.values()) for name, by_layer in found.items()}
 
 
-def _is_busy(key: tuple[str, str, str], moved: dict[tuple[str, str, str], float]) -> bool:
+def busy_servers(components: Iterable[Row]) -> set[Place]:
+    """Servers shared with other jobs that moved far more than the job's others: busy, not slow."""
+    rows = list(components)
+    moved = _volumes(rows)
+    shared = {_place(row) for row in rows if row["shared"] and row["bytes"]}
+    return {key for key in shared if _is_busy(key, moved)}
+
+
+def _place(row: Row) -> Place:
+    return row["layer"], row["node"], row["component"]
+
+
+def _volumes(rows: Iterable[Row]) -> dict[Place, float]:
+    moved: dict[Place, float] = defaultdict(float)
+    for row in rows:
+        moved[_place(row)] += row["bytes"] or 0.0
+    return moved
+
+
+def _is_busy(key: Place, moved: Mapping[Place, float]) -> bool:
     layer = key[0]
     others = [volume for other, volume in moved.items() if other[0] == layer and other != key]
     return layer == SERVER and len(others) >= _LEAST_PEERS and moved[key] > _BUSY * median(others)

@@ -1,0 +1,87 @@
+"""The answer on top of a job's page, and its table of components."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from laggard_aggregator.jobs.verdict.evidence.path_shares import names
+
+SHOWN: Final = 12
+"""Components that are seen at once; the others are below a heading that opens."""
+_LOOKS: Final = {"slow": "bad", "as usual": "good"}
+_BLAMES: Final = {"straggler": "straggler", "slow component": "slow"}
+_HELP: Final = {
+    "too few runs": "Whether the whole job was slow needs earlier runs of the same work to compare with.",
+    "different work": "It moved other volumes than its earlier runs, whose times say nothing about its own.",
+}
+_NO_IO: Final = "An agent on its nodes, or job statistics on the file servers, records the I/O of later jobs."
+_RUNS_YET: Final = "It is judged some minutes after its end."
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How it was: `lead`, then the other sentences. `look`: bad, warn, good or empty. `todo`: advice."""
+
+    look: str
+    lead: str
+    more: tuple[str, ...]
+    todo: tuple[str, ...]
+
+
+def answer(job: Mapping[str, Any]) -> Answer:
+    """The answer of a job's record, what is surest first: a slow job, else a slow component within it."""
+    sentence, within = job["sentence"], job["slow_components"]
+    if within and any(each["slow"] and each["component"] in sentence for each in job["components"]):
+        within = ""
+    hint = _HELP.get(job["verdict"], "")
+    if job["verdict"] == "not judged":
+        hint = _RUNS_YET if job["end"] is None else "" if job["phases"] else _NO_IO
+    todo = dict.fromkeys(each["advice"] for each in job["findings"] if each["advice"])
+    if within:
+        todo = dict.fromkeys(("The job cannot help it: tell the operators of the storage", *todo))
+    look = _LOOKS.get(job["verdict"], "warn" if within or job["findings"] else "")
+    lines = [" ".join((f"{sentence}.", hint)).rstrip()] if sentence else []
+    if within:
+        slow = f"Slow within it: {within}."
+        lines = [*lines, slow] if job["verdict"] == "slow" else [slow, *lines]
+    lead, *more = lines or ["Not judged."]
+    return Answer(look, lead, tuple(more), tuple(todo))
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentsTable:
+    """Components, the blamed ones first; those in `more` are seen when asked for. `blame`: kind and factor.
+
+    `with_times`: whether the time of any request is known; `directions`: those of the requests.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    more: Sequence[Mapping[str, Any]]
+    with_times: bool
+    directions: tuple[str, ...]
+
+    @classmethod
+    def of(cls, components: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, Any]]) -> Self:
+        """The table of the components and findings of a job's record."""
+        requests = [each["requests"] for each in components]
+        blamed = {each["cause"]: each for each in findings if each["kind"] in _BLAMES}
+        rows = [{**each, "blame": _blame(each, blamed)} for each in components]
+        rows.sort(key=lambda row: row["blame"] is None)
+        return cls(
+            rows[:SHOWN],
+            rows[SHOWN:],
+            any(one["seconds"] is not None for each in requests for one in each.values()),
+            tuple(name for name in ("read", "write", "metadata") if any(name in each for each in requests)),
+        )
+
+
+def _blame(
+    component: Mapping[str, Any], blamed: Mapping[str, Mapping[str, Any]]
+) -> tuple[str, float | None] | None:
+    """Word and factor of a slow component, by its times or else by a finding that names it."""
+    if component["slow"]:
+        return "slow", component["factor"]
+    finding = next(
+        (blamed[name] for name in names(component["component"], component["node"]) & set(blamed)), None
+    )
+    return None if finding is None else (_BLAMES[finding["kind"]], finding["factor"])

@@ -1,0 +1,123 @@
+"""A job's rates over time with its phases drawn on them, as SVG; gaps are gaps of the line."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from markupsafe import Markup
+
+from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.status import formatting
+from laggard_aggregator.web.pages.charts import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    WIDTH,
+    Frame,
+    line_path,
+    ticks,
+    time_ticks,
+)
+
+LAYERS: Final = ("client", "forwarder", "server")
+_VOLUMES: Final = (("read_bytes", "read"), ("written_bytes", "write"))
+_METADATA: Final = (("metadata_operations", "metadata"),)
+_LOW: Final = 150
+"""Height of the picture of metadata operations."""
+_STRIP: Final = 16
+"""Height of the strip of one direction's phases, above the lines."""
+_TOP: Final = 12
+_FEW_POINTS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class JobTimeline:
+    """The pictures of one layer. `seen_by`: layer; each picture with its title."""
+
+    seen_by: str
+    pictures: tuple[tuple[str, Markup], ...]
+
+
+def timelines(series: Sequence[Row], phases: Sequence[Mapping[str, Any]]) -> list[JobTimeline]:
+    """Pictures of the whole job, the outermost layer first, which is the one that `phases` are of."""
+    whole = {row["layer"]: row for row in series if row["node"] is None}
+    found: list[JobTimeline] = []
+    for layer in (name for name in LAYERS if name in whole):
+        drawn = phases if not found else ()
+        pictures = (
+            ("Read and written", _picture(whole[layer], _VOLUMES, drawn, HEIGHT)),
+            ("Metadata operations", _picture(whole[layer], _METADATA, drawn, _LOW)),
+        )
+        if known := tuple((title, picture) for title, picture in pictures if picture):
+            found.append(JobTimeline(layer, known))
+    return found
+
+
+def _picture(
+    row: Row, names: Sequence[tuple[str, str]], phases: Sequence[Mapping[str, Any]], height: int
+) -> Markup:
+    """Rates of some directions in one picture; empty where there is nothing but zeros."""
+    step = row["resolution_seconds"]
+    rates = {
+        direction: values / step
+        for name, direction in names
+        if (values := row.get(name)) is not None and len(values) >= _FEW_POINTS and (values > 0).any()
+    }
+    if not rates:
+        return Markup("")
+    count = max(len(each) for each in rates.values())
+    start, end = row["start"], row["start"] + step * count
+    strips = [direction for direction in rates if any(each["direction"] == direction for each in phases)]
+    most = max(float(np.nanmax(each)) for each in rates.values())
+    top = _TOP + _STRIP * len(strips)
+    frame = Frame(start, end, 0.0, most * 1.05, height + _STRIP * len(strips), top=top)
+    inside = Markup("")
+    for place, direction in enumerate(strips):
+        own = [each for each in phases if each["direction"] == direction]
+        inside += _strip(frame, own, direction, _TOP / 2 + _STRIP * place, height + _STRIP * len(strips))
+    for direction, values in rates.items():
+        inside += _line(frame, start, step, values, direction)
+    upwards = [(value, _said(value, "metadata" in rates)) for value in ticks(0.0, most)]
+    label = f"{' and '.join(rates)} rates over time, {formatting.counted(len(phases), 'phase')}"
+    return frame.svg(label, inside, time_ticks(np.array([start, end])), upwards, are_times=True)
+
+
+def _line(frame: Frame, start: float, step: float, values: FloatArray, direction: str) -> Markup:
+    """Rates at the middles of their intervals."""
+    x = frame.x(start + step * (np.arange(len(values), dtype=np.float64) + 0.5))
+    return Markup('<path class="line {}" d="{}"/>').format(direction, line_path(x, frame.y(values)))
+
+
+def _strip(
+    frame: Frame, phases: Sequence[Mapping[str, Any]], direction: str, at: float, height: int
+) -> Markup:
+    """A bar a phase at a height, and its time shaded below."""
+    drawn = Markup('<text class="minor" x="{}" y="{:.1f}">{}</text>').format(LEFT - 6, at + 10, direction)
+    for phase in phases:
+        ends = np.clip(frame.x(np.array([phase["start"], phase["end"]])), LEFT, WIDTH - RIGHT)
+        x, width = float(ends[0]), max(float(ends[1] - ends[0]), 2.0)
+        drawn += Markup(
+            '<g class="phase {}"><title>{}</title>'
+            '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="10" rx="2"/>'
+            '<rect class="shade" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/></g>'
+        ).format(direction, phase_text(phase), x, at, width, x, at + 10, width, height - BOTTOM - at - 10)
+    return drawn
+
+
+def phase_text(phase: Mapping[str, Any]) -> str:
+    """A phase in words."""
+    seconds = phase["end"] - phase["start"]
+    is_metadata = phase["direction"] == "metadata"
+    amount = (
+        formatting.counted(round(phase["amount"]), "operation")
+        if is_metadata
+        else formatting.size(phase["amount"])
+    )
+    return f"{phase['direction']} {amount} in {formatting.lasting(seconds)}"
+
+
+def _said(value: float, is_metadata: bool) -> str:
+    return formatting.figure(value, "1/s") if is_metadata else formatting.rate(value)
