@@ -77,7 +77,7 @@ class BackgroundTask:
             self._passes[PATHS] = self._write_paths
             self._index = JobIndex(settings.directory)
             self._passes[INDEX] = self._refresh_index
-            self._findings = FindingsPass(settings.directory, site, self._index, judged)
+            self._findings = FindingsPass(settings.directory, site, self._index, judged, served_by)
             self._logs = None
             if jobs.darshan_logs is not None:
                 self._logs = LogPass(settings.directory, site, self._index, jobs.darshan_logs)

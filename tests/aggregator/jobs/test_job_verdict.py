@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.schemas import ALARMS
+from laggard_aggregator.archive.schemas import ALARMS, VERDICTS
 from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.index.job_index import JobIndex
@@ -74,17 +74,34 @@ def alarm_rows(component: str, since: float, until: float, severity: float) -> l
     ]
 
 
-def write_alarms(archive: Path, rows: Sequence[dict[str, Any]]) -> None:
+def window_rows(
+    component: str, since: float, until: float, severity: float | None, *, anomalous: bool = True
+) -> list[dict[str, Any]]:
+    """Verdicts on a component that had an alarm, in windows of five minutes; `severity` None: not judged."""
+    own = {"run": 0, "ordinal": 1, "group": "luns", "metric": "await", "component": component}
+    own |= {"level": "component", "anomalous": anomalous, "severity": severity, "score": severity}
+    own |= {"persistence": 9, "straggler": True, "since": since, "causes": []}
+    return [{**own, "start": at, "end": at + 300} for at in np.arange(since, until, 300.0).tolist()]
+
+
+def write_alarms(archive: Path, rows: Sequence[dict[str, Any]], kind: str = "alarms") -> None:
+    schema, moment = (ALARMS, "at") if kind == "alarms" else (VERDICTS, "end")
     by_day: dict[float, list[dict[str, Any]]] = {}
     for row in rows:
-        by_day.setdefault(row["at"] // DAY * DAY, []).append(row)
+        by_day.setdefault(row[moment] // DAY * DAY, []).append(row)
     for day, some in by_day.items():
         date = layout.stamp(int(day * 1e9))
-        where = layout.folder(archive, "alarms", layout.OWN, f"{date[:4]}-{date[4:6]}-{date[6:8]}", "s")
+        where = layout.folder(archive, kind, layout.OWN, f"{date[:4]}-{date[4:6]}-{date[6:8]}", "s")
         number = layout.next_part(where)
-        table = pa.Table.from_pylist(some, schema=ALARMS)
+        table = pa.Table.from_pylist(some, schema=schema)
         stamp = layout.stamp(int(day * 1e9) + layout.DAY_OPENS_NS)
-        layout.write_part(where, stamp, (number, number), ALARMS, [table])
+        layout.write_part(where, stamp, (number, number), schema, [table])
+
+
+def judged_alarm(archive: Path, component: str, since: float, until: float, severity: float) -> None:
+    """An alarm, and the windows in which its component was anomalous all the time."""
+    write_alarms(archive, alarm_rows(component, since, until, severity))
+    write_alarms(archive, window_rows(component, since, until, severity), "verdicts")
 
 
 def archive_of(
@@ -164,8 +181,8 @@ def test_twice_the_data_in_twice_the_time_is_no_slowness(tmp_path: Path, rng: np
 def test_a_straggler_on_the_path_is_named_with_its_share(tmp_path: Path, rng: np.random.Generator) -> None:
     jobs = archive_of(tmp_path, [*usual(rng), 930.0])
     start = jobs[-1]["start"]
-    beside = alarm_rows("scratch-OST0007", start, start + 3600, 9.0)
-    write_alarms(tmp_path, [*alarm_rows(f"oss-8/{OST}", start + 300, start + 2400, 3.2), *beside])
+    judged_alarm(tmp_path, "scratch-OST0007", start, start + 3600, 9.0)
+    judged_alarm(tmp_path, f"oss-8/{OST}", start + 300, start + 2400, 3.2)
     found = verdict_on(tmp_path, jobs[-1])
     assert found.verdict == "slow"
     assert found.factor == pytest.approx(3.1, rel=0.1)
@@ -176,10 +193,44 @@ def test_a_straggler_on_the_path_is_named_with_its_share(tmp_path: Path, rng: np
     assert [(each.kind, each.cause) for each in found.findings] == [("straggler", f"oss-8/{OST}")]
 
 
+@pytest.mark.parametrize("anomalous", [True, False])
+def test_an_alarm_that_stands_while_nothing_is_judged_is_no_evidence(
+    tmp_path: Path, rng: np.random.Generator, anomalous: bool
+) -> None:
+    """Its component was slow before the job; then the windows have no verdict, or found it healthy."""
+    jobs = archive_of(tmp_path, [*usual(rng), 930.0])
+    start = jobs[-1]["start"]
+    name = f"oss-8/{OST}"
+    write_alarms(tmp_path, alarm_rows(name, start - 3600, start + 7200, 5.0))
+    before = window_rows(name, start - 3600, start - 600, 5.0)
+    idle = None if anomalous else 1.1
+    during = window_rows(name, start - 600, start + 7200, idle, anomalous=anomalous)
+    write_alarms(tmp_path, [*before, *during], "verdicts")
+    assert verdict_on(tmp_path, jobs[-1]).findings == []
+
+
+@pytest.mark.parametrize(("node", "is_cause"), [("cn-1", True), ("fwd-3", False)])
+def test_what_a_client_sees_of_a_target_counts_for_its_own_jobs(
+    tmp_path: Path, rng: np.random.Generator, node: str, is_cause: bool
+) -> None:
+    jobs = archive_of(tmp_path, [*usual(rng), 930.0])
+    start = jobs[-1]["start"]
+    component = f"{node}/scratch-OST0042-osc"
+    write_rows(
+        tmp_path,
+        "job_components",
+        [component_row(jobs[-1], "scratch", "client") | {"node": "cn-1", "bytes": GIB}],
+        jobs[-1]["end"] // DAY * DAY,
+    )
+    judged_alarm(tmp_path, component, start, start + 3600, 3.2)
+    causes = [(each.kind, each.cause) for each in verdict_on(tmp_path, jobs[-1]).findings]
+    assert causes == ([("straggler", component)] if is_cause else [])
+
+
 def test_without_anything_on_its_path_the_cause_is_unknown(tmp_path: Path, rng: np.random.Generator) -> None:
     jobs = archive_of(tmp_path, [*usual(rng), 930.0])
     start = jobs[-1]["start"]
-    write_alarms(tmp_path, alarm_rows("scratch-OST0007", start, start + 3600, 9.0))
+    judged_alarm(tmp_path, "scratch-OST0007", start, start + 3600, 9.0)
     found = verdict_on(tmp_path, jobs[-1])
     assert found.verdict == "slow"
     assert found.sentence.endswith("; no cause is known")

@@ -15,6 +15,7 @@ from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.statements import (
     COLUMNS,
     FROM_JOBS,
+    HAD_JOB,
     NEIGHBOURS,
     SHARING,
     SLOW_BESIDE,
@@ -32,6 +33,7 @@ from laggard_aggregator.jobs.index.schema import (
     key_digest,
     tick,
 )
+from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_common.errors import ConfigError
 
 AMPLIFIED: Final = 1.5
@@ -287,6 +289,12 @@ class JobQueries:
             sql, most = SHARING.format(load=order), {"most": MAX_NEIGHBOURS}
             by_id |= {row["id"]: row for row in self._reader.rows(sql, values | most)}
         return list(by_id.values())
+
+    def had_job(self, node: str, start: float, end: float) -> bool:
+        """Whether a node, by its name or that without domain, had a job between two times, whoever's."""
+        names = {"node": node, "short": short_name(node)}
+        values = names | {"start": start, "end": end, "from": tick(start), "to": tick(end)}
+        return bool(self._reader.rows(HAD_JOB, values))
 
     def sees_site(self, principal: Principal) -> bool:
         """Whether the load of all jobs together may be seen."""

@@ -53,6 +53,13 @@ select {COLUMNS} from {FROM_JOBS}
 where j.id in (select id from most) and j.start < :end and j.end > :start
 """  # noqa: S608 - texts of this module
 
+HAD_JOB: Final = """
+select 1 from nodes n join boxes b on b.low <= n.number and b.high >= n.number
+and b.start <= :to and b.end >= :from join members m on m.id = b.id join jobs j on j.id = m.job
+where n.name in (:node, :short) and (m.observed or m.revision_at = j.revision_at)
+and m.start < :end and coalesce(m.end, j.end, 9e15) > :start limit 1
+"""
+
 SLOW_BESIDE: Final = f"""
 with joined (id, at, start, end) as materialized (
     select o.id, t.revision_at, o.start, coalesce(o.end, 9e15)

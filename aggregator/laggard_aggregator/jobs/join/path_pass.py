@@ -85,6 +85,12 @@ class PathPass:
         yield from sorted(found, key=lambda each: (each.node, each.target))
 
 
+def client_node(component: str) -> str | None:
+    """The node of a Lustre client's view of a target, such as `fwd-1/fs-OST0000-osc`; None for others."""
+    node, slash, name = component.partition("/")
+    return node if slash and _CLIENT.fullmatch(name) else None
+
+
 def _is_ost(target: str) -> bool:
     return target.rpartition("-")[2].startswith("OST")
 

@@ -1,10 +1,11 @@
 """Causes of a job's slowness, from the archive.
 
-They are stragglers on its path, components slow within it, neighbours, and its own change. Each becomes
-evidence for `ranked_causes`; findings say it in words, as far as the asker may read them.
+They are components slow on its path, by alarms, by their latencies or within the job; loads of neighbours;
+and its own change. Each becomes evidence for `ranked_causes`; findings say it in words, as far as the asker
+may read them. A component that is slow under a load is not ill: the load is the cause.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,11 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from laggard_aggregator.archive.table import Table, day_of
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.results import JobResults
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.join.path_pass import client_node
 from laggard_aggregator.jobs.join.volumes import FORWARDER, SERVER
+from laggard_aggregator.jobs.records.hostlist import short_name
+from laggard_aggregator.jobs.traces.io_modes import ModeShares
 from laggard_aggregator.jobs.verdict.analysis.advice import KIB
 from laggard_aggregator.jobs.verdict.analysis.causes import (
     Cause,
@@ -25,16 +29,33 @@ from laggard_aggregator.jobs.verdict.analysis.causes import (
     ranked_causes,
 )
 from laggard_aggregator.jobs.verdict.analysis.phases import Phase
+from laggard_aggregator.jobs.verdict.evidence import path_parts
+from laggard_aggregator.jobs.verdict.evidence.alarms import PathAlarm, path_alarms
 from laggard_aggregator.jobs.verdict.evidence.component_series import JobPlaces, component_series
-from laggard_aggregator.jobs.verdict.evidence.neighbours import NeighbourEvidence, NeighbourLoads, described
+from laggard_aggregator.jobs.verdict.evidence.neighbours import (
+    MOST_RUNS,
+    NeighbourEvidence,
+    NeighbourLoads,
+    PathState,
+    described,
+)
+from laggard_aggregator.jobs.verdict.evidence.outside import OutsideLoad, OutsideLoads
+from laggard_aggregator.jobs.verdict.evidence.path_parts import MOVED, PathPart, PathParts
 from laggard_aggregator.jobs.verdict.evidence.path_shares import carried_shares, names
-from laggard_aggregator.jobs.verdict.evidence.requests import MEANS, Requests, own_numbers, requests
+from laggard_aggregator.jobs.verdict.evidence.requests import (
+    MEANS,
+    MODES,
+    Requests,
+    own_numbers,
+    requests,
+    shared_writes,
+)
+from laggard_aggregator.jobs.verdict.evidence.run_paths import part_shares, run_path, slow_directions
+from laggard_aggregator.jobs.verdict.evidence.slow_nodes import slow_nodes
 from laggard_aggregator.jobs.verdict.evidence.slow_parts import SlowPart, slow_parts
 
-_USUAL_DAYS: Final = 7
-_ALARM_COLUMNS: Final = ("component", "since", "at", "transition", "worst_severity")
-_DAY: Final = 86_400.0
 _OPERATORS: Final = "Nothing in the job: tell the operators"
+_DOING: Final = {"read": "reads", "write": "writes", "metadata": "metadata operations"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +98,28 @@ class FoundCauses:
 
 
 class JobCauses:
-    """Finds causes in the archive in `directory`, whose index `queries` asks."""
+    """Finds causes in the archive in `directory`, whose index `queries` asks.
 
-    def __init__(self, directory: Path, queries: JobQueries, results: JobResults) -> None:
+    `served_by`: the forwarder of each node that has one. `modes_of`: I/O modes of a job by its traces.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        queries: JobQueries,
+        results: JobResults,
+        served_by: Mapping[str, str],
+        modes_of: Callable[[VisibleJob], Mapping[str, ModeShares]],
+    ) -> None:
         self._directory = directory
         self._queries = queries
         self._results = results
-        self._neighbours = NeighbourLoads(queries, results)
+        self._served_by = served_by
+        self._modes_of = modes_of
+        self._neighbours = NeighbourLoads(
+            queries, results, served_by, lambda job: shared_writes(modes_of(job))
+        )
+        self._outside = OutsideLoads(directory, queries.had_job)
 
     def ranked(
         self, asked: SlowJob, earlier: Sequence[tuple[VisibleJob, Sequence[Phase]]], method: str
@@ -91,34 +127,62 @@ class JobCauses:
         """Causes of a slow job; `method` finds its slow components. Raises ArchiveError."""
         start, end = asked.hull
         phase = SlowPhase(start, end, asked.factor or 1.0)
-        stragglers = self._stragglers(asked)
-        known = {name for each in stragglers for name in names(each.component, "")}
-        parts = {
-            each.component: each for each in self._slow_parts(asked, method) if each.component not in known
+        components = self._results.components(asked.job)
+        recent = earlier[-MOST_RUNS:]
+        rows = self._results.of_jobs("job_components", [job for job, _ in recent])
+        before = [(rows.get(job.key, []), phases) for job, phases in recent]
+        path = self._path(asked, components, before)
+        runs = [(job, _spans(phases)) for job, phases in recent]
+        beside = self._neighbours.evidence(asked.job, _spans(asked.phases), phase.factor, runs, path)
+        outside = list(self._outside.evidence(path, _spans(asked.phases), [spans for _, spans in runs]))
+        loads = [*(load.evidence for load in beside), *(load.evidence for load in outside)]
+        own = list(own_numbers(asked.job, [job for job, _ in earlier], self.requests_of, self._modes_of))
+        loaded = {cause.component for cause in ranked_causes(phase, [], loads, [])}
+        is_changed = bool(ranked_causes(phase, [], [], own))
+        ill = {
+            part.name: part
+            for part in path.parts.values()
+            if part.is_slow and part.name not in loaded and not is_changed
         }
-        slow = [
-            PathStraggler(each.component, start, end, each.factor, 0.0, each.carried)
-            for each in parts.values()
+        carried = carried_shares(components)
+        alarms = [
+            alarm
+            for alarm in path_alarms(self._directory, path.run, carried)
+            if not _is_explained(alarm.straggler.component, loaded, ill)
         ]
-        runs = [(each, _spans(phases)) for each, phases in earlier]
-        beside = self._neighbours.evidence(asked.job, _spans(asked.phases), phase.factor, runs)
-        own = list(own_numbers(asked.job, [each for each, _ in earlier], self.requests_of))
-        now = {each.name: each.now for each in own}
-        alarms = {each.component: each for each in stragglers}
-        loads = {(each.unit, each.evidence.job, each.evidence.component): each for each in beside}
-        found: dict[tuple[str, str], JobFinding] = {}
-        for cause in ranked_causes(phase, [*stragglers, *slow], [each.evidence for each in beside], own):
-            neighbour = loads.get((cause.kind, cause.name, cause.component))
-            if neighbour is not None:
-                found.setdefault(("neighbour", cause.name), _of_neighbour(cause, neighbour))
-            elif cause.component in parts:
-                found[cause.kind, cause.name] = _of_part(parts.pop(cause.component))
-            else:
-                found.setdefault(
-                    (cause.kind, cause.name),
-                    _finding(cause, alarms.get(cause.component), now.get(cause.name, 0.0)),
-                )
-        return FoundCauses(list(found.values()), [_of_part(each) for each in parts.values()])
+        known = {name for alarm in alarms for name in names(alarm.straggler.component, "")} | loaded
+        shares = part_shares(components, self._served_by)
+        parts = {name: _slow_part(part, shares.get(name, 0.0)) for name, part in ill.items()}
+        nodes = slow_nodes(components, [each for each, _ in before], self._served_by, path.directions)
+        parts |= {part.component: part for part in nodes}
+        within = {part.component: part for part in self._slow_parts(asked, components, method)}
+        usual = {name for name, part in path.parts.items() if part.worst[1] < MOVED}
+        parts |= {name: part for name, part in within.items() if name not in {*parts, *usual}}
+        slow = [
+            PathStraggler(name, start, end, part.factor, _chance(ill.get(name)), part.carried)
+            for name, part in parts.items()
+            if name not in known
+        ]
+        causes = ranked_causes(phase, [*(alarm.straggler for alarm in alarms), *slow], loads, own)
+        now = {number.name: number.now for number in own}
+        found = _findings(causes, alarms, parts, (beside, outside), now)
+        named = known | {finding.cause for finding in found}
+        return FoundCauses(found, [_of_part(part) for name, part in within.items() if name not in named])
+
+    def _path(
+        self,
+        asked: SlowJob,
+        components: Sequence[Row],
+        earlier: Sequence[tuple[Sequence[Row], Sequence[Phase]]],
+    ) -> PathState:
+        """The components on the job's path with their latencies, beside those of earlier runs."""
+        now = run_path(components, asked.phases, self._served_by)
+        before = [run_path(rows, phases, self._served_by) for rows, phases in earlier]
+        forwarders = {*self._served_by.values(), *now.parts[path_parts.FORWARDER]}
+        directions = slow_directions(asked.phases, [phases for _, phases in earlier])
+        found = PathParts(self._directory, frozenset(forwarders)).of(now, before, directions)
+        short = frozenset(map(short_name, forwarders))
+        return PathState(now, {part.name: part for part in found}, directions, short)
 
     def requests_of(self, job: VisibleJob) -> Mapping[str, Requests]:
         """Requests of a job by direction. Raises ArchiveError."""
@@ -126,10 +190,11 @@ class JobCauses:
 
     def slow_components(self, asked: SlowJob, method: str) -> list[JobFinding]:
         """Components slower than the job's others, by one of METHODS. Raises ArchiveError."""
-        return [_of_part(each) for each in self._slow_parts(asked, method)]
+        components = self._results.components(asked.job)
+        return [_of_part(part) for part in self._slow_parts(asked, components, method)]
 
-    def _slow_parts(self, asked: SlowJob, method: str) -> list[SlowPart]:
-        job, used = asked.job, self._results.components(asked.job)
+    def _slow_parts(self, asked: SlowJob, used: Sequence[Row], method: str) -> list[SlowPart]:
+        job = asked.job
         places = JobPlaces(
             nodes={row["name"] for row in self._queries.nodes(job)},
             forwarders={row["node"] for row in used if row["layer"] == FORWARDER},
@@ -143,39 +208,54 @@ class JobCauses:
             for part in slow_parts(series, method)
         ]
 
-    def _stragglers(self, asked: SlowJob) -> list[PathStraggler]:
-        """Alarms that stood while the job did I/O, of components that carried some of it."""
-        carried = carried_shares(self._results.components(asked.job))
-        start, end = asked.hull
-        found = []
-        for component, spans in self._alarms(start - _USUAL_DAYS * _DAY, end).items():
-            mine = max(carried.get(name, 0.0) for name in names(component, ""))
-            if not mine:
-                continue
-            before = sum(max(min(until, start) - since, 0.0) for since, until, _ in spans)
-            found += [
-                PathStraggler(component, since, until, severity, before / (_USUAL_DAYS * _DAY), mine)
-                for since, until, severity in spans
-                if since < end and until > start
-            ]
-        return found
 
-    def _alarms(self, start: float, end: float) -> dict[str, list[tuple[float, float, float]]]:
-        """Alarms that stood within [start, end) by component: since, until and the worst severity."""
-        days = {"first_day": day_of(start), "last_day": day_of(end + _DAY)}
-        alarms = Table(self._directory, "alarms").scan(_ALARM_COLUMNS, **days)
-        standing: dict[tuple[str, float], tuple[float, float]] = {}
-        for row in (row for table in alarms for row in table.to_pylist()):
-            severity = row["worst_severity"]
-            known = severity if severity is not None and np.isfinite(severity) else 1.0
-            until = row["at"] if row["transition"] == "cleared" else np.inf
-            last, worst = standing.get((row["component"], row["since"]), (np.inf, 1.0))
-            standing[row["component"], row["since"]] = (min(last, until), max(worst, known))
-        found: dict[str, list[tuple[float, float, float]]] = {}
-        for (component, since), (until, worst) in standing.items():
-            if since < end and until > start:
-                found.setdefault(component, []).append((since, until, worst))
-        return found
+def _is_explained(alarm: str, loaded: Collection[str], ill: Collection[str]) -> bool:
+    """Whether an alarm tells of a load, or is a client's view of a part that is known to be slow."""
+    own, node = names(alarm, ""), client_node(alarm)
+    return not own.isdisjoint(loaded) or (node is not None and not (own | {node}).isdisjoint(ill))
+
+
+def _chance(part: PathPart | None) -> float:
+    """Chance of a slowdown; 0 of a component that the detector found within the job."""
+    return 0.0 if part is None else part.by_chance
+
+
+def _slow_part(part: PathPart, carried: float) -> SlowPart:
+    direction, slowdown = part.worst
+    text = f"its {_DOING[direction]} took {slowdown:.1f} times as long as usual"
+    if np.isfinite(part.beyond_peers):
+        text += f", {part.beyond_peers:.1f} times as long as those of other {part.kind}s"
+    return SlowPart(part.name, part.kind, slowdown, 0, carried, text)
+
+
+def _findings(
+    causes: Sequence[Cause],
+    alarms: Sequence[PathAlarm],
+    parts: Mapping[str, SlowPart],
+    loads: tuple[Sequence[NeighbourEvidence], Sequence[OutsideLoad]],
+    own: Mapping[str, float],
+) -> list[JobFinding]:
+    """Causes in words, each job, node or component once.
+
+    `loads`: those of jobs and of nodes without one; `own`: the job's own numbers by name.
+    """
+    by_name = {alarm.straggler.component: alarm for alarm in alarms}
+    beside = {(load.unit, load.evidence.job, load.evidence.component): load for load in loads[0]}
+    outside = {(load.evidence.kind, load.evidence.job, load.evidence.component): load for load in loads[1]}
+    found: dict[tuple[str, str], JobFinding] = {}
+    for cause in causes:
+        key = cause.kind, cause.name, cause.component
+        if key in beside:
+            found.setdefault(("neighbour", cause.name), _of_neighbour(cause, beside[key]))
+        elif key in outside:
+            found.setdefault(("neighbour", cause.name), _of_outside(cause, outside[key]))
+        elif cause.component in by_name:
+            found.setdefault((cause.kind, cause.name), _of_alarm(cause, by_name[cause.component]))
+        elif cause.component in parts:
+            found[cause.kind, cause.name] = _of_part(parts[cause.component])
+        else:
+            found.setdefault((cause.kind, cause.name), _of_change(cause, own[cause.name]))
+    return list(found.values())
 
 
 def _spans(phases: Sequence[Phase]) -> list[tuple[float, float]]:
@@ -201,29 +281,27 @@ def _of_neighbour(cause: Cause, found: NeighbourEvidence) -> JobFinding:
     return JobFinding("neighbour", words.name, factor, None, words.text, _OPERATORS, words.key, words.named)
 
 
-def _finding(cause: Cause, straggler: PathStraggler | None, now: float) -> JobFinding:
-    if straggler is None:
-        text = (
-            f"its {cause.name} of {now / KIB:.3g} KiB was {cause.factor:.1f} times smaller than the usual"
-            if cause.name in MEANS
-            else f"its {cause.name} were {cause.factor:.1f} times the usual"
-        )
-        return JobFinding(
-            cause.kind, cause.name, cause.factor, None, text, "Compare input and options with earlier runs"
-        )
-    since = datetime.fromtimestamp(straggler.start, UTC).strftime("%Y-%m-%d %H:%M")
-    until = (
-        "" if np.isinf(straggler.end) else datetime.fromtimestamp(straggler.end, UTC).strftime(" to %H:%M")
-    )
+def _of_outside(cause: Cause, load: OutsideLoad) -> JobFinding:
+    return JobFinding("neighbour", cause.name, float(f"{cause.factor:.2g}"), None, load.text, _OPERATORS)
+
+
+def _of_change(cause: Cause, now: float) -> JobFinding:
+    if cause.name in MEANS:
+        text = f"its {cause.name} of {now / KIB:.3g} KiB was {cause.factor:.1f} times smaller than the usual"
+    elif cause.name in MODES:
+        text = f"{now:.0%} of its bytes were {cause.name}, {cause.factor:.1f} times the usual share"
+    else:
+        text = f"its {cause.name} were {cause.factor:.1f} times the usual"
+    advice = "Compare input and options with earlier runs"
+    return JobFinding(cause.kind, cause.name, cause.factor, None, text, advice)
+
+
+def _of_alarm(cause: Cause, alarm: PathAlarm) -> JobFinding:
+    straggler = alarm.straggler
+    since = datetime.fromtimestamp(alarm.since, UTC).strftime("%Y-%m-%d %H:%M")
+    until = "" if np.isinf(alarm.until) else datetime.fromtimestamp(alarm.until, UTC).strftime(" to %H:%M")
     text = (
         f"{straggler.component} was a straggler ({straggler.severity:.1f} times slower) "
         f"since {since}{until} UTC and carried {100 * straggler.carried:.0f} % of its bytes"
     )
-    return JobFinding(
-        cause.kind,
-        cause.name,
-        cause.factor,
-        straggler.carried,
-        text,
-        _OPERATORS,
-    )
+    return JobFinding(cause.kind, cause.name, cause.factor, straggler.carried, text, _OPERATORS)

@@ -5,8 +5,9 @@ may see them. The index names the jobs whose last join has no verdict; a pass th
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from laggard_aggregator.archive.table import Table, day_of
@@ -28,7 +29,10 @@ OLDEST_NS: Final = 7 * 86_400 * 10**9
 
 
 class FindingsPass:
-    """Judges the jobs of `index`, in the archive in `directory`; each report is given to `judged`."""
+    """Judges the jobs of `index`, in the archive in `directory`; each report is given to `judged`.
+
+    `served_by`: the forwarder of each node that has one.
+    """
 
     def __init__(
         self,
@@ -36,8 +40,10 @@ class FindingsPass:
         site: str,
         index: JobIndex,
         judged: Callable[[VisibleJob, RunReport], None] | None = None,
+        served_by: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._directory, self._site, self._index = directory, site, index
+        self._served_by = served_by
         self._judged = judged
         self._seen_ns: int | None = None
         """Until when joined jobs were looked at as neighbours; None before the first pass."""
@@ -55,7 +61,7 @@ class FindingsPass:
         self._index.refresh(go_on)
         queries = JobQueries(self._index)
         try:
-            judge = JobJudge(self._directory, queries)
+            judge = JobJudge(self._directory, queries, self._served_by)
             reports = []
             last_ns = queries.last_join()
             since_ns = queries.last_verdict() if self._seen_ns is None else self._seen_ns

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -89,13 +90,18 @@ class RunReport:
 
 
 class JobJudge:
-    """Judges jobs of the archive in `directory`, whose index `queries` asks. For any thread."""
+    """Judges jobs of the archive in `directory`, whose index `queries` asks. For any thread.
 
-    def __init__(self, directory: Path, queries: JobQueries) -> None:
+    `served_by`: the forwarder of each node that has one, as far as the caller knows.
+    """
+
+    def __init__(
+        self, directory: Path, queries: JobQueries, served_by: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._queries = queries
         self._results = JobResults(directory)
-        self._causes = JobCauses(directory, queries, self._results)
         self._traces = JobTraces(directory, queries)
+        self._causes = JobCauses(directory, queries, self._results, served_by, self._traces.modes)
         self._phases: dict[tuple[str, int], list[Phase]] = {}
         self._lock = Lock()
 

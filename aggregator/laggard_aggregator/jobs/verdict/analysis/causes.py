@@ -75,7 +75,8 @@ class Neighbour:
     """A job on a shared component.
 
     `load`: its mean during the phase, `own_load`: the judged job's, in the same unit; `history`: its mean
-    loads in earlier phases, shape (n,); `capacity`: of the component, NaN if unknown.
+    loads in earlier phases, shape (n,); `capacity`: of the component, NaN if unknown. `slowdown`: latency of
+    the component as a multiple of the usual, NaN if unknown; the load explains that.
     """
 
     job: str
@@ -85,6 +86,7 @@ class Neighbour:
     own_load: float
     history: FloatArray
     capacity: float = np.nan
+    slowdown: float = np.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +175,18 @@ def _of_neighbour(neighbour: Neighbour, count: int) -> Iterator[_Candidate]:
     """Its load must be above its own history, and large beside the job's; one of `count` may be by chance."""
     if neighbour.load <= 0:
         return
-    usual, unlikely = _surprise(neighbour.load, neighbour.history, _LOAD_SPREAD)
+    usual, unlikely = surprise(neighbour.load, neighbour.history, _LOAD_SPREAD)
     if neighbour.load < _LEAST_RISE * usual:
         return
     total = neighbour.load + neighbour.own_load
     explained = total / max(neighbour.own_load + usual, _ALMOST_ZERO * total)
     if np.isfinite(neighbour.capacity):
         explained = max(min(explained, total / neighbour.capacity), 1.0)
+    is_measured = bool(np.isfinite(neighbour.slowdown))
+    if is_measured:
+        explained = neighbour.slowdown
     evidence = unlikely - float(np.log(count))
-    yield _Candidate(neighbour.kind, neighbour.job, neighbour.component, evidence, explained)
+    yield _Candidate(neighbour.kind, neighbour.job, neighbour.component, evidence, explained, is_measured)
 
 
 def _of_own(own: OwnNumber, count: int) -> Iterator[_Candidate]:
@@ -189,15 +194,15 @@ def _of_own(own: OwnNumber, count: int) -> Iterator[_Candidate]:
         return
     if own.worse_when == "lower":
         own = OwnNumber(own.name, 1 / max(own.now, _ALMOST_ZERO), 1 / np.maximum(own.history, _ALMOST_ZERO))
-    usual, unlikely = _surprise(own.now, own.history, _OWN_SPREAD)
+    usual, unlikely = surprise(own.now, own.history, _OWN_SPREAD)
     if own.history.size < _LEAST_HISTORY or own.now < _LEAST_CHANGE * usual:
         return
     change = own.now / max(usual, _ALMOST_ZERO)
     yield _Candidate("own change", own.name, "", unlikely - float(np.log(count)), change, is_bound=True)
 
 
-def _surprise(now: float, history: FloatArray, usual_spread: float) -> tuple[float, float]:
-    """Usual value, and the log of how much likelier `now` is after a change, by heavy tails.
+def surprise(now: float, history: FloatArray, usual_spread: float) -> tuple[float, float]:
+    """Usual value, and the log of how much likelier a larger `now` is after a change, by heavy tails.
 
     The spread of the history is moderated by the usual one, so that a few values that happen to be alike
     prove nothing (Smyth 2004).

@@ -1,27 +1,21 @@
 """Reads and writes of a job's OSTs or forwarders by the minute, from the archive's rollups.
 
 OSTs as the clients on the job's nodes and forwarders saw them (`lustre_osc`), else as the servers did;
-forwarders by their mounts. Rollups are sorted by node, so of a file only the row groups of these nodes and
-minutes are read.
+forwarders by their mounts.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from laggard_aggregator.archive.table import Table, Within, day_of
-from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray
+from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.join.volumes import targets
 from laggard_aggregator.jobs.records.hostlist import short_name
-from laggard_aggregator.jobs.rollups.readings import SECOND_NS
-from laggard_aggregator.jobs.rollups.series60 import KIND, MINUTE_NS, OnNodes, sum_column
+from laggard_aggregator.jobs.verdict.evidence.minute_sums import MINUTE, Rollups
 
-MINUTE: Final = 60.0
 OSTS, FORWARDERS = "OST", "forwarder"
 _OST_FIELDS: Final = (
     "read_samples",
@@ -97,87 +91,18 @@ def component_series(directory: Path, job: JobPlaces) -> list[ComponentSeries]:
 
     clients = frozenset(short_name(node) for node in (*job.nodes, *job.forwarders))
     behind = {short_name(node): node for node in job.forwarders}
-    wanted = [_Rollups("lustre_osc", OSTS, clients, client)]
+    wanted = [(OSTS, Rollups("lustre_osc", _FIELDS["lustre_osc"], client, clients))]
     if job.osts:
-        wanted.append(_Rollups("lustre_ost", OSTS, None, server))
+        wanted.append((OSTS, Rollups("lustre_ost", _FIELDS["lustre_ost"], server)))
     if behind:
-        wanted.append(_Rollups("lustre_llite", FORWARDERS, frozenset(behind), forwarder))
+        mounts = Rollups("lustre_llite", _FIELDS["lustre_llite"], forwarder, frozenset(behind))
+        wanted.append((FORWARDERS, mounts))
     found: dict[str, ComponentSeries] = {}
-    for each in wanted:
-        series = None if each.layer in found else each.read(directory, job.start, job.end)
-        if series is not None:
-            found[each.layer] = series
+    for layer, rollups in wanted:
+        sums = None if layer in found else rollups.read(directory, job.start, job.end)
+        if sums is not None:
+            found[layer] = ComponentSeries(layer, sums.names, sums.start, sums.values)
     return list(found.values())
-
-
-@dataclass(frozen=True, slots=True)
-class _Rollups:
-    """Rows of a source that `named` gives a component by node and name.
-
-    `nodes`: short names, None for all.
-    """
-
-    source: str
-    layer: str
-    nodes: frozenset[str] | None
-    named: Callable[[str, str], str | None]
-
-    def read(self, directory: Path, start: float, end: float) -> ComponentSeries | None:
-        """The sums over all rows of a component and minute; None without any."""
-        times = int(start // MINUTE) * MINUTE_NS, int(-(-end // MINUTE)) * MINUTE_NS
-        sums = _Sums(times[0], (times[1] - times[0]) // MINUTE_NS)
-        columns = ["node", "name", "minute", *map(sum_column, _FIELDS[self.source])]
-        where = [Within("minute", *times), *(() if self.nodes is None else (OnNodes(self.nodes),))]
-        days = {"first_day": day_of(times[0] / 1e9), "last_day": day_of(times[1] / 1e9)}
-        for table in Table(directory, KIND, self.source).scan(columns, *where, **days):
-            sums.add(table, _FIELDS[self.source], self.named)
-        return sums.series(self.layer)
-
-
-class _Sums:
-    """Sums of rollups by component and minute."""
-
-    def __init__(self, start_ns: int, minutes: int) -> None:
-        self._start_ns, self._minutes = start_ns, minutes
-        self._places: dict[str, int] = {}
-        self._found: list[tuple[IntArray, FloatArray]] = []
-
-    def add(self, table: pa.Table, fields: Sequence[str], named: Callable[[str, str], str | None]) -> None:
-        """Adds the rows that `named` gives a component."""
-        node, name = (table[each].unify_dictionaries().combine_chunks() for each in ("node", "name"))
-        count = len(name.dictionary)
-        pairs, of_row = np.unique(
-            node.indices.to_numpy().astype(np.int64) * count + name.indices.to_numpy(), return_inverse=True
-        )
-        nodes, components = node.dictionary.to_pylist(), name.dictionary.to_pylist()
-        number = np.full(pairs.size, -1)
-        for at, pair in enumerate(pairs.tolist()):
-            own = named(nodes[pair // count], components[pair % count])
-            if own is not None:
-                number[at] = self._places.setdefault(own, len(self._places))
-        minute = (table["minute"].cast(pa.int64()).to_numpy() - self._start_ns) // MINUTE_NS
-        rows = np.flatnonzero((number[of_row] >= 0) & (minute >= 0) & (minute < self._minutes))
-        values = np.zeros((len(fields), rows.size))
-        for place, field in enumerate(map(sum_column, fields)):
-            if field in table.column_names:
-                values[place] = pc.fill_null(table[field], 0).to_numpy()[rows]
-        self._found.append((number[of_row][rows] * self._minutes + minute[rows], values))
-
-    def series(self, layer: str) -> ComponentSeries | None:
-        """The series in the order of names; None without any component."""
-        if not self._places:
-            return None
-        sums = np.zeros((len(_OST_FIELDS), len(self._places) * self._minutes))
-        known: BoolArray = np.zeros(sums.shape[1], dtype=np.bool_)
-        for cells, values in self._found:
-            known[cells] = True
-            for row, each in zip(sums, values, strict=True):
-                np.add.at(row, cells, each)
-        sums[:, ~known] = np.nan
-        names = sorted(self._places)
-        order = [self._places[name] for name in names]
-        shaped = sums.reshape(len(sums), -1, self._minutes)[:, order]
-        return ComponentSeries(layer, tuple(names), self._start_ns / SECOND_NS, shaped)
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:

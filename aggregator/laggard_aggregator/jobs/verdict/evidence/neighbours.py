@@ -2,9 +2,11 @@
 
 A component is shared where several jobs use it: an OST or MDT, a forwarder, a volume, or a mount of one node.
 A job's load on it is the job's rate at that time, times the share of its volume that the component carried.
+Loads are bytes, requests, metadata operations, and bytes that are written to files of all processes (N-1). A
+load slows nobody down on a component whose latency is as usual.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,22 +19,41 @@ from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, METADATA, SERVER, targets
 from laggard_aggregator.jobs.verdict.analysis.causes import Neighbour
+from laggard_aggregator.jobs.verdict.evidence.minute_sums import Times
+from laggard_aggregator.jobs.verdict.evidence.path_parts import (
+    BYTES,
+    MDT,
+    MOVED,
+    OPERATIONS,
+    REQUESTS,
+    PathPart,
+    RunPath,
+)
 
 MOST_RUNS: Final = 10
 """Earlier runs whose loads are the history: more hardly sharpen it."""
 ROUNDED_SECONDS: Final = 600
 """Times of a neighbour that may not be seen are multiples of this."""
-_BYTES, _OPERATIONS = "bytes", "operations"
+SHARED_BYTES: Final = "N-1 bytes"
+_WRITTEN: Final = "written"
 _LAYERS: Final = (METADATA, SERVER, FORWARDER, CLIENT)
+_SERVERS: Final = (SERVER, FORWARDER)
 _LEAST_PART: Final = 0.5
 """Of the rise of a load, which the heaviest job must have to be named for it."""
 _MIB: Final = 2.0**20
-_LEAST_LOADS: Final = {_BYTES: _MIB, _OPERATIONS: 50.0}
+_LEAST_LOADS: Final = {BYTES: _MIB, REQUESTS: 50.0, OPERATIONS: 50.0, SHARED_BYTES: _MIB}
 """Smaller loads, a second, slow nobody down on a shared component."""
+_WORDS: Final = {
+    BYTES: "MiB a second",
+    REQUESTS: "requests a second",
+    OPERATIONS: "metadata operations a second",
+    SHARED_BYTES: "MiB a second into one file of all its processes",
+}
+_MOST_TRACES: Final = 64
+"""Jobs whose traces are read for one verdict."""
 
-Times = tuple[float, float]
 Place = tuple[str, str]
-"""A shared component, and the unit of its load: bytes or operations a second."""
+"""A shared component, and the unit of its load a second."""
 Loads = Mapping[Place, float]
 
 
@@ -50,12 +71,49 @@ class NeighbourEvidence:
     times: Times
 
 
-class NeighbourLoads:
-    """Compares loads of neighbours; `queries` decides who may ask for a job."""
+@dataclass(frozen=True, slots=True)
+class PathState:
+    """The judged job's path, components on it whose latency is known, and the directions that are slow.
 
-    def __init__(self, queries: JobQueries, results: JobResults) -> None:
+    `forwarders`: short names of all of the site.
+    """
+
+    run: RunPath
+    parts: Mapping[str, PathPart]
+    directions: Collection[str]
+    forwarders: frozenset[str] = frozenset()
+
+    def slowdown(self, place: Place) -> float:
+        """Slowdown of a component that a load may explain, NaN if it is unknown; 1 where it cannot."""
+        part = self.parts.get(place[0])
+        if part is None:
+            return np.nan
+        if place[1] in part.innocent_loads:
+            return 1.0
+        own = ("metadata",) if part.kind == MDT else self.directions
+        known = [part.slowdowns[each] for each in own if each in part.slowdowns]
+        return max(known, default=np.nan)
+
+
+class NeighbourLoads:
+    """Compares loads of neighbours; `queries` decides who may ask for a job.
+
+    `served_by`: the forwarder of each node that has one. `shared_writes`: share of a job's written bytes that
+    went N-1, 0 without traces.
+    """
+
+    def __init__(
+        self,
+        queries: JobQueries,
+        results: JobResults,
+        served_by: Mapping[str, str],
+        shared_writes: Callable[[VisibleJob], float],
+    ) -> None:
         self._queries = queries
         self._results = results
+        self._served_by = served_by
+        self._shared_writes = shared_writes
+        self._shares: dict[str, float] = {}
 
     def evidence(
         self,
@@ -63,17 +121,20 @@ class NeighbourLoads:
         spans: Sequence[Times],
         factor: float,
         earlier: Sequence[tuple[VisibleJob, Sequence[Times]]],
+        path: PathState,
     ) -> list[NeighbourEvidence]:
         """Evidence for `ranked_causes`, of each component of `job`; `earlier`: runs and their spans.
 
         Raises ArchiveError.
         """
-        mine = self._loads([job], spans).get(job["job_key"], {})
+        self._shares = {}
+        mine = self._loads(job, [job], spans).get(job["job_key"], {})
+        used = {component for (component, _), load in mine.items() if load > 0}
+        used -= {target.rpartition("-")[0] for target in (*used, *path.parts) if targets(target)}
         beside = self._beside(job, spans)
-        others = self._loads(beside, spans)
-        shared = [
-            place for place, load in mine.items() if load > 0 and any(place in o for o in others.values())
-        ]
+        others = self._loads(job, beside, spans)
+        places = sorted({place for loads in others.values() for place in loads if place[0] in used})
+        shared = [place for place in places if not path.slowdown(place) < MOVED]
         if not shared:
             return []
         before = [self._sums(job, run["job_key"], at) for run, at in earlier[-MOST_RUNS:]]
@@ -93,9 +154,10 @@ class NeighbourLoads:
                 place[0],
                 place[1],
                 total,
-                mine[place],
+                mine.get(place, 0.0),
                 history,
-                _capacity(total, mine[place], usual, factor),
+                _capacity(total, mine.get(place, 0.0), usual, factor),
+                path.slowdown(place),
             )
             times = max(row["start"], start), min(row["end"], end)
             found.append(NeighbourEvidence(evidence, row, load, place[1], times))
@@ -104,7 +166,7 @@ class NeighbourLoads:
     def _sums(self, job: VisibleJob, run: str, spans: Sequence[Times]) -> Loads:
         """Load of all others on the components of `job`, during the phases of an earlier run."""
         sums: dict[Place, float] = {}
-        for loads in self._loads(self._beside(job, spans, run), spans).values():
+        for loads in self._loads(job, self._beside(job, spans, run), spans).values():
             for place, load in loads.items():
                 sums[place] = sums.get(place, 0.0) + load
         return sums
@@ -114,17 +176,28 @@ class NeighbourLoads:
         found = self._queries.sharing(job, *_hull(spans))
         return [row for row in found if row["job_key"] != run]
 
-    def _loads(self, jobs: Sequence[Mapping[str, Any]], spans: Sequence[Times]) -> dict[str, Loads]:
+    def _loads(
+        self, judged: VisibleJob, jobs: Sequence[Mapping[str, Any]], spans: Sequence[Times]
+    ) -> dict[str, Loads]:
         """Mean loads during `spans` by job."""
         components = self._results.of_jobs("job_components", jobs)
         series = self._results.of_jobs("job_series", jobs)
         none: list[Row] = []
-        return {
-            row["job_key"]: _loads_of(
-                row, components.get(row["job_key"], none), series.get(row["job_key"], none), spans
-            )
-            for row in jobs
-        }
+        found: dict[str, Loads] = {}
+        for row in jobs:
+            key = row["job_key"]
+            loads = _loads_of(row, components.get(key, none), series.get(key, none), spans, self._served_by)
+            written = {place[0]: load for place, load in loads.items() if place[1] == _WRITTEN}
+            if key != judged.key and max(written.values(), default=0.0) >= _LEAST_LOADS[SHARED_BYTES]:
+                share = self._share(VisibleJob(dict(row), judged.principal))
+                loads |= {(name, SHARED_BYTES): share * load for name, load in written.items() if share}
+            found[key] = {place: load for place, load in loads.items() if place[1] != _WRITTEN}
+        return found
+
+    def _share(self, job: VisibleJob) -> float:
+        if job.key not in self._shares and len(self._shares) < _MOST_TRACES:
+            self._shares[job.key] = self._shared_writes(job)
+        return self._shares.get(job.key, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +212,17 @@ class NeighbourWords:
 
 def described(found: NeighbourEvidence) -> NeighbourWords:
     """A neighbour in words; for everybody without identity and with rounded times."""
-    row, usual = found.row, float(np.median(found.evidence.history))
-    unit = "metadata operations a second" if found.unit == _OPERATIONS else "MiB a second"
-    load = rounded(found.load / (1 if found.unit == _OPERATIONS else _MIB))
+    row, usual = found.row, float(np.median(found.evidence.history)) if found.evidence.history.size else 0.0
+    unit, scale = _WORDS[found.unit], _MIB if found.unit in (BYTES, SHARED_BYTES) else 1.0
+    load = rounded(found.load / scale)
     name = f"a job with {load} {unit}"
     rise = f"{rounded(found.evidence.load / usual)} times the usual load" if usual else "usually without load"
     where, rough = found.evidence.component, tuple(_tens(at) for at in found.times)
-    text = f"{name} ran on {where}, {rise}, {_span(*rough)} (times rounded to 10 minutes)"
+    slower = found.evidence.slowdown
+    so = f"{where} was {slower:.1f} times slower than usual: " if np.isfinite(slower) else ""
+    text = f"{so}{name} ran on {where}, {rise}, {_span(*rough)} (times rounded to 10 minutes)"
     who = f"job {row['job']} of {row['user']} ran with {load} {unit}"
-    return NeighbourWords(name, text, row["job_key"], f"{who} on {where}, {rise}, {_span(*found.times)}")
+    return NeighbourWords(name, text, row["job_key"], f"{so}{who} on {where}, {rise}, {_span(*found.times)}")
 
 
 def _span(start: float, end: float) -> str:
@@ -156,22 +231,31 @@ def _span(start: float, end: float) -> str:
 
 
 def _loads_of(
-    job: Mapping[str, Any], components: Sequence[Row], series: Sequence[Row], spans: Sequence[Times]
-) -> Loads:
+    job: Mapping[str, Any],
+    components: Sequence[Row],
+    series: Sequence[Row],
+    spans: Sequence[Times],
+    served_by: Mapping[str, str],
+) -> dict[Place, float]:
     """Mean loads of one job during `spans`; a component that two layers saw counts in the innermost.
 
-    The load of several jobs together on a server is that of none.
+    Work of several jobs together on a server or a forwarder is the load of none. A forwarder has the load of
+    the job's nodes behind it.
     """
     found: dict[Place, float] = {}
     seconds = sum(end - start for start, end in spans)
+    clients = {served_by.get(row["node"]) for row in components if row["layer"] == CLIENT}
     for layer in _LAYERS:
         carried: dict[Place, float] = {}
         for row in components:
-            if row["layer"] == layer and not (layer == SERVER and row["shared"]):
-                unit = _OPERATIONS if row["direction"] == "metadata" else _BYTES
-                amount = row["operations" if unit == _OPERATIONS else "bytes"] or 0.0
-                for name in _shared(row):
-                    carried[name, unit] = carried.get((name, unit), 0.0) + amount
+            is_told = layer == FORWARDER and row["node"] in clients
+            if row["layer"] == layer and not is_told and not (layer in _SERVERS and row["shared"]):
+                for unit, amount in _amounts(row):
+                    for name in _shared(row):
+                        carried[name, unit] = carried.get((name, unit), 0.0) + amount
+                    forwarder = served_by.get(row["node"]) if layer == CLIENT else None
+                    if forwarder is not None:
+                        carried[forwarder, unit] = carried.get((forwarder, unit), 0.0) + amount
         own = next((row for row in series if row["layer"] == layer and row["node"] is None), None)
         for place, amount in carried.items():
             share = amount * _part_of_time(job, own, place[1], spans)
@@ -189,11 +273,20 @@ def _shared(row: Row) -> Iterable[str]:
     return sorted(targets(row["component"])) or (mount, *by_all)
 
 
+def _amounts(row: Row) -> list[tuple[str, float]]:
+    """Amounts of a row of `job_components` by unit."""
+    count, moved = row["operations"] or 0.0, row["bytes"] or 0.0
+    if row["direction"] == "metadata":
+        return [(OPERATIONS, count)]
+    written = [(_WRITTEN, moved)] if row["direction"] == "write" else []
+    return [(BYTES, moved), *([(REQUESTS, count)] if count else []), *written]
+
+
 def _part_of_time(job: Mapping[str, Any], series: Row | None, unit: str, spans: Sequence[Times]) -> float:
     """Share of the job's amount that fell into `spans`; evenly spread over its time without a series."""
     edges = np.array([job["start"], max(job["end"], job["start"] + 1.0)])
     sums = np.array([0.0, 1.0])
-    names = ("metadata_operations",) if unit == _OPERATIONS else ("read_bytes", "written_bytes")
+    names = ("metadata_operations",) if unit == OPERATIONS else ("read_bytes", "written_bytes")
     rows = [series[name] for name in names if series is not None and series[name] is not None]
     if series is not None and rows:
         values = np.nansum(np.stack(rows), axis=0)

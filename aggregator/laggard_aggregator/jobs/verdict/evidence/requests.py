@@ -1,4 +1,4 @@
-"""Numbers of a job's own that make it slow when they change: metadata, amplification, size of requests.
+"""Numbers of a job's own that make it slow when they change: metadata, amplification, requests, I/O modes.
 
 Requests are those that clients count, or servers where no client does.
 """
@@ -13,6 +13,8 @@ from laggard_aggregator.jobs.access.queries import MANY_OPERATIONS
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.join.volumes import CLIENT
+from laggard_aggregator.jobs.traces.io_modes import ModeShares
+from laggard_aggregator.jobs.traces.job_traces import shares
 from laggard_aggregator.jobs.verdict.analysis.advised_gain import UNKNOWN_WAITS, RequestWaits
 from laggard_aggregator.jobs.verdict.analysis.causes import OwnNumber
 
@@ -28,6 +30,11 @@ _LAYERS: Final = ("client", "server")
 _MEAN: Final = {"read": "mean read", "write": "mean write"}
 MEANS: Final = frozenset(_MEAN.values())
 """Numbers in bytes, worse when lower."""
+_MODES: Final = {"N-1": "N-1 (one file of all processes)", "1-1": "1-1 (one process alone)"}
+MODES: Final = frozenset(_MODES.values())
+"""Shares of the volume, worse when higher."""
+_LEAST_SHARE: Final = 0.05
+"""The usual share of a mode counts as this at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +70,9 @@ def own_numbers(
     job: VisibleJob,
     earlier: Sequence[VisibleJob],
     requests_of: Callable[[VisibleJob], Mapping[str, Requests]],
+    modes_of: Callable[[VisibleJob], Mapping[str, ModeShares]],
 ) -> Iterator[OwnNumber]:
-    """Yields the numbers of `job` beside those of its earlier runs."""
+    """Yields the numbers of `job` beside those of its earlier runs; modes of runs with traces alone."""
     for name, text in _OF_SUMMARY.items():
         least = _LEAST[name]
         if job[name] is not None and job[name] >= least:
@@ -75,6 +83,16 @@ def own_numbers(
     for direction, now in mine.items():
         then = [each[direction].mean for each in theirs if direction in each]
         yield OwnNumber(_MEAN[direction], now.mean, np.array(then), "lower")
+    modes = modes_of(job)
+    traced = [shares(found) for run in earlier if (found := modes_of(run))] if modes else []
+    for mode, text in _MODES.items() if modes else ():
+        usual = np.array([max(each[mode], _LEAST_SHARE) for each in traced])
+        yield OwnNumber(text, shares(modes)[mode], usual)
+
+
+def shared_writes(modes: Mapping[str, ModeShares]) -> float:
+    """Share of the written bytes that went N-1; 0 without a trace."""
+    return modes["write"].shares["N-1"] if "write" in modes else 0.0
 
 
 LEAST_COVERAGE: Final = 0.9

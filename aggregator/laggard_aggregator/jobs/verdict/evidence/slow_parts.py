@@ -19,7 +19,8 @@ from laggard_aggregator.jobs.verdict.analysis.slow_component import (
     below_peers,
     slow_in_job,
 )
-from laggard_aggregator.jobs.verdict.evidence.component_series import MINUTE, READS, WRITES, ComponentSeries
+from laggard_aggregator.jobs.verdict.evidence.component_series import READS, WRITES, ComponentSeries
+from laggard_aggregator.jobs.verdict.evidence.minute_sums import MINUTE
 
 _DIRECTIONS: Final = {"read": READS, "write": WRITES}
 _MIB: Final = 2.0**20

@@ -1,0 +1,330 @@
+"""Latencies of the components on a job's path in its slow phases, against earlier runs and against peers.
+
+The path goes from the job's nodes over forwarders to OSTs and MDTs. A component that waits for a slower one
+behind it is not slow itself: a forwarder is judged by the rest of its slowdown that its targets leave.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.jobs.join.volumes import SOURCES, targets
+from laggard_aggregator.jobs.records.hostlist import short_name
+from laggard_aggregator.jobs.verdict.analysis.causes import surprise
+from laggard_aggregator.jobs.verdict.evidence.minute_sums import MinuteSums, Named, Rollups, Times
+
+OST, MDT, FORWARDER = "OST", "MDT", "forwarder"
+BYTES, REQUESTS, OPERATIONS = "bytes", "requests", "operations"
+MOVED: Final = 1.3
+"""Times the usual latency, below which a component is not slower."""
+SLOW: Final = 1.5
+"""Times the usual latency, and times that of its peers, from which it is slow itself."""
+_LEAST_REQUESTS: Final = 20.0
+_LEAST_PEERS: Final = 2
+_SPREAD: Final = 0.2
+"""Usual spread of the log of a component's mean latency from run to run."""
+_OF_INNER: Final = 0.7
+"""Of a forwarder's slowdown, which a target explains by being as slow."""
+_AS_MUCH: Final = 0.8
+"""Of a load: a peer with this share of it has as much."""
+_DIRECTIONS: Final = {"read": slice(0, 1), "write": slice(1, 2), "metadata": slice(2, None)}
+
+
+@dataclass(frozen=True, slots=True)
+class RunPath:
+    """Path of a run and its phases by direction: names of forwarders, OSTs and MDTs, and of its nodes."""
+
+    spans: Mapping[str, Sequence[Times]]
+    parts: Mapping[str, frozenset[str]]
+    nodes: frozenset[str] = frozenset()
+
+    def during(self, direction: str) -> Sequence[Times]:
+        """Its phases of a direction; of metadata all where none is of metadata alone."""
+        every = [span for spans in self.spans.values() for span in spans]
+        return self.spans.get(direction) or (every if direction == "metadata" else [])
+
+    @property
+    def hull(self) -> Times:
+        """Start of its first phase and end of its last one."""
+        every = [span for spans in self.spans.values() for span in spans]
+        return min(start for start, _ in every), max(end for _, end in every)
+
+
+@dataclass(frozen=True, slots=True)
+class PathPart:
+    """A component on the path.
+
+    `slowdowns`: its latency as a multiple of the usual, by direction, those known. `beyond_peers`: the
+    largest of them as a multiple of its peers', NaN with too few. `by_chance`: chance of that slowdown.
+    `innocent_loads`: units of load of which a component that was not slow had as much.
+    """
+
+    name: str
+    kind: str
+    slowdowns: Mapping[str, float]
+    beyond_peers: float
+    by_chance: float
+    innocent_loads: frozenset[str] = frozenset()
+
+    @property
+    def worst(self) -> tuple[str, float]:
+        """The direction with the largest slowdown, and that."""
+        return max(self.slowdowns.items(), key=lambda each: each[1])
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it is slower than it was, and than its peers where there are any."""
+        return self.worst[1] >= SLOW and not self.beyond_peers < SLOW
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Counters of components of a kind: (count, time, bytes) of reads and writes, (count, time) of others."""
+
+    kind: str
+    source: str
+    moves: tuple[tuple[str, str, str], ...] = ()
+    metadata: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Counts of all operations, their times, bytes read and bytes written."""
+        every = [*(self.moves or [("", "", "")] * 2), *self.metadata]
+        counts, times = (tuple(each[place] for each in every) for place in (0, 1))
+        return (*counts, *times, *(each[2] for each in (self.moves or [("", "", "")] * 2)))
+
+
+def _metadata(source: str) -> tuple[tuple[str, str], ...]:
+    return tuple((each, each.removesuffix("samples") + "sum") for each in SOURCES[source].metadata)
+
+
+_OSTS: Final = _Layer(
+    OST, "lustre_ost", tuple((f"{d}_samples", f"{d}_sum", f"{d}_bytes_sum") for d in ("read", "write"))
+)
+_RPCS: Final = _Layer(
+    OST,
+    "lustre_osc",
+    tuple((f"ost_{d}_samples", f"ost_{d}_sum", f"{d}_bytes_sum") for d in ("read", "write")),
+)
+_MDTS: Final = _Layer(MDT, "lustre_mdt", metadata=_metadata("lustre_job_mdt"))
+_MOUNTS: Final = _Layer(
+    FORWARDER,
+    "lustre_llite",
+    tuple((f"{d}_bytes_samples", f"{d}_sum", f"{d}_bytes_sum") for d in ("read", "write")),
+    _metadata("lustre_llite"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """Of C components in some time: `count`, `micros` (K, C) of K operations, `moved` (2, C) bytes."""
+
+    names: tuple[str, ...]
+    count: FloatArray
+    micros: FloatArray
+    moved: FloatArray
+    seconds: float
+
+    def only(self, names: Collection[str]) -> "_Served":
+        """Those of some names, added up."""
+        rows = [at for at, name in enumerate(self.names) if name in names]
+        count, micros, moved = (
+            every[:, rows].sum(axis=1, keepdims=True) for every in (self.count, self.micros, self.moved)
+        )
+        return _Served(("",), count, micros, moved, self.seconds)
+
+    def latencies(self, direction: str) -> tuple[FloatArray, FloatArray]:
+        """Times of an operation (k, C) and of a byte (C,) in us, NaN with too few operations or no times."""
+        own = _DIRECTIONS[direction]
+        count, micros = self.count[own], self.micros[own]
+        known = (micros > 0) & (count > 0)
+        enough = count.sum(axis=0) >= _LEAST_REQUESTS
+        per_operation = np.where(known & enough, micros / np.where(known, count, 1.0), np.nan)
+        if direction == "metadata":
+            return per_operation, np.full(count.shape[1], np.nan)
+        moved = self.moved[own][0]
+        filled = (moved > 0) & known[0] & enough
+        return per_operation, np.where(filled, micros[0] / np.where(filled, moved, 1.0), np.nan)
+
+    def slowdown(self, direction: str, usual: tuple[FloatArray, FloatArray]) -> FloatArray:
+        """Latency as a multiple of the usual (C,), NaN where unknown.
+
+        Times of operations are held against the same number of each at its usual time. Of reads and writes
+        both an operation and a byte must take longer: larger requests alone are not slower.
+        """
+        own = _DIRECTIONS[direction]
+        per_operation, per_byte = self.latencies(direction)
+        both = np.isfinite(per_operation) & np.isfinite(usual[0])
+        count = np.where(both, self.count[own], 0.0)
+        expected = (count * np.where(both, usual[0], 0.0)).sum(axis=0)
+        took = (count * np.where(both, per_operation, 0.0)).sum(axis=0)
+        times = np.where(expected > 0, took / np.where(expected > 0, expected, 1.0), np.nan)
+        return times if direction == "metadata" else np.fmin(times, per_byte / usual[1])
+
+    def load(self, unit: str) -> FloatArray:
+        """Load (C,) a second."""
+        if unit == BYTES:
+            sums = self.moved.sum(axis=0)
+        else:
+            sums = self.count[:2].sum(axis=0) if unit == REQUESTS else self.count[2:].sum(axis=0)
+        loads: FloatArray = sums / max(self.seconds, 1.0)
+        return loads
+
+
+@dataclass(slots=True)
+class PathParts:
+    """Reads the latencies of paths from the archive in `directory`. `forwarders`: all those of the site."""
+
+    directory: Path
+    forwarders: frozenset[str]
+    _short: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._short = {short_name(name): name for name in self.forwarders}
+
+    def of(self, now: RunPath, earlier: Sequence[RunPath], directions: Collection[str]) -> list[PathPart]:
+        """The components on a path whose latency in phases of `directions` is known. Raises ArchiveError."""
+        of_targets = [*self._of(_OSTS, now, earlier, directions), *self._of(_MDTS, now, earlier, directions)]
+        by_name = {part.name: part for part in of_targets}
+        for part in self._seen(now, earlier, directions):
+            by_name.setdefault(part.name, part)
+        behind = max((part.worst[1] for part in by_name.values() if part.worst[1] >= MOVED), default=1.0)
+        mounts = self._of(_MOUNTS, now, earlier, directions) if now.parts.get(FORWARDER) else []
+        return [*by_name.values(), *(_beyond(part, behind) for part in mounts)]
+
+    def _seen(
+        self, now: RunPath, earlier: Sequence[RunPath], directions: Collection[str]
+    ) -> Iterator[PathPart]:
+        """OSTs as the job's clients see them, for servers that tell nothing: each against the others.
+
+        A slow forwarder makes all of its OSTs look slow, so an OST is as slow as it is beyond those.
+        """
+        for part in self._of(_RPCS, now, earlier, directions):
+            if np.isfinite(part.beyond_peers):
+                yield replace(
+                    part, slowdowns={part.worst[0]: part.beyond_peers}, beyond_peers=part.beyond_peers
+                )
+
+    def _of(
+        self, layer: _Layer, now: RunPath, earlier: Sequence[RunPath], directions: Collection[str]
+    ) -> list[PathPart]:
+        sums = self._sums(layer, now)
+        if sums is None:
+            return []
+        before = [(run, found) for run in earlier if (found := self._sums(layer, run)) is not None]
+        own = now.parts.get(layer.kind) or frozenset()
+        slowdowns: dict[str, dict[str, float]] = {}
+        others: dict[tuple[str, str], FloatArray] = {}
+        by_chance: dict[tuple[str, str], float] = {}
+        innocent: dict[str, set[str]] = {}
+        for direction in (*directions, *(() if "metadata" in directions else ("metadata",))):
+            if not (layer.metadata if direction == "metadata" else layer.moves):
+                continue
+            served = _served(layer, sums, now.during(direction))
+            history = [_served(layer, found, run.during(direction)) for run, found in before]
+            of_path = [
+                each.only(run.parts.get(layer.kind) or own)
+                for each, (run, _) in zip(history, before, strict=True)
+            ]
+            usual = _usual(of_path, direction)
+            factors = _own_slowdowns(served, history, direction)
+            if not np.isfinite(usual[0]).any():
+                usual = _of_peers(served, direction)
+                factors = served.slowdown(direction, usual)
+            mine = served.slowdown(direction, usual)
+            past = np.array([float(each.slowdown(direction, usual)[0]) for each in of_path])
+            for at, name in enumerate(served.names):
+                if name not in own or not np.isfinite(mine[at]):
+                    continue
+                slowdowns.setdefault(name, {})[direction] = float(mine[at])
+                rest = np.delete(factors, at)
+                others[name, direction] = rest = rest[np.isfinite(rest)]
+                spread = np.concatenate([past[np.isfinite(past)], rest])
+                unlikely = max(surprise(float(mine[at]), spread, _SPREAD)[1], 0.0)
+                by_chance[name, direction] = float(np.exp(-unlikely))
+                for unit in (BYTES, REQUESTS, OPERATIONS):
+                    loads = served.load(unit)
+                    alike = (loads >= _AS_MUCH * loads[at]) & (factors < MOVED)
+                    alike[at] = False
+                    if loads[at] > 0 and alike.any():
+                        innocent.setdefault(name, set()).add(unit)
+        parts = []
+        for name, factors_of in slowdowns.items():
+            direction, worst = max(factors_of.items(), key=lambda each: each[1])
+            rest = others[name, direction]
+            beyond = worst / max(float(np.median(rest)), 1.0) if rest.size >= _LEAST_PEERS else np.nan
+            chance = by_chance[name, direction]
+            units = frozenset(innocent.get(name, ()))
+            parts.append(PathPart(name, layer.kind, factors_of, beyond, chance, units))
+        return parts
+
+    def _sums(self, layer: _Layer, run: RunPath) -> MinuteSums | None:
+        named: Named
+        nodes: frozenset[str] | None = None
+        if layer is _MOUNTS:
+            nodes = frozenset(self._short)
+
+            def named(node: str, _name: str) -> str | None:
+                return self._short.get(short_name(node))
+        else:
+            if layer is _RPCS:
+                nodes = frozenset(map(short_name, (*run.nodes, *run.parts.get(FORWARDER, ()))))
+            seen_by = nodes
+
+            def named(node: str, name: str) -> str | None:
+                target = targets(name)
+                is_seen = seen_by is None or short_name(node) in seen_by
+                return target.pop() if is_seen and len(target) == 1 else None
+
+        if nodes is not None and not nodes:
+            return None
+        return Rollups(layer.source, layer.fields, named, nodes).read(self.directory, *run.hull)
+
+
+def _beyond(forwarder: PathPart, behind: float) -> PathPart:
+    """A forwarder; not slower where a target behind it is about as slow."""
+    if behind < _OF_INNER * forwarder.worst[1]:
+        return forwarder
+    return replace(forwarder, slowdowns=dict.fromkeys(forwarder.slowdowns, 1.0))
+
+
+def _served(layer: _Layer, sums: MinuteSums, spans: Sequence[Times]) -> _Served:
+    values, seconds = sums.during(spans)
+    operations = 2 + len(layer.metadata)
+    return _Served(sums.names, values[:operations], values[operations : 2 * operations], values[-2:], seconds)
+
+
+def _usual(runs: Sequence[_Served], direction: str) -> tuple[FloatArray, FloatArray]:
+    """Median latencies of earlier runs' paths: of an operation (k, 1) and of a byte (1,)."""
+    known = [each.latencies(direction) for each in runs]
+    if not known:
+        return np.full((1, 1), np.nan), np.full(1, np.nan)
+    return _median([each for each, _ in known]), _median([each for _, each in known])
+
+
+def _own_slowdowns(now: _Served, history: Sequence[_Served], direction: str) -> FloatArray:
+    """Slowdown (C,) of each component against its own median in the phases of earlier runs."""
+    found = np.full(len(now.names), np.nan)
+    for at, name in enumerate(now.names):
+        usual = _usual([each.only({name}) for each in history], direction)
+        found[at] = now.only({name}).slowdown(direction, usual)[0]
+    return found
+
+
+def _of_peers(now: _Served, direction: str) -> tuple[FloatArray, FloatArray]:
+    """Median latencies over the components at the same time."""
+    per_operation, per_byte = now.latencies(direction)
+    return _median(list(per_operation.T[:, :, None])), _median(list(per_byte[:, None]))
+
+
+def _median(values: Sequence[FloatArray]) -> FloatArray:
+    """Median over the first axis, NaN where none is known."""
+    stacked = np.stack(values)
+    found: FloatArray = np.full(stacked.shape[1:], np.nan)
+    known = np.isfinite(stacked).any(axis=0)
+    found[known] = np.nanmedian(stacked[:, known], axis=0)
+    return found

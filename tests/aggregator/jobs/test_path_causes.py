@@ -1,0 +1,206 @@
+"""First causes of slow jobs at a site with forwarders, from its counters to the stored verdict."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
+from tests.support.builders.forwarder_site import (
+    FORWARDERS,
+    MDTS,
+    META_US,
+    MOUNT_US,
+    NODES,
+    OST_US,
+    OSTS,
+    RPC_US,
+    ForwarderSite,
+    Work,
+)
+
+RUNS = 7
+MINUTES = 30
+MINE, THEIRS = NODES["fwd-1"][:2], NODES["fwd-2"]
+USUAL = Work()
+
+
+class Scene:
+    """Six runs of a job with 5 minutes of writing each and one that takes 15, half an hour apart.
+
+    Jobs behind the other forwarders do the same all the time; they meet the same servers.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        slow: Work,
+        nodes: tuple[str, ...] = MINE,
+        *,
+        shared: bool | None = None,
+        metadata: int = USUAL.operations,
+        slow_node: str = "",
+    ) -> None:
+        self.site = ForwarderSite(folder, RUNS * MINUTES)
+        self.first = (RUNS - 1) * MINUTES
+        for run in range(RUNS):
+            first, is_slow = run * MINUTES, run == RUNS - 1
+            job = self.site.job(100 + run, nodes, first, first + 25)
+            if is_slow:
+                third = replace(slow, writes=slow.writes // 3, operations=slow.operations // 3)
+                for node in nodes:
+                    own = replace(third, node_extra_us=53_000) if node == slow_node else third
+                    self.site.works([node], first + 5, first + 20, own, 100 + run)
+            else:
+                usual = replace(USUAL, operations=metadata)
+                self.site.works(nodes, first + 5, first + 10, usual, 100 + run)
+            if shared is not None:
+                self.site.traced(job, nodes, first + 5, shared=shared and is_slow)
+        same = replace(USUAL, osts=OSTS)
+        for at, forwarder in enumerate(FORWARDERS[1:], 2):
+            behind = NODES[forwarder]
+            other = self.site.job(1000 * at, behind, 0, RUNS * MINUTES, user="eve", application="steady")
+            self.site.works(behind, 0, self.first, same, 1000 * at)
+            now = replace(same, ost_us=slow.ost_us, meta_us=slow.meta_us)
+            self.site.works(behind, self.first, RUNS * MINUTES, now, 1000 * at)
+            if shared is not None:
+                self.site.traced(other, behind, 5, shared=False)
+
+    def beside(self, number: int, nodes: tuple[str, ...], work: Work, run: int = RUNS - 1) -> dict[str, Any]:
+        """A job of another user on `nodes` during a run."""
+        first = run * MINUTES
+        job = self.site.job(number, nodes, first, first + 25, user="otto", application="other")
+        self.site.works(nodes, first, first + 25, work, number)
+        return job
+
+    def verdict(self) -> VisibleJob:
+        return self.site.judge()[str(100 + RUNS - 1)]
+
+
+def causes(job: VisibleJob) -> list[tuple[str, str]]:
+    """Kind and cause of the findings, without advice."""
+    assert job["verdict"] == "slow", job["sentence"]
+    kinds = ("straggler", "slow component", "neighbour", "own change")
+    return [(each["kind"], each["cause"]) for each in job["findings"] if each["kind"] in kinds]
+
+
+def test_nothing_on_the_path_is_no_cause(tmp_path: Path) -> None:
+    job = Scene(tmp_path, USUAL).verdict()
+    assert causes(job) == []
+    assert job["sentence"].endswith("; no cause is known")
+
+
+def test_a_forwarder_that_is_slow_while_its_osts_are_not_is_the_cause(tmp_path: Path) -> None:
+    slow = replace(USUAL, mount_us=32_000, rpc_us=20_000)
+    job = Scene(tmp_path, slow).verdict()
+    assert causes(job) == [("slow component", "fwd-1")]
+    assert "fwd-1 was slow in this job: its writes took 2.7 times" in job["sentence"]
+
+
+def test_a_slow_ost_is_the_cause_and_no_forwarder(tmp_path: Path) -> None:
+    slow = replace(USUAL, ost_us={OSTS[0]: 6 * OST_US}, mount_us=MOUNT_US + 20_000)
+    job = Scene(tmp_path, slow).verdict()
+    assert causes(job) == [("slow component", OSTS[0])]
+
+
+def test_a_slow_forwarder_of_others_is_innocent(tmp_path: Path) -> None:
+    """Only the latencies on the job's own path are its causes."""
+    scene = Scene(tmp_path, USUAL)
+    first = scene.first
+    scene.site.works(NODES["fwd-3"], first + 5, first + 20, replace(USUAL, mount_us=60_000, osts=OSTS[4:]))
+    assert causes(scene.verdict()) == []
+
+
+SLOW_FORWARDER = replace(USUAL, mount_us=3 * MOUNT_US, rpc_us=2 * RPC_US)
+FLOOD = Work(writes=0, operations=300_000, osts=(), meta_us=5 * META_US)
+
+
+def test_a_flood_of_a_job_on_the_mdt_is_the_cause(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, replace(USUAL, operations=6000, meta_us=5 * META_US), metadata=6000)
+    scene.beside(4357, NODES["fwd-4"][:2], FLOOD)
+    job = scene.verdict()
+    assert [kind for kind, _ in causes(job)] == ["neighbour"]
+    assert (
+        "scratch-MDT0000 was 5.0 times slower than usual: job 4357 of otto ran with 10,000" in job["sentence"]
+    )
+
+
+def test_a_flood_on_another_mdt_is_innocent(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, USUAL)
+    scene.beside(4357, NODES["fwd-4"][:2], replace(FLOOD, mdt=MDTS[1]))
+    assert causes(scene.verdict()) == []
+
+
+def test_a_flood_that_slows_no_metadata_is_innocent(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, USUAL)
+    scene.beside(4357, NODES["fwd-4"][:2], replace(FLOOD, meta_us=META_US))
+    assert causes(scene.verdict()) == []
+
+
+def test_requests_of_a_neighbour_are_the_cause_and_the_ost_is_not_ill(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, replace(USUAL, ost_us={OSTS[0]: 5 * OST_US}, mount_us=MOUNT_US + 4 * OST_US // 2))
+    small = Work(writes=270_000, size=4096, osts=OSTS[:1], ost_us={OSTS[0]: 5 * OST_US})
+    scene.beside(4357, NODES["fwd-4"][:2], small)
+    job = scene.verdict()
+    assert [kind for kind, _ in causes(job)] == ["neighbour"]
+    assert (
+        "scratch-OST0000 was 5.0 times slower than usual: job 4357 of otto ran with 9,000 requests"
+        in job["sentence"]
+    )
+
+
+def test_requests_on_an_ost_that_is_as_ever_are_innocent(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, SLOW_FORWARDER)
+    scene.beside(4357, NODES["fwd-4"][:2], Work(writes=270_000, size=4096, osts=OSTS[:1]))
+    assert causes(scene.verdict()) == [("slow component", "fwd-1")]
+
+
+def test_writers_of_one_file_behind_the_same_forwarder_are_the_cause(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, SLOW_FORWARDER, shared=False)
+    own = replace(SLOW_FORWARDER, writes=120, osts=OSTS[2:])
+    for run in range(RUNS):
+        other = scene.beside(
+            4350 + run, NODES["fwd-1"][2:], own if run == RUNS - 1 else replace(USUAL, writes=120), run
+        )
+        scene.site.traced(other, NODES["fwd-1"][2:], run * MINUTES + 5, shared=run == RUNS - 1)
+    job = scene.verdict()
+    assert [kind for kind, _ in causes(job)] == ["neighbour"]
+    assert (
+        "job 4356 of otto ran with 4 MiB a second into one file of all its processes on fwd-1"
+        in job["sentence"]
+    )
+
+
+def test_writers_of_one_file_behind_another_forwarder_are_innocent(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, SLOW_FORWARDER, shared=False)
+    for run in range(RUNS):
+        other = scene.beside(4350 + run, NODES["fwd-2"][2:], replace(USUAL, osts=OSTS[2:]), run)
+        scene.site.traced(other, NODES["fwd-2"][2:], run * MINUTES + 5, shared=run == RUNS - 1)
+    assert causes(scene.verdict()) == [("slow component", "fwd-1")]
+
+
+def test_one_file_for_all_processes_is_the_jobs_own_change(tmp_path: Path) -> None:
+    job = Scene(tmp_path, replace(USUAL, mount_us=2 * MOUNT_US), shared=True).verdict()
+    assert causes(job) == [("own change", "N-1 (one file of all processes)")]
+    assert "100% of its bytes were N-1 (one file of all processes)" in job["sentence"]
+
+
+def test_a_flood_of_a_login_node_is_the_cause(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, replace(USUAL, operations=6000, meta_us=5 * META_US), metadata=6000)
+    scene.site.works(["login-2"], scene.first, scene.first + 25, FLOOD)
+    scene.site.works(["login-1"], 0, RUNS * MINUTES, Work(writes=6, osts=OSTS[:1]))
+    job = scene.verdict()
+    assert causes(job) == [("neighbour", "login-2")]
+    assert (
+        "login-2, which has no job, ran with 5,000 metadata operations a second on scratch-MDT0000"
+        in job["sentence"]
+    )
+
+
+def test_a_slow_compute_node_is_the_cause(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, USUAL, NODES["fwd-1"], slow_node="cn-02")
+    job = scene.verdict()
+    assert causes(job) == [("slow component", "cn-02")]
+    assert (
+        "cn-02 was slow in this job: its writes took 5.0 times as long as on the 3 other nodes"
+        in job["sentence"]
+    )
