@@ -10,6 +10,8 @@ JOBS ?= $(shell expr $$(nproc) + 1)
 KEEP_GOING := $(MAKE) --no-print-directory --keep-going
 # Tests that run make are not to ask this one for jobs.
 UNTIED := env -u MAKEFLAGS
+# Their temporary files lie in /dev/shm where it has room, unless TMPDIR names a folder.
+ON_RAM := $(UNTIED) LAGGARD_TEST_RAM_DISK=1
 # test-agent runs these, in a node's environment.
 AGENT_TESTS := tests/common tests/agent
 BUT_AGENT := $(AGENT_TESTS:%=--ignore=%)
@@ -53,13 +55,13 @@ test-parts:
 	@$(KEEP_GOING) --jobs=$(JOBS) --output-sync=target $(PARTS)
 
 test-daemons: $(VENV)/.installed
-	$(UNTIED) $(BIN)/python -m pytest -m 'e2e and not root' $(PYTEST_ARGS)
+	$(ON_RAM) $(BIN)/python -m pytest -m 'e2e and not root' $(PYTEST_ARGS)
 
 test-rest: $(VENV)/.installed
-	$(UNTIED) $(BIN)/python -m pytest -m 'not e2e and not root' $(BUT_AGENT) $(DETECT_TESTS:%=--ignore=%) $(PYTEST_ARGS)
+	$(ON_RAM) $(BIN)/python -m pytest -m 'not e2e and not root' $(BUT_AGENT) $(DETECT_TESTS:%=--ignore=%) $(PYTEST_ARGS)
 
 test-detect: $(VENV)/.installed
-	$(UNTIED) $(BIN)/python -m pytest -m 'not e2e and not root' $(DETECT_TESTS) $(PYTEST_ARGS)
+	$(ON_RAM) $(BIN)/python -m pytest -m 'not e2e and not root' $(DETECT_TESTS) $(PYTEST_ARGS)
 
 test-root: $(VENV)/.installed
 	$(UNTIED) $(BIN)/python -m pytest -m 'root and not alone' $(BUT_AGENT) $(PYTEST_ARGS)
@@ -78,7 +80,7 @@ quick-static: $(VENV)/.installed
 	$(BIN)/lint-imports
 
 quick-tests: $(VENV)/.installed
-	$(UNTIED) $(BIN)/python -m pytest -q -m 'not e2e and not root' $(QUICK_TESTS) $(PYTEST_ARGS)
+	$(ON_RAM) $(BIN)/python -m pytest -q -m 'not e2e and not root' $(QUICK_TESTS) $(PYTEST_ARGS)
 
 quick-house: $(VENV)/.installed
 	$(UNTIED) $(BIN)/python -m pytest -q -m 'not e2e and not root' tests/house tests/common/wire $(PYTEST_ARGS)

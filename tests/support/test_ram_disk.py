@@ -1,6 +1,7 @@
 """Where temporary files of the tests lie."""
 
 import os
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,15 +9,25 @@ import pytest
 
 from tests.support import ram_disk
 
+WANTED = {ram_disk.WANTED: "1"}
 
-def test_a_folder_that_is_named_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+@pytest.mark.parametrize("environment", [{}, {ram_disk.WANTED: "0"}, WANTED | {"TMPDIR": "/var/tmp"}])
+def test_it_is_taken_when_it_is_wanted_and_no_other_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
     monkeypatch.setattr(ram_disk, "is_fit", lambda _: True)
-    environment = {"TMPDIR": "/var/tmp"}
+    before = environment.copy()
     ram_disk.use_ram_disk(environment, tmp_path)
-    assert environment == {"TMPDIR": "/var/tmp"}
-    environment = {}
-    ram_disk.use_ram_disk(environment, tmp_path)
-    assert environment == {"TMPDIR": str(tmp_path)}
+    assert environment == before
+
+
+def test_temporary_files_lie_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.gettempdir())
+    monkeypatch.setattr(ram_disk, "is_fit", lambda _: True)
+    monkeypatch.setattr(os, "environ", dict(WANTED))
+    ram_disk.use_ram_disk(os.environ, tmp_path)
+    assert tempfile.gettempdir() == str(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +50,6 @@ def test_a_folder_is_fit_with_room_and_programs(
 
 
 def test_a_machine_without_one(tmp_path: Path) -> None:
-    environment: dict[str, str] = {}
+    environment = dict(WANTED)
     ram_disk.use_ram_disk(environment, tmp_path / "none")
-    assert environment == {}
+    assert environment == WANTED

@@ -18,7 +18,8 @@ from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.alarms.overrides import Overrides
 from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import FunctionWindow, IntArray, Window, without
-from laggard_aggregator.engine.routing import FunctionRoute, Routing
+from laggard_aggregator.engine.routes import FunctionRoute
+from laggard_aggregator.engine.routing import Routing
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.groups.patterns import covering
 from laggard_aggregator.groups.topology import Topology

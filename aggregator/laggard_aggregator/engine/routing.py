@@ -1,35 +1,33 @@
-"""Peer groups with their stores, and the routes of a schema's components to groups and rows of their stores.
+"""Peer groups with their stores, and the way of every node's components to them.
 
 A group is created with its first member. Routes are computed once per schema and reused for its batches.
 """
 
-import heapq
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from laggard_aggregator.alarms.judge import Judge
-from laggard_aggregator.detect.interface import BoolArray, IntArray
+from laggard_aggregator.detect.interface import IntArray
+from laggard_aggregator.engine.origins import Origins
+from laggard_aggregator.engine.routes import ABSENT, START_TIME, FunctionRoute, Route, SchemaRoutes
+from laggard_aggregator.engine.schema_groups import NO_ROWS, GroupRows, SchemaGroups
 from laggard_aggregator.groups.membership import (
     ConfiguredMembership,
     PeerGroup,
     component_key,
-    moves,
     shown_name,
 )
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.metrics.sums import JoinedMetrics
-from laggard_aggregator.windows.counter_block import Block
-from laggard_aggregator.windows.function_counters import NodeFunctions
 from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_aggregator.windows.schedule import WindowSchedule
 from laggard_aggregator.windows.store import MAX_COMPONENTS, GroupStore
 from laggard_aggregator.windows.sums_store import SumsStore
-from laggard_common.wire.schema import FieldType, Schema
+from laggard_common.wire.schema import Component, FieldType, Schema
 
 MAX_GROUPS = 1024
 """Limit of automatic groups; configured groups are always admitted."""
@@ -43,176 +41,9 @@ MAX_NODE_GROUPS = 64
 MAX_NODE_ROWS = 16_384
 """Limit of components of one node, over all groups and over time: a quarter of a group's rows."""
 
-MAX_SOURCE_SCHEMAS = 8
-"""Limit of schemas of a source, one per stream, whose groups are cached."""
-
-START_TIME = "start_time"
-"""The field with the time since when a component's counters count: docs/wire-format.md."""
-
-ABSENT = -1
-"""Column of a counter that a schema lacks."""
-
 CROWDED_SHARE = 0.75
 """Share of MAX_NODE_ROWS, or of a group's MAX_COMPONENTS, from which components that are gone make room."""
 GONE_NS = 600 * 1_000_000_000
-ORIGIN_BITS = 20
-_ORIGIN_MASK = (1 << ORIGIN_BITS) - 1
-"""Bits of an origin's number; the bits above say which of the `optional` counters a component lacks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """From the batches of one schema to one group's store. `rows` (components,): -1 for non-members.
-
-    `columns` (counters,): the field of each of the store's counters, ABSENT for a missing optional one,
-    `missing`: those. `optional`: optional counters that the schema has, and single components may lack.
-    `origin`: number of the node and its set of counters. `varies`: the origin may change with each batch, as
-    components move between nodes or lack counters. `moving`: components may move between nodes. `started`:
-    the column of START_TIME, or ABSENT.
-    """
-
-    store: GroupStore
-    rows: IntArray
-    complete: bool
-    columns: IntArray
-    missing: IntArray
-    optional: IntArray
-    origin: int
-    varies: bool
-    moving: bool
-    started: int
-
-    @property
-    def alone(self) -> bool:
-        """Whether its blocks cannot be stored together with those of other nodes."""
-        return self.moving or self.started != ABSENT
-
-    def late(self, counters: Block) -> int:
-        """Number of samples if all are late for the group and change nothing in its store, else 0.
-
-        The backlog of an outage consists of such samples; no block is made of them.
-        """
-        if counters.tick_ns[-1] > self.store.watermark_ns or self.varies or counters.present is not None:
-            return 0
-        return counters.tick_ns.size * int(np.count_nonzero(self.rows[counters.indexes] >= 0))
-
-    def block(self, batch: Batch) -> tuple[Block, IntArray | int]:
-        """The batch's rows of this group, and their origin: one number, or one per row."""
-        counters = batch.counters
-        rows = self.rows[counters.indexes]
-        values = counters.values.take(self.columns, axis=2)
-        origins: IntArray | int = self.origin
-        if counters.present is not None:
-            present = counters.present[:, self.columns] & (self.columns != ABSENT)
-            rows = np.where(self.store.has_metric(present), rows, -1)
-            if self.optional.size:
-                lacking = ~present[:, self.optional]
-                origins = self._origins(lacking)
-                at, counter = np.nonzero(lacking)
-                values[:, at, self.optional[counter]] = 0
-        if self.missing.size:
-            values[:, :, self.missing] = 0
-        started = counters.values[:, :, self.started] if self.started != ABSENT else None
-        idle = counters.idle
-        if not self.complete or counters.present is not None:
-            keep = rows >= 0
-            idle = int(np.count_nonzero(keep[rows.size - idle :]))
-            rows, values = rows[keep], values[:, keep]
-            started = None if started is None else started[:, keep]
-            origins = origins if isinstance(origins, int) else origins[keep]
-        return Block(rows, values, None, counters.tick_ns, counters.read_ns, idle, started), origins
-
-    def _origins(self, lacking: BoolArray) -> IntArray:
-        """One origin per set of counters that components lack: `lacking` (c, optional), to (c,).
-
-        A counter without a value reads as 0; the change of origin hides its fall to 0 and its rise from
-        there.
-        """
-        bits = np.left_shift(1, ORIGIN_BITS + np.arange(self.optional.size, dtype=np.int64))
-        origins: IntArray = np.where(lacking, bits, 0).sum(axis=1) + self.origin
-        return origins
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionRoute:
-    """As Route, for a schema whose components are functions. `columns` as in Route."""
-
-    store: FunctionStore
-    node: NodeFunctions
-    columns: IntArray
-
-    def block(self, batch: Batch) -> Block:
-        """The batch's functions of this group of nodes."""
-        counters = batch.counters
-        rows = self.node.rows[counters.indexes]
-        keep = rows >= 0
-        if counters.present is not None:
-            keep &= counters.present[:, self.columns].all(axis=1)
-        idle = int(np.count_nonzero(keep[rows.size - counters.idle :]))
-        values = counters.values.take(self.columns, axis=2)[:, keep]
-        return Block(rows[keep], values, None, counters.tick_ns, counters.read_ns, idle)
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaRoutes:
-    """The routes of one schema with `width` of its fields, sent by a node of `role`.
-
-    `alone`: its blocks cannot be stored together with those of other nodes.
-    """
-
-    schema: Schema
-    role: str
-    width: int
-    routes: tuple[Route | FunctionRoute, ...]
-    alone: bool
-
-    def match(self, batch: Batch) -> bool:
-        """Whether they are those of `batch`; a forgotten stream may come back with another schema."""
-        width = batch.counters.values.shape[2]
-        return self.schema is batch.schema and (self.role, self.width) == (batch.role, width)
-
-
-@dataclass(slots=True)
-class _GroupRows:
-    """A group's components in one schema. `rows` as in Route, None until the first batch of the schema.
-
-    `earlier`: the rows of the schema before it in the stream, -1 for components that changed.
-    """
-
-    places: list[int]
-    moving: bool
-    rows: IntArray | None = None
-    earlier: IntArray = field(default_factory=lambda: _NO_ROWS)
-
-
-_NO_ROWS: IntArray = np.zeros(0, dtype=np.int64)
-
-_SchemaGroups = tuple[Schema, str, Mapping[str, _GroupRows]]
-"""A schema, a role, and the groups of the schema's components for that role, by name."""
-
-
-def _changed(earlier: Schema, schema: Schema) -> list[int]:
-    """The places of components that are not those of the `earlier` schema of the same stream."""
-    known = earlier.components
-    return [
-        at for at, component in enumerate(schema.components) if at >= len(known) or component is not known[at]
-    ]
-
-
-def _kept(earlier: _SchemaGroups, schema: Schema) -> dict[str, _GroupRows]:
-    """The groups of the `earlier` schema of the same stream, without components that changed."""
-    known, _, groups = earlier
-    gone = [at for at in _changed(known, schema) if at < len(known.components)]
-    changed = set(gone)
-    members = {}
-    for name, before in groups.items():
-        places = [at for at in before.places if at not in changed] if changed else before.places.copy()
-        rows = (before.earlier if before.rows is None else before.rows).copy()
-        rows[[at for at in gone if at < rows.size]] = -1
-        moving = before.moving and any(moves(schema.components[at]) for at in places)
-        if places:
-            members[name] = _GroupRows(places, moving, None, rows)
-    return members
 
 
 class Routing:
@@ -234,9 +65,8 @@ class Routing:
         self._windows = windows
         self._refused = refused
         self._node_groups: Counter[str] = Counter()
-        self._schema_groups: dict[tuple[str, str], deque[_SchemaGroups]] = {}
-        self._origins: dict[tuple[str, tuple[int, ...]], int] = {}
-        self._free_origins: list[int] = []  # a heap of numbers
+        self._schema_groups = SchemaGroups(self._groups_of)
+        self._origins = Origins()
         self._node_rows: Counter[str] = Counter()
 
     def routes_of(self, batch: Batch) -> SchemaRoutes:
@@ -280,8 +110,9 @@ class Routing:
         self._schema_groups.clear()
         kept = {key for store in self.stores.values() for key in store.components}
         self.names = {key: name for key, name in self.names.items() if key in kept}
-        self._drop_origins(frozenset(nodes))
-        self._count_rows()
+        stores = list(self._group_stores().values())
+        self._origins.drop(frozenset(nodes), stores)
+        self._node_rows = self._origins.count_rows(stores)
 
     def gone_from_crowds(self) -> Iterator[tuple[str, IntArray]]:
         """The groups and rows of components that are gone, where a group or a node has little room left.
@@ -289,21 +120,18 @@ class Routing:
         Gone: silent for GONE_NS while others of its node go on, by the node's clock.
         """
         crowded = {node for node, rows in self._node_rows.items() if rows > CROWDED_SHARE * MAX_NODE_ROWS}
-        nodes = {number: node for (node, _), number in self._origins.items()}
-        for name, store in self.stores.items():
-            if not isinstance(store, GroupStore):
-                continue
+        for name, store in self._group_stores().items():
             full = len(store.components) > CROWDED_SHARE * MAX_COMPONENTS
             if not (full or crowded):
                 continue
-            of_rows = [nodes.get(number, "") for number in (store.origins() & _ORIGIN_MASK).tolist()]
+            nodes = self._origins.nodes_of(store.origins())
             newest_ns: dict[str, int] = {}
             ticks = store.latest_ticks().tolist()
-            for node, tick_ns in zip(of_rows, ticks, strict=True):
+            for node, tick_ns in zip(nodes, ticks, strict=True):
                 newest_ns[node] = max(newest_ns.get(node, 0), tick_ns)
             gone = [
                 row
-                for row, (node, tick_ns) in enumerate(zip(of_rows, ticks, strict=True))
+                for row, (node, tick_ns) in enumerate(zip(nodes, ticks, strict=True))
                 if (full or node in crowded) and tick_ns < newest_ns[node] - GONE_NS
             ]
             if gone:
@@ -313,7 +141,7 @@ class Routing:
         """Groups created and rows per node, origins and names as plain data."""
         return {
             "node_groups": dict(self._node_groups),
-            "origins": [(node, absent, number) for (node, absent), number in self._origins.items()],
+            "origins": self._origins.state(),
             "node_rows": dict(self._node_rows),
             "shown": dict(self.names),
         }
@@ -321,67 +149,25 @@ class Routing:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores `state()`, without the groups. Raises ValueError when it is malformed."""
         self._node_groups.update({str(node): int(count) for node, count in state["node_groups"].items()})
-        for node, absent, number in state["origins"]:
-            self._origins[str(node), tuple(map(int, absent))] = int(number)
-        self._free_origins = self._unused_origins()
+        self._origins.restore(state["origins"])
         self._node_rows.update({str(node): int(count) for node, count in state["node_rows"].items()})
         self.names.update(state["shown"])
 
     def hosts(self) -> dict[str, str]:
         """The nodes that latest sent the components which may move, such as OSTs."""
-        nodes = {number: node for (node, _), number in self._origins.items()}
-        found: dict[str, str] = {}
-        for store in self.stores.values():
-            if isinstance(store, GroupStore) and SOURCES[store.group.source].place == "server":
-                numbers = store.origins() & _ORIGIN_MASK
-                keys = zip(store.components, numbers.tolist(), strict=True)
-                found.update((key, nodes[n]) for key, n in keys if n in nodes and "/" not in key)
-        return found
+        hosts: dict[str, str] = {}
+        for store in self._group_stores().values():
+            if SOURCES[store.group.source].place == "server":
+                nodes = zip(store.components, self._origins.nodes_of(store.origins()), strict=True)
+                hosts.update((key, node) for key, node in nodes if node and "/" not in key)
+        return hosts
 
-    def _drop_origins(self, nodes: Collection[str]) -> None:
-        """Frees the numbers of the origins of `nodes` that no row has."""
-        if not nodes:
-            return
-        used = {
-            origin & _ORIGIN_MASK
-            for store in self.stores.values()
-            if isinstance(store, GroupStore)
-            for origin in store.origins().tolist()
-        }
-        self._origins = {
-            origin: number
-            for origin, number in self._origins.items()
-            if origin[0] not in nodes or number in used
-        }
-        self._free_origins = self._unused_origins()
-
-    def _unused_origins(self) -> list[int]:
-        """The numbers below the highest that no origin has, as a heap."""
-        used = set(self._origins.values())
-        return [number for number in range(1, max(used, default=0)) if number not in used]
-
-    def _origin(self, node: str, absent: tuple[int, ...]) -> int:
-        """The number of an origin, the lowest free one if it is new."""
-        number = self._origins.get((node, absent))
-        if number is None:
-            free = self._free_origins
-            number = heapq.heappop(free) if free else max(self._origins.values(), default=0) + 1
-            self._origins[node, absent] = number
-        return number
-
-    def _count_rows(self) -> None:
-        """Recounts the rows of each node by the latest origin of each row."""
-        nodes = {number: node for (node, _), number in self._origins.items()}
-        self._node_rows = Counter(
-            nodes[origin & _ORIGIN_MASK]
-            for store in self.stores.values()
-            if isinstance(store, GroupStore)
-            for origin in store.origins().tolist()
-            if origin
-        )
+    def _group_stores(self) -> dict[str, GroupStore]:
+        """The stores whose rows have origins, by group: all but those of functions."""
+        return {name: store for name, store in self.stores.items() if isinstance(store, GroupStore)}
 
     def _make_routes(self, batch: Batch) -> Iterator[Route | FunctionRoute]:
-        for name, members in self._groups_of(batch).items():
+        for name, members in self._schema_groups.of_batch(batch).items():
             store = self.stores[name]
             route: Route | FunctionRoute | None
             if isinstance(store, FunctionStore):
@@ -391,42 +177,14 @@ class Routing:
             if route is not None:
                 yield route
 
-    def _groups_of(self, batch: Batch) -> Mapping[str, _GroupRows]:
-        """The groups of the schema's components, cached for the latest streams of a source.
-
-        Two streams that alternate must not cost a lookup of every component with every message, nor must a
-        schema that has a component more than the one before.
-        """
-        schema, role = batch.schema, batch.role
-        cached = self._schema_groups.setdefault(
-            (schema.node, schema.source), deque(maxlen=MAX_SOURCE_SCHEMAS)
-        )
-        earlier: _SchemaGroups | None = None
-        for known, known_role, groups in cached:
-            if known is schema and known_role == role:
-                return groups
-            if (known.stream, known_role) == (schema.stream, role):
-                earlier = known, role, groups
-        if earlier is not None and len(earlier[0].components) > len(schema.components):
-            earlier = None  # of a stream that was forgotten
-        members = {} if earlier is None else _kept(earlier, schema)
-        new = range(len(schema.components)) if earlier is None else _changed(earlier[0], schema)
-        for at in new:
-            component = schema.components[at]
-            for group in self._membership.groups_of(
-                schema.node, role, schema.source, component, batch.received_ns / 1e9
-            ):
-                if self._exists(group, schema, batch.received_ns):
-                    own = members.setdefault(group.name, _GroupRows([], moving=False))
-                    own.places.append(at)
-                    own.moving |= moves(component)
-        for own in members.values():
-            own.places.sort()
-        kept = [each for each in cached if earlier is None or each[0] is not earlier[0]]
-        self._schema_groups[schema.node, schema.source] = deque(
-            [*kept, (schema, role, members)], maxlen=MAX_SOURCE_SCHEMAS
-        )
-        return members
+    def _groups_of(self, batch: Batch, component: Component) -> Iterator[str]:
+        """Names of the groups of a component, which exist."""
+        schema = batch.schema
+        for group in self._membership.groups_of(
+            schema.node, batch.role, schema.source, component, batch.received_ns / 1e9
+        ):
+            if self._exists(group, schema, batch.received_ns):
+                yield group.name
 
     def _exists(self, group: PeerGroup, schema: Schema, now_ns: int) -> bool:
         """Whether `group`, of which `schema` has a member, has a store; creates it if there is room.
@@ -450,9 +208,7 @@ class Routing:
         self.add_group(group, now_ns)
         return True
 
-    def _function_route(
-        self, store: FunctionStore, batch: Batch, members: _GroupRows
-    ) -> FunctionRoute | None:
+    def _function_route(self, store: FunctionStore, batch: Batch, members: GroupRows) -> FunctionRoute | None:
         """The route of a node's functions; None when counters are missing, or there is no room."""
         schema = batch.schema
         numbers = _columns_of(batch)
@@ -466,7 +222,7 @@ class Routing:
         columns = np.array([numbers[name] for name in store.counters], dtype=np.int64)
         return FunctionRoute(store, node, columns)
 
-    def _route(self, store: GroupStore, batch: Batch, members: _GroupRows) -> Route | None:
+    def _route(self, store: GroupStore, batch: Batch, members: GroupRows) -> Route | None:
         """The route of `members`; None when counters that the store requires are missing."""
         schema = batch.schema
         numbers = _columns_of(batch)
@@ -479,12 +235,12 @@ class Routing:
         if rows is None:
             rows = members.rows = np.full(len(schema.components), -1, dtype=np.int64)
             before = members.earlier[: rows.size]
-            rows[: before.size], members.earlier = before, _NO_ROWS
+            rows[: before.size], members.earlier = before, NO_ROWS
             places = np.array(members.places, dtype=np.int64)
             new = places[rows[places] < 0]
             rows[new] = self._rows(store, schema, new.tolist())
         self._windows.announce(store.group.name, schema.node, schema.interval_ns * schema.batch_ticks)
-        origin = self._origin(schema.node, absent)
+        origin = self._origins.number(schema.node, absent)
         varies = members.moving or bool(optional)
         if not varies:
             store.set_origin(rows[rows >= 0], origin)

@@ -96,10 +96,12 @@ def test_nothing_is_left_of_nodes_that_came_once() -> None:
             topic, payload, _ = data_message(made, 200 * wave)
             receive(core, [schema_message(made, at_ns), (topic, payload, at_ns)])
         core.admission.acks.durable(core.sequence.last)
-        assert set(core._routing._origins.values()) == set(range(1, len(NODES) + 1)), "numbers are used again"
+        assert set(core._routing._origins.numbers.values()) == set(range(1, len(NODES) + 1)), (
+            "numbers are used again"
+        )
         core.sweep(at_ns + 500 * SECOND, forget=True)
         assert (len(core.admission.nodes), core.stores[GROUP].components, core.names) == (0, [], {})
-        assert core._routing._origins == {}
+        assert core._routing._origins.numbers == {}
         assert core._routing.routes == {}
         assert core.admission._topics == {}
 
@@ -110,10 +112,10 @@ def test_free_numbers_of_origins_are_those_of_a_restored_aggregator() -> None:
         made = schema(name)
         receive(core, [schema_message(made), data_message(made, 40 if n % 2 else 0)])
     core.forget_components(START + 100 * SECOND, NODES[::2], 0.0)
-    assert core._routing._free_origins == [1, 3, 5, 7]
+    assert core._routing._origins.free == [1, 3, 5, 7]
     other = new_core()
     restore(
         other, iter([snapshot_codec.unpack(snapshot_codec.pack(s)) for s in capture(core, 1, START)]), "t"
     )
-    assert other._routing._origins == core._routing._origins
-    assert other._routing._free_origins == core._routing._free_origins
+    assert other._routing._origins.numbers == core._routing._origins.numbers
+    assert other._routing._origins.free == core._routing._origins.free

@@ -12,7 +12,7 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine.machine import Machine
-from laggard_aggregator.engine.routing import START_TIME
+from laggard_aggregator.engine.routes import START_TIME
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose

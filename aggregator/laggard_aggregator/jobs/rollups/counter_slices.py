@@ -21,7 +21,7 @@ from laggard_aggregator.archive.table import (
     received_day,
 )
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray
-from laggard_aggregator.engine.routing import START_TIME
+from laggard_aggregator.engine.routes import START_TIME
 from laggard_aggregator.jobs.rollups.readings import (
     SECOND_NS,
     Column,
