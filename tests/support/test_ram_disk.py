@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from tests.support import ram_disk
@@ -45,7 +46,7 @@ def test_a_folder_is_fit_with_room_and_programs(
 ) -> None:
     disk = SimpleNamespace(f_flag=flags, f_bavail=free // 4096, f_frsize=4096)
     monkeypatch.setattr(os, "statvfs", lambda _: disk)
-    monkeypatch.setattr(ram_disk.psutil, "virtual_memory", lambda: SimpleNamespace(available=memory))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=memory))
     assert ram_disk.is_fit(tmp_path) == is_fit
 
 

@@ -10,13 +10,18 @@ from typing import Final
 IS_THOROUGH: Final = os.environ.get("LAGGARD_TEST_THOROUGH", "0") == "1"
 EXAMPLES: Final = 100 if IS_THOROUGH else 30
 """Examples of a property that does not say how many."""
-_FEWEST_EXAMPLES: Final = 15
+_FEWEST_EXAMPLES: Final = 5
 _PLACES: Final = 120
 
 
 def examples(count: int) -> int:
     """Examples of a property that wants `count`: as many when thorough, else about a third."""
     return count if IS_THOROUGH else min(count, max(_FEWEST_EXAMPLES, count // 3))
+
+
+def times(count: int, fewer: int) -> int:
+    """`count` when thorough, else `fewer`."""
+    return count if IS_THOROUGH else fewer
 
 
 def places(count: int, most: int = _PLACES) -> range:

@@ -16,6 +16,7 @@ from laggard_common.wire.codec import Encoder
 from tests import naive_wire
 from tests.naive_coalesce import apart
 from tests.support.builders.wire_batches import MadeBatch, batches, lane
+from tests.support.thorough import examples
 
 SECOND = 10**9
 T0 = 1_700_000_000 * SECOND
@@ -122,7 +123,7 @@ def test_a_message_is_bounded_in_values(monkeypatch: pytest.MonkeyPatch) -> None
     assert [m.n for m in through([steady(seq) for seq in range(5)])] == [10, 10, 5]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_mutated_batches_raise_wire_error_or_are_read(data: st.DataObject) -> None:
     whole = steady(0)

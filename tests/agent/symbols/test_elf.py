@@ -15,6 +15,7 @@ from laggard_agent.symbols import elf
 from laggard_common.errors import CollectError
 from tests.support.builders.elf_image import BASE, TEXT_AT, TEXT_BYTES, Sym, elf_image
 from tests.support.processes import run_command
+from tests.support.thorough import examples
 
 AT = BASE + TEXT_AT
 SYMBOLS = (
@@ -149,7 +150,7 @@ def test_truncated_at_every_byte(image: bytes) -> None:
 
 
 @given(st.sampled_from(IMAGES), st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=20))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_mutated(image: bytes, changes: list[tuple[int, int]]) -> None:
     data = bytearray(image)
     for at, value in changes:

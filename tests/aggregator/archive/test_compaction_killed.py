@@ -20,10 +20,11 @@ from tests.aggregator.archive.test_retention import DAY_NS, NOON_NS, write
 from tests.support.builders.batches import SECOND
 from tests.support.container import PROJECT
 from tests.support.processes import started
+from tests.support.thorough import times
 
 STEPS = frozenset({"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.listdir", "os.scandir"})
 """Audit events of the steps that Laggard takes at the operating system; fsync and write are hooked apart."""
-RANDOM_KILLS = 40
+RANDOM_KILLS = times(40, 16)
 FINISHED_EVERY = 4
 """Kills, after one of which the next compaction is run to its end."""
 

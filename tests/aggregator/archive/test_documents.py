@@ -22,6 +22,7 @@ from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_common.errors import WireError
 from tests.support.builders.archives import START_NS
 from tests.support.builders.documents import document
+from tests.support.thorough import examples
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -55,7 +56,7 @@ def test_a_part_comes_back_as_rows(part: RecordingPart) -> None:
             assert row[name] == (None if place == NULL else part.strings[place])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.one_of(st.binary(max_size=300), parts().map(encode_part)), st.data())
 def test_any_bytes_are_rows_or_an_error(content: bytes, data: st.DataObject) -> None:
     damaged = bytearray(content)

@@ -22,6 +22,7 @@ from laggard_aggregator.archive.table import (
     tables_of,
 )
 from laggard_common.errors import ArchiveError, InputError
+from tests.support.thorough import examples
 
 DAY = "2026-01-31"
 DAY_NS = 1_769_817_600 * 10**9
@@ -194,7 +195,7 @@ def test_no_rows_are_no_file(tmp_path: Path) -> None:
     assert found.files() == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     low=st.integers(-5, 70),
     length=st.integers(0, 70),

@@ -17,6 +17,7 @@ from laggard_aggregator.detect.cdf.training import largest_deviation
 from laggard_aggregator.detect.interface import GroupWindow, Verdicts
 from laggard_aggregator.detect.settings import DetectSettings
 from tests import naive
+from tests.support.thorough import examples
 
 Values = NDArray[np.float64]
 HISTORY = 14
@@ -121,7 +122,7 @@ cases = st.builds(
 
 
 @given(cases)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_verdicts_are_the_naive_twins(case: Case) -> None:
     rng = np.random.default_rng(case.seed)
     values = draw_group(rng, case.n, case.samples, case.shape, case.missing)
@@ -148,7 +149,7 @@ def test_verdicts_are_the_naive_twins(case: Case) -> None:
 
 
 @given(cases)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_training_gives_the_smallest_threshold_without_anomaly(case: Case) -> None:
     rng = np.random.default_rng(case.seed)
     values = draw_group(rng, case.n, case.samples, case.shape, case.missing)

@@ -13,6 +13,7 @@ from laggard_aggregator.detect.escalation import Level, escalate
 from laggard_aggregator.detect.interface import Verdicts
 from laggard_aggregator.groups.topology import Branch, Topology
 from tests import naive
+from tests.support.thorough import examples
 
 SERVERS = 6
 LUNS = 6
@@ -173,7 +174,7 @@ def sites(draw: st.DrawFn) -> tuple[list[naive.Row], list[naive.ParentLevel], di
     return rows, levels, known
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(sites())
 def test_the_same_parents_are_blamed_as_by_the_slow_escalation(
     site: tuple[list[naive.Row], list[naive.ParentLevel], dict[str, str]],

@@ -12,6 +12,7 @@ from laggard_aggregator.detect.laggard.load_curve import CELLS, LoadCurve, Other
 from laggard_aggregator.detect.laggard.service_demand import ServiceDemand, kinds_of_request
 from tests import naive
 from tests.aggregator.detect.courses import SHIFT, Values, autocorrelated, course_of, slowed, windows_of
+from tests.support.thorough import examples
 
 SHAPE = (12, SHIFT)
 NAMES = tuple(f"oss/{c}" for c in range(SHAPE[0]))
@@ -81,7 +82,7 @@ def curve_of(position: Values, ratio: Values, prior: float = 2.0) -> LoadCurve:
 
 
 @given(samples_of_members(), st.floats(0.0, 1.0), st.floats(0.0, 20.0))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_curves_of_others_equal_the_naive_twin(
     values: tuple[Values, Values], slope: float, prior: float
 ) -> None:
@@ -106,7 +107,7 @@ def test_curves_of_others_equal_the_naive_twin(
 
 
 @given(samples_of_members(), st.integers(0, 3), st.integers(0, 2**32 - 1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_no_member_bends_its_own_curve(values: tuple[Values, Values], own: int, seed: int) -> None:
     rng, (position, ratio) = np.random.default_rng(seed), values
     changed_position, changed_ratio = position.copy(), ratio.copy()

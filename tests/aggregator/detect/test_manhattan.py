@@ -15,6 +15,7 @@ from laggard_aggregator.detect.manhattan.training import functions, spreads, thr
 from laggard_aggregator.detect.manhattan.vectors import MIN_SECONDS, UNITS
 from laggard_aggregator.detect.settings import DetectSettings
 from tests import naive
+from tests.support.thorough import examples
 
 Values = NDArray[np.float64]
 METRICS = tuple(MIN_SECONDS)
@@ -82,7 +83,7 @@ def draw(drawn: dict[str, object], faulty: bool = False) -> tuple[np.random.Gene
 
 
 @given(groups, st.floats(0, 400))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_verdicts_are_the_naive_twins(drawn: dict[str, object], threshold: float) -> None:
     _, windows = draw(drawn, faulty=True)
     metric = str(drawn["metric"])
@@ -97,7 +98,7 @@ def test_verdicts_are_the_naive_twins(drawn: dict[str, object], threshold: float
 
 
 @given(groups)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_thresholds_are_the_naive_twins_and_silence_what_they_were_trained_on(
     drawn: dict[str, object],
 ) -> None:
@@ -121,7 +122,7 @@ def test_thresholds_are_the_naive_twins_and_silence_what_they_were_trained_on(
 
 
 @given(groups, st.booleans(), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_order_of_servers_and_functions_does_not_matter(
     drawn: dict[str, object], spread: bool, trained: bool
 ) -> None:
@@ -163,7 +164,7 @@ def test_an_absent_server_is_as_if_it_were_not_there(drawn: dict[str, object]) -
 
 
 @given(groups, st.integers(0, 8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_untrained_verdicts_are_the_naive_twins(drawn: dict[str, object], idle: int) -> None:
     _, windows = draw(drawn, faulty=True)
     metric = str(drawn["metric"])
@@ -180,7 +181,7 @@ def test_untrained_verdicts_are_the_naive_twins(drawn: dict[str, object], idle: 
 
 
 @given(groups, st.lists(st.floats(0.5, 2.0), min_size=12, max_size=12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_untrained_what_a_server_has_to_do_in_all_does_not_matter(
     drawn: dict[str, object], busy: list[float]
 ) -> None:

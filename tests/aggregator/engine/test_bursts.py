@@ -25,6 +25,7 @@ from tests.support.builders.site import (
     steps,
 )
 from tests.support.mutation import mutated
+from tests.support.thorough import examples
 
 NODES = tuple(f"oss-{n}" for n in range(16))
 DISK = ("rd_ios", "rd_sectors", "rd_ms", "wr_ios", "wr_sectors", "wr_ms", "io_ms", "weighted_ms")
@@ -142,7 +143,7 @@ def compared(bursts: Sequence[tuple[list[Message], int]]) -> Machine:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_whatever_comes(seed: int) -> None:
     site = Site(seed)
     compared([(site.burst(now), START + now * SECOND) for now in range(1, 60, 5)])

@@ -24,6 +24,7 @@ from tests.support.builders.messages import (
     schema_message,
     status_message,
 )
+from tests.support.thorough import examples
 
 
 def stream_of(number: int) -> bytes:
@@ -189,7 +190,7 @@ def test_a_payload_beyond_its_schema_is_an_error_and_never_asked_for_again() -> 
     assert acks_of(taker)[ack_topic("site", "oss-1")][0].ranges == ((0, 2),)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(["data/diskstats", "schema/diskstats", "status"]), st.binary(max_size=200))
 def test_any_bytes_are_counted_and_harm_nothing(channel: str, payload: bytes) -> None:
     taker = make()
@@ -197,7 +198,7 @@ def test_any_bytes_are_counted_and_harm_nothing(channel: str, payload: bytes) ->
     assert taker.wire_errors.total() + taker.refused.total() + taker.held <= 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_mutated_messages_are_counted_or_taken(data: st.DataObject) -> None:
     taker = make()

@@ -14,6 +14,7 @@ from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, Kind, codec
 from laggard_common.wire.codec import Encoder
 from tests.support.mutation import mutated
+from tests.support.thorough import examples
 
 SECOND = 1_000_000_000
 RISES = (0, 1, 127, 128, 30_000, 40_000, 2**31 + 5, 2**40, 2**63, -1, -200)
@@ -66,7 +67,7 @@ def together(envelopes: Sequence[Envelope]) -> list[object]:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 11), st.integers(1, 4), st.integers(1, 6))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_alike_or_not_each_is_what_it_is_alone(seed: int, n: int, c: int, f: int) -> None:
     chance = random.Random(seed)
     envelopes = [made(chance, n, c, f, at) for at in range(chance.randrange(1, 12))]
@@ -76,7 +77,7 @@ def test_alike_or_not_each_is_what_it_is_alone(seed: int, n: int, c: int, f: int
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_one_that_is_wrong_harms_no_other(seed: int) -> None:
     chance = random.Random(seed)
     squeeze, inflate = zstandard.ZstdCompressor(), zstandard.ZstdDecompressor()

@@ -17,6 +17,7 @@ from laggard_aggregator.jobs.records.store import JobStore, last_nodes
 from laggard_common.errors import ConfigError
 from tests import naive_revisions
 from tests.support.job_records import FOLDER, read_table
+from tests.support.thorough import times
 
 SUBMIT = 1_700_000_000
 STATES = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "REQUEUED", "NODE_FAIL", "CANCELLED")
@@ -92,7 +93,7 @@ def test_fed_twice_changes_nothing(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*.parquet")) == files
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(times(5, 2)))
 def test_order_and_portions_do_not_matter(tmp_path: Path, seed: int) -> None:
     rows = some_jobs(seed)
     add(tmp_path / "once", settled(records(rows)))

@@ -33,6 +33,7 @@ from tests.support.builders.job_tables import (
     summary_row,
     write_rows,
 )
+from tests.support.thorough import examples
 
 ADMIN = Principal("root", Role.ADMIN)
 ALICE = Principal("alice", Role.USER)
@@ -128,7 +129,7 @@ def _are_beside(job: dict[str, Any], other: dict[str, Any]) -> bool:
     return shared and other["start"] < ends[0] and job["start"] < ends[1]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     rows=_jobs(),
     asked=st.lists(st.tuples(PRINCIPALS, SELECTIONS, st.integers(1, 4)), min_size=5, max_size=15),

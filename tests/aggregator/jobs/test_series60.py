@@ -18,6 +18,7 @@ from laggard_common.errors import ArchiveError
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.naive_jobs import NaiveMinute, NaiveReading, naive_minutes
 from tests.support.builders.archives import START_NS
+from tests.support.thorough import examples
 
 START = START_NS // MS
 """In ms, at the beginning of an hour."""
@@ -85,7 +86,7 @@ def component_readings(draw: st.DrawFn) -> list[NaiveReading]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(of=st.lists(component_readings(), min_size=1, max_size=4), chance=st.randoms(use_true_random=False))
 def test_rollups_in_any_order_of_arrival_equal_the_twins(
     tmp_path_factory: pytest.TempPathFactory, of: list[list[NaiveReading]], chance: random.Random

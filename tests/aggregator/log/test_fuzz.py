@@ -26,6 +26,7 @@ from laggard_common import segment_log
 from laggard_common.errors import LaterVersionError, ServiceError, StateError
 from tests.aggregator.engine.test_recovery import Process, filled
 from tests.support.builders.site import START, close, new_core, receive, steps
+from tests.support.thorough import examples
 
 ENTRIES: list[LogEntry] = [
     SchemaEntry(0, START, "laggard/1/site/storage/oss-1/schema/diskstats", b"schema"),
@@ -80,7 +81,7 @@ def test_a_journal_mutated_anywhere_gives_what_is_around(tmp_path: Path) -> None
 
 
 @given(st.integers(1, 255), st.binary(max_size=60))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_records_that_check_and_are_none_raise_one_error(type_: int, payload: bytes) -> None:
     try:
         entry = journal_codec.decode(segment_log.Record(type_, payload, 8, 100), "here")
@@ -174,7 +175,9 @@ NONSENSE = st.one_of(
 
 
 @given(st.data(), NONSENSE)
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_a_snapshot_with_anything_in_the_place_of_anything_is_none_or_goes_on(
     snapshot: tuple[Path, bytes], data: st.DataObject, nonsense: Any
 ) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.offline.regrid import Rows, binned
 from laggard_aggregator.offline.sample_grid import NS, Grid, windows_in_order
+from tests.support.thorough import examples
 
 
 def rows_of(
@@ -62,7 +63,7 @@ def test_of_repeated_rows_the_last_counts() -> None:
     assert intervals(binned(rows_of([15, 15, 15], [1, 2, 3]), 15 * NS, 4)) == {15: 3}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.data())
 def test_the_order_of_rows_does_not_matter(data: st.DataObject) -> None:
     times = data.draw(st.lists(st.integers(0, 3000), min_size=1, max_size=40, unique=True))

@@ -34,6 +34,7 @@ from laggard_aggregator.web.auth import Credentials, authenticated, new_token, r
 from laggard_common.errors import ConfigError
 from tests.support.builders.site import SECOND, START, close, new_core, receive, steps
 from tests.support.clock import HandClock
+from tests.support.thorough import examples
 from tests.support.window_clock import window_clock
 
 COMPONENT = "/component/storage%2Fdiskstats/oss-5/wwn-0"
@@ -507,7 +508,7 @@ OBJECT = st.builds(
     st.just("oss-5") | VALUE,
 )
 BOUNDED = with_settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -17,6 +17,7 @@ from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_common.wire.schema import Component, Schema
 from tests import naive
 from tests.support.builders.batches import SECOND, schema_of
+from tests.support.thorough import examples
 
 NAMES = ("a", "b", "c", "d")
 INTERVAL = 10
@@ -75,7 +76,7 @@ def readings_of(drawn: list[dict[str, Any]]) -> list[naive.FunctionReading]:
 
 
 @given(steps, st.integers(1, 5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_sums_are_the_naive_twins(drawn: list[dict[str, Any]], shift: int) -> None:
     readings = readings_of(drawn)
     node = node_of()

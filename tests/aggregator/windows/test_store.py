@@ -16,6 +16,7 @@ from laggard_aggregator.windows.counter_block import Block
 from laggard_aggregator.windows.interval_metrics import BRIDGE
 from laggard_aggregator.windows.store import GroupStore
 from tests.naive_store import StoreReading, store_differences
+from tests.support.thorough import examples
 
 SECOND = 1_000_000_000
 D = 5 * SECOND
@@ -285,7 +286,7 @@ def _stories(draw: st.DrawFn) -> list[list[StoreReading] | int]:
     return story
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(_stories())
 def test_the_store_is_its_slow_twin(story: list[list[StoreReading] | int]) -> None:
     kept = make(LONG)

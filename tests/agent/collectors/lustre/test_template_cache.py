@@ -14,6 +14,7 @@ from laggard_agent.collectors.lustre.parse import (
     parse_stats,
 )
 from laggard_agent.collectors.lustre.template_cache import Found, Parse, Shapes
+from tests.support.thorough import examples
 
 STATS = b"""snapshot_time 1510950459.772792457 secs.nsecs
 start_time 1510950000.1 secs.nsecs
@@ -71,7 +72,7 @@ def changed(draw: st.DrawFn) -> bytes:
     return text[:at] + draw(st.binary(max_size=4)) + text[at + draw(st.integers(0, 6)) :]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(changed(), max_size=6, unique_by=lambda text: text.translate(None, b"0123456789 \t")))
 @example([b"8: 1 2 3", b"8K: 1 2 3", b"8K 1 2 3"])
 def test_texts_of_different_skeletons_do_not_disturb_each_other(texts: list[bytes]) -> None:

@@ -16,6 +16,7 @@ from laggard_agent.collectors.lwfs.log_tailer import (
 )
 from tests.support.builders.lwfs import Log, meta, queue
 from tests.support.clock import FakeClock
+from tests.support.thorough import examples
 
 
 def test_renamed_and_made_anew(tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(ACTIONS)
 def test_any_order_of_rotations(
     tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, bool]]

@@ -12,6 +12,7 @@ from laggard_aggregator.jobs.verdict.analysis.rate_series import LONGEST_GAP, ra
 from laggard_aggregator.jobs.verdict.analysis.spans import closed, refined, runs, united
 from laggard_aggregator.jobs.verdict.analysis.wavelet import denoised, low_pass
 from tests import naive_phases
+from tests.support.thorough import examples
 
 MIB = 2.0**20
 AMOUNTS = st.floats(0, 1e12, allow_nan=False)
@@ -107,7 +108,7 @@ def test_one_row_is_no_series() -> None:
         rate_series([1, 1], [5, 5])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(AMOUNTS | st.just(float("nan")) | st.just(0.0), min_size=2, max_size=200),
     st.sampled_from(METHODS),
@@ -126,7 +127,7 @@ def test_phases_are_in_order_apart_and_of_their_rows(amounts: list[float], metho
             assert 0 <= phase.unknown_seconds <= phase.end - phase.start
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(AMOUNTS, min_size=2, max_size=80))
 def test_denoised_is_its_twin(values: list[float]) -> None:
     expected = naive_phases.haar_denoised(values)
@@ -146,7 +147,7 @@ def test_the_low_pass_keeps_the_mean_of_whole_blocks(values: list[float]) -> Non
     st.integers(0, 2),
     st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_refined_is_its_twin(rate: list[int], bound: int, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(rate) - 1))
     past = data.draw(st.integers(first + 1, len(rate)))

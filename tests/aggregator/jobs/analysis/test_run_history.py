@@ -9,6 +9,7 @@ from laggard_aggregator.jobs.verdict.analysis.dbscan import dbscan
 from laggard_aggregator.jobs.verdict.analysis.phase_model import PhaseModel
 from laggard_aggregator.jobs.verdict.analysis.run_history import RunPhases, judge, judged
 from tests import naive_phases
+from tests.support.thorough import examples
 
 GB = 1e9
 
@@ -97,7 +98,7 @@ def test_a_slope_is_learned_from_volumes_that_differ() -> None:
     assert (short.slope, short.expected(volumes[0] + 1)) == pytest.approx((1.0, volumes[0] + 1))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=40),
     st.floats(0.5, 4),
@@ -108,7 +109,7 @@ def test_dbscan_is_its_twin(points: list[tuple[int, int]], epsilon: float, least
     assert dbscan(np.array(values), epsilon, least).tolist() == naive_phases.dbscan(values, epsilon, least)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.floats(1e-9, 1e29), st.floats(1, 1e29)), min_size=6, max_size=12))
 def test_any_numbers_get_a_verdict(rows: list[tuple[float, float]]) -> None:
     runs = [RunPhases(str(i), "a", 1, {("p", "write"): row}) for i, row in enumerate(rows)]

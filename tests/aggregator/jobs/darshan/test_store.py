@@ -25,12 +25,13 @@ from tests.support.builders import mine_store
 from tests.support.builders.darshan_log import LogWriter
 from tests.support.darshan import skip_without_darshan
 from tests.support.processes import started
+from tests.support.thorough import times
 from tests.support.wait import LONG_TEST_LIMIT_SECONDS, wait_until
 
 skip_without_darshan()
 pytest.importorskip("duckdb")
 LOGS, BATCH = 12, 2
-KILLS = int(os.environ.get("LAGGARD_KILLS", "8"))
+KILLS = int(os.environ.get("LAGGARD_KILLS", times(8, 3)))
 """Kills of an incomplete store; each costs about a start of Python."""
 
 
