@@ -12,7 +12,7 @@ from laggard_aggregator.windows.store import GroupStore
 _MASK = (1 << ORIGIN_BITS) - 1
 
 
-class Origins:
+class NodeOrigins:
     """The numbers in use, from 1; that of an origin which is gone is given to a new one."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from laggard_aggregator.alarms.judge import Judge
 from laggard_aggregator.detect.interface import IntArray
-from laggard_aggregator.engine.origins import Origins
+from laggard_aggregator.engine.origins import NodeOrigins
 from laggard_aggregator.engine.routes import ABSENT, START_TIME, FunctionRoute, Route, SchemaRoutes
 from laggard_aggregator.engine.schema_groups import NO_ROWS, GroupRows, SchemaGroups
 from laggard_aggregator.groups.membership import (
@@ -66,7 +66,7 @@ class Routing:
         self._refused = refused
         self._node_groups: Counter[str] = Counter()
         self._schema_groups = SchemaGroups(self._groups_of)
-        self._origins = Origins()
+        self._origins = NodeOrigins()
         self._node_rows: Counter[str] = Counter()
 
     def routes_of(self, batch: Batch) -> SchemaRoutes:

@@ -35,7 +35,7 @@ class GroupRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedSchema:
     """A schema, the role of its node, and the groups of the schema's components for that role, by name."""
 
     schema: Schema
@@ -48,7 +48,7 @@ class SchemaGroups:
 
     def __init__(self, groups_of: Callable[[Batch, Component], Iterable[str]]) -> None:
         self._groups_of = groups_of
-        self._known: dict[tuple[str, str], deque[_Known]] = {}
+        self._known: dict[tuple[str, str], deque[_CachedSchema]] = {}
 
     def clear(self) -> None:
         """Forgets all."""
@@ -59,7 +59,7 @@ class SchemaGroups:
         schema, role = batch.schema, batch.role
         key = (schema.node, schema.source)
         cached = self._known.setdefault(key, deque(maxlen=MAX_SOURCE_SCHEMAS))
-        earlier: _Known | None = None
+        earlier: _CachedSchema | None = None
         for known in cached:
             if known.schema is schema and known.role == role:
                 return known.groups
@@ -77,7 +77,7 @@ class SchemaGroups:
         for rows in members.values():
             rows.places.sort()
         others = [known for known in cached if earlier is None or known.schema is not earlier.schema]
-        self._known[key] = deque([*others, _Known(schema, role, members)], maxlen=MAX_SOURCE_SCHEMAS)
+        self._known[key] = deque([*others, _CachedSchema(schema, role, members)], maxlen=MAX_SOURCE_SCHEMAS)
         return members
 
 
@@ -89,7 +89,7 @@ def _changed(earlier: Schema, schema: Schema) -> list[int]:
     ]
 
 
-def _kept(earlier: _Known, schema: Schema) -> dict[str, GroupRows]:
+def _kept(earlier: _CachedSchema, schema: Schema) -> dict[str, GroupRows]:
     """The groups of the `earlier` schema of the same stream, without components that changed."""
     gone = [at for at in _changed(earlier.schema, schema) if at < len(earlier.schema.components)]
     changed = set(gone)
