@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from laggard_aggregator.jobs.darshan.engines import LogEngine
+from laggard_aggregator.jobs.darshan.sharing import sharing
 
 _PERCENTILES: Final = tuple(range(0, 101, 5))
 
@@ -47,24 +48,6 @@ select least(percent, 99) as bin, count(*) as jobs,
 from ratio group by least(percent, 99) order by bin nulls last
 """
 """Bin 0 holds the jobs that only write, and those with less than 1 %; `read_only` those that only read."""
-
-_SHARING = """
-with named as (
-  select d.job_id, d.uid, count(distinct f.file_id) as files
-  from darshan_file f join darshan_job d on d.log = f.log
-  where f.module in ('POSIX', 'STDIO') and not (f.name like '<%' and f.name like '%>')
-  group by d.job_id, d.uid
-), pattern as (
-  select case when n.files = 1 then 'N-1' when n.files = j.processes then 'N-N'
-              when n.files < j.processes then 'N-M, M < N' else 'N-M, M > N' end as pattern,
-         j.processes * 1e0 / n.files as ratio
-  from job j join named n on n.job_id = j.job_id and n.uid = j.uid where j.processes > 1
-)
-select pattern, count(*) as jobs, count(*) * 1e0 / sum(count(*)) over () as share,
-       min(ratio) as least_ratio, max(ratio) as largest_ratio
-from pattern group by pattern order by pattern nulls last
-"""
-"""Files are counted once a job; the standard streams (`<STDOUT>`) are none."""
 
 _MIDDLEWARE = """
 with class as (
@@ -125,7 +108,8 @@ STATISTICS: Final = {
         "jobs by bytes read of all bytes, in 100 bins (III-C3, Eq. 4)", _query(_READ_RATIO)
     ),
     "sharing": MineStatistic(
-        "processes a file, of jobs with more than one process (III-D, Eq. 5)", _query(_SHARING)
+        "I/O modes by volume, and processes a file, of jobs with more than one process (III-D, Eq. 5)",
+        sharing,
     ),
     "middleware": MineStatistic(
         "POSIX, MPI-IO and collective MPI-IO by processes: One 1, Small to 1024, Medium to 8192, Large "

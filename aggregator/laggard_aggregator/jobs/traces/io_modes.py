@@ -30,12 +30,20 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class FileAccess:
-    """Bytes that one process moved in one file, read or write. `rank`, `file`: empty when unknown."""
+    """Bytes that one process moved in one file, read or write. `rank`, `file`: empty when unknown.
+
+    `processes`: of a record that several of them have in common; `rank` then names the record.
+    """
 
     rank: str
     file: str
     direction: str
     size: int
+    processes: int = 1
+
+
+_Sharer = tuple[str, int]
+"""Rank and number of processes of an access."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +63,10 @@ class ModeShares:
 
 def io_modes(accesses: Iterable[FileAccess], processes: int | None = None) -> dict[str, ModeShares]:
     """Modes by direction. `processes`: of the job; by default those that move any data."""
-    volumes: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    volumes: dict[str, Counter[tuple[_Sharer, str]]] = defaultdict(Counter)
     ranks = set()
     for access in accesses:
-        volumes[access.direction][access.rank, access.file] += access.size
+        volumes[access.direction][(access.rank, access.processes), access.file] += access.size
         ranks.add(access.rank)
     count = max(processes or 0, len(ranks - {""}))
     moving = {direction: of for direction, of in volumes.items() if any(of.values())}
@@ -83,12 +91,21 @@ def folded_accesses(records: Iterable[Folded]) -> Iterator[FileAccess]:
             yield FileAccess(rank, record.path, direction, record.size * record.count)
 
 
-def _shares(volumes: Mapping[tuple[str, str], int], processes: int) -> ModeShares:
+def main_mode(modes: Mapping[str, ModeShares]) -> str:
+    """The mode of nine tenths of the bytes of all directions, `mixed` without one, `none` without bytes."""
     sizes: Counter[str] = Counter()
-    groups: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
-    for (rank, file), size in volumes.items():
-        if rank and file:
-            groups[_NUMBER.sub("#", file)][file][rank] = size
+    for each in modes.values():
+        sizes.update({mode: round(each.size * share) for mode, share in each.shares.items()})
+    mode, size = max(sizes.items(), key=lambda item: item[1], default=("none", 0))
+    return mode if size >= _ALL * sum(sizes.values()) else "mixed"
+
+
+def _shares(volumes: Mapping[tuple[_Sharer, str], int], processes: int) -> ModeShares:
+    sizes: Counter[str] = Counter()
+    groups: dict[str, dict[str, dict[_Sharer, int]]] = defaultdict(lambda: defaultdict(dict))
+    for (sharer, file), size in volumes.items():
+        if sharer[0] and file:
+            groups[_NUMBER.sub("#", file)][file][sharer] = size
         else:
             sizes["unknown"] += size
     files = 0
@@ -100,17 +117,17 @@ def _shares(volumes: Mapping[tuple[str, str], int], processes: int) -> ModeShare
     return ModeShares(total, {mode: sizes[mode] / total for mode in MODES}, files)
 
 
-def _of_group(group: Mapping[str, Mapping[str, int]], processes: int) -> Iterator[tuple[str, int, int]]:
+def _of_group(group: Mapping[str, Mapping[_Sharer, int]], processes: int) -> Iterator[tuple[str, int, int]]:
     """Mode, bytes and number of files of the parts of a group of files that are named alike."""
-    shared = [by_rank for by_rank in group.values() if len(by_rank) > 1]
-    partly = [by_rank for by_rank in shared if len(by_rank) < _ALL * processes]
+    shared = [by_rank for by_rank in group.values() if _number(by_rank) > 1]
+    partly = [by_rank for by_rank in shared if _number(by_rank) < _ALL * processes]
     for by_rank in shared:
-        is_one_of_several = len(by_rank) < _ALL * processes and len(partly) > 1
+        is_one_of_several = _number(by_rank) < _ALL * processes and len(partly) > 1
         yield "N-M" if is_one_of_several else "N-1", sum(by_rank.values()), 1
     own: dict[str, list[int]] = defaultdict(list)
     for by_rank in group.values():
-        if len(by_rank) == 1:
-            ((rank, size),) = by_rank.items()
+        if _number(by_rank) == 1:
+            (((rank, _), size),) = by_rank.items()
             own[rank].append(size)
     for layer in _layers(own):
         if len(layer) >= max(_ALL * processes, 2):
@@ -122,6 +139,10 @@ def _of_group(group: Mapping[str, Mapping[str, int]], processes: int) -> Iterato
             yield "1-1", size, 1
         if len(alike) > 1:
             yield "N-M", sum(alike), len(alike)
+
+
+def _number(sharers: Iterable[_Sharer]) -> int:
+    return sum(processes for _, processes in sharers)
 
 
 def _set_apart(layer: list[int], usual: float) -> list[int]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.jobs.traces.io_modes import MODES, FileAccess, folded_accesses, io_modes
+from laggard_aggregator.jobs.traces.io_modes import MODES, FileAccess, folded_accesses, io_modes, main_mode
 from laggard_common.wire.trace_records import Folded
 
 GIB = 2**30
@@ -36,6 +36,20 @@ ALONE = [write(0, "/log")]
 def test_one_mode(accesses: list[FileAccess], mode: str, files: int) -> None:
     found = io_modes(accesses, 16)["write"]
     assert (found.mode, found.shares[mode], found.files) == (mode, 1.0, files)
+
+
+@pytest.mark.parametrize(
+    ("accesses", "mode"),
+    [
+        ([*(write(r, f"/ckpt/{r:04d}") for r in range(2048)), write(0, "/out.txt", 4096)], "N-N"),
+        ([FileAccess("log:-1", f"/f{at}", "read", GIB, 2048) for at in range(3)], "N-1"),
+        ([FileAccess("log:-1", "/in", "read", GIB, 2048), *(write(r, f"/o{r}") for r in range(9))], "N-M"),
+        ([FileAccess("log:-1", "/in", "read", 30 * GIB, 16), *OWN], "mixed"),
+        ([], "none"),
+    ],
+)
+def test_the_main_mode_of_both_directions(accesses: list[FileAccess], mode: str) -> None:
+    assert main_mode(io_modes(accesses, 16 if accesses[-1:] == OWN[-1:] else 2048)) == mode
 
 
 def test_shares_of_a_mixture() -> None:

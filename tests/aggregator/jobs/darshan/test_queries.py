@@ -249,9 +249,7 @@ BY_HAND = {
     "read-ratio": numbered("bin jobs read_only", (0, 6, 0), (50, 1, 0), (99, 1, 1)),
     "sharing": numbered(
         "pattern jobs share least_ratio largest_ratio",
-        ("N-1", 3, 0.5, 2.0, 9000.0),
-        ("N-M, M < N", 1, 1 / 6, 2000 / 3, 2000 / 3),
-        ("N-M, M > N", 1, 1 / 6, 0.8, 0.8),
+        ("N-1", 5, 5 / 6, 0.8, 9000.0),  # job 6: all processes share each of 20 files
         ("N-N", 1, 1 / 6, 1.0, 1.0),
     ),
     "middleware": numbered(
