@@ -1,4 +1,4 @@
-"""The command `laggard-agent`; what only a daemon needs is imported when it runs."""
+"""The command `laggard-agent`; imports that only a daemon needs are made when it runs."""
 
 import argparse
 import gc
