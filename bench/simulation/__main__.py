@@ -74,7 +74,9 @@ def _seeds_for(mutation: Mutation) -> Iterator[int]:
     """Seeds whose plans have the faults that show a mutation."""
     for seed in count():
         plan = plan_of(seed)
-        if not plan.kinds & mutation.shown_by or (mutation.harmless and not plan.harmless):
+        if mutation.shown_by and not plan.kinds & mutation.shown_by:
+            continue
+        if (mutation.harmless and not plan.harmless) or (mutation.whole and not plan.jobs):
             continue
         if not mutation.small_spool or plan.spool_bytes < 1 << 20:
             yield seed

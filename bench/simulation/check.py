@@ -42,6 +42,7 @@ def check(site: "Site", counts: Counter[str]) -> None:
     _check_alarms(site, counts)
     _check_counts(site)
     counts["restarts"] += site.record.restarts - 1
+    counts.update(site.record.counts)
 
 
 def differences(

@@ -17,6 +17,8 @@ Policy = Literal["lost", "torn", "kept"]
 names of some folders are kept; nothing is lost."""
 POLICIES: tuple[Policy, ...] = ("lost", "torn", "kept")
 
+_OF_SQLITE = ".sqlite", ".db"
+"""Parts of the names of SQLite's files, which are trusted to be as of the last transaction."""
 _SECONDS = 0.004
 """Mean time of a job with operations on a healthy disk."""
 
@@ -60,6 +62,13 @@ class SimulatedDisk:
             (self.folder / name).mkdir(parents=True)
             top.synced[name] = None
             self._folders[str(self.folder / name)] = _Names()
+
+    def place(self, top: str, name: str, content: bytes) -> None:
+        """Puts a file into a top folder, durably, as another program does."""
+        path = self.folder / top / name
+        path.write_bytes(content)
+        self.synced(str(path))
+        self.synced(str(path.parent))
 
     def owns(self, path: str) -> bool:
         """Whether `path` is below the folder."""
@@ -144,6 +153,12 @@ class SimulatedDisk:
                 image[name] = self._image(below, policy) if os.path.isdir(below) else {}  # noqa: PTH112
             else:
                 image[name] = self._content(below, file, policy)
+        with os.scandir(path) as entries:
+            image |= {
+                e.name: Path(e.path).read_bytes()
+                for e in entries
+                if any(part in e.name for part in _OF_SQLITE)
+            }
         return image
 
     def _content(self, path: str, file: _File, policy: Policy) -> bytes:

@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 from unittest import mock
 
 from bench.simulation.broker import AgentConnection, ReaderConnection, SimulatedBroker
+from bench.simulation.jobs import SimulatedSlurm
+from bench.simulation.mails import SimulatedOutbox
+from bench.simulation.plan import PASS_SECONDS, WHOLE_SHAPE
 from bench.simulation.processes import Killed, current
 from bench.simulation.record import Record, RecordedRecovery, RecordedResults, RecordedSpool
 from bench.simulation.system_calls import check_room, interposed
@@ -52,7 +56,10 @@ _POLLS: Mapping[str, Mapping[str, float]] = {
     "laggard_aggregator.engine.recovery": {"POLL_SECONDS": 5.0},
     "laggard_aggregator.archive.write_queue": {"WRITE_SECONDS": 5.0, "FLUSH_SECONDS": 60.0},
     "laggard_aggregator.runtime.watchdog": {"STATUS_SECONDS": 60.0},
-    "laggard_agent.app": {"_WATCH_SECONDS": 60.0},
+    "laggard_aggregator.notify.dispatcher": {"POLL_SECONDS": 0.55},
+    "laggard_aggregator.notify.worker": {"IDLE_SECONDS": 60.0},
+    "laggard_aggregator.jobs.background": {"PASS_SECONDS": PASS_SECONDS / WHOLE_SHAPE[0]},
+    "laggard_agent.app": {"_WATCH_SECONDS": 60.0, "POLL_SECONDS": 2.0},
 }
 """Periods in place of the product's, seconds, multiplied too: a poll without work, or a flush of a few rows,
 takes the most CPU time of a simulation."""
@@ -81,7 +88,7 @@ def at_the_edges(broker: SimulatedBroker, record: Record, pace: float) -> Iterat
         },
         "laggard_agent.spool.segment_queue": {"_LEAST_SEGMENT_BYTES": SEGMENT_BYTES},
         aggregator: {
-            "make_app": lambda *_: None,
+            "make_app": lambda *_, **__: None,
             "authenticated": lambda app, *_: app,
             "HttpServer": _NoServer,
             "Control": _no_control,
@@ -92,11 +99,18 @@ def at_the_edges(broker: SimulatedBroker, record: Record, pace: float) -> Iterat
         recovery: {"capture": partial(record.captured, capture)},
         "laggard_aggregator.log.snapshots": {"write": partial(record.snapshot_written, snapshots.write)},
         "laggard_aggregator.archive.layout": {"_DigestedFile": _SimulatedPart},
+        "laggard_aggregator.notify.dispatcher": {"Outbox": SimulatedOutbox},
+        "laggard_aggregator.notify.email.channel": {"drawn": _no_plot},
+        "laggard_aggregator.notify.email.channel.MailChannel": {
+            "send": lambda _, *arguments: record.mails.send(*arguments)
+        },
+        "laggard_aggregator.jobs.verdict.judge.RunReport": {"has_cause": True},
+        "laggard_aggregator.jobs.records.poll_task": {"SlurmCommands": _slurm(record)},
         "laggard_common.daemon.memory": {"trim": lambda: None},
     }
     with ExitStack() as stack:
         for module, values in replaced.items():
-            stack.enter_context(mock.patch.multiple(importlib.import_module(module), **values))
+            stack.enter_context(mock.patch.multiple(resolve_name(module), **values))
         for name in sorted(_PERIODS.keys() | _POLLS.keys()):
             edge = importlib.import_module(name)
             scaled: dict[str, Any] = {each: getattr(edge, each) * pace for each in _PERIODS.get(name, ())}
@@ -273,6 +287,18 @@ class _NoServer:
     async def run(self, ended: asyncio.Event) -> None:
         """Waits for the end."""
         await ended.wait()
+
+
+def _slurm(record: Record) -> type[SimulatedSlurm]:
+    class Slurm(SimulatedSlurm):
+        def __init__(self) -> None:
+            super().__init__(record.jobs, current().host, lambda: record.sacct_fails)
+
+    return Slurm
+
+
+async def _no_plot(_: Any) -> None:
+    """A mail without a plot, which a child process draws."""
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ Each names the invariant that it breaks and the faults that show it. Nothing of 
 without `--mutation`.
 """
 
+import os
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,6 +14,8 @@ from unittest import mock
 
 import pyarrow.parquet as pq
 
+from bench.simulation.processes import is_simulated
+from laggard_agent.spool import backlog
 from laggard_agent.spool.recovery import Recovered
 from laggard_agent.spool.segment_queue import SegmentQueue
 from laggard_agent.spool.segments import SpoolSegment
@@ -22,12 +25,17 @@ from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.archive.writer import ArchiveWriter
+from laggard_aggregator.detect.interface import IntArray
 from laggard_aggregator.engine.recovery import Recovery
+from laggard_aggregator.engine.routes import Route
 from laggard_aggregator.ingest.admission import Admission
 from laggard_aggregator.ingest.dedup_state import SeqRanges
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
+from laggard_aggregator.jobs.join.join_pass import JoinPass
+from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 from laggard_aggregator.log.entries import LogEntry, WindowClose
 from laggard_aggregator.log.journal import GroupCommit, Journal
+from laggard_aggregator.notify.outbox import Outbox
 from laggard_aggregator.runtime.loops import IngestLoop
 from laggard_aggregator.windows.schedule import WindowClock
 from laggard_common import segment_log
@@ -43,8 +51,12 @@ class Mutation:
     small_spool: bool = False
     harmless: bool = False
     """Only plans whose verdicts are compared with those of an undisturbed run show it."""
+    whole: bool = False
+    """Only sites with jobs, rollups and mails show it."""
 
 
+_EVERY: frozenset[str] = frozenset()
+"""Plans need no certain fault."""
 _RESTARTS = frozenset({"aggregator killed", "aggregator restarted", "aggregator lost power"})
 
 
@@ -67,6 +79,65 @@ def _coalesced_accepted_again(add_all: Any) -> Any:
         return is_new if len(seqs) == 1 else [True] * len(seqs)
 
     return added
+
+
+def _newest_accepted_again(add: Any) -> Any:
+    def added(self: SeqRanges, seq: int, now_ns: int = 0) -> bool:
+        newest = self.as_tuples()[-1][1] if len(self) else -1
+        return bool(add(self, seq, now_ns)) or seq == newest
+
+    return added
+
+
+def _across_gaps(_: Any) -> Any:
+    def continues(parts: Any, envelope: Any, rows: Any) -> bool:
+        last, like = parts[-1][0].envelope, parts[-1][1]
+        same = (rows.indexes, rows.absent, rows.fields) == (like.indexes, like.absent, like.fields)
+        return same and envelope.dt_ns == last.dt_ns
+
+    return continues
+
+
+def _late_by_first_tick(late: Any) -> Any:
+    """The check's own machine stays right."""
+
+    def found(self: Route, counters: Any) -> int:
+        if not is_simulated() or self.varies or counters.present is not None:
+            return int(late(self, counters))
+        rows: IntArray = self.rows[counters.indexes]
+        is_late = counters.tick_ns[0] <= self.store.watermark_ns
+        return counters.tick_ns.size * int((rows >= 0).sum()) if is_late else 0
+
+    return found
+
+
+class _WithoutSync:
+    """The module `os`, whose `fsync` does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def fsync(self, _fd: int) -> None:
+        """Nothing."""
+
+
+def _without_hours(load: Any) -> Any:
+    def loaded(self: RollupPass) -> Any:
+        progress = load(self)
+        for table in progress.values():
+            table.dirty.clear()
+        return progress
+
+    return loaded
+
+
+def _without_jobs(load: Any) -> Any:
+    def loaded(self: JoinPass) -> Any:
+        waiting = load(self)
+        waiting.jobs.clear()
+        return waiting
+
+    return loaded
 
 
 def _counted_as_lost(skip_to: Any) -> Any:
@@ -194,6 +265,31 @@ MUTATIONS: dict[str, Mutation] = {
         ("twice",),
         frozenset({"doubled", "unconfirmed", "lost"}),
         _replaced(SeqRanges, "add_all", _coalesced_accepted_again),
+    ),
+    "the newest batch of a stream is accepted again": Mutation(
+        ("twice",), frozenset({"doubled"}), _replaced(SeqRanges, "add", _newest_accepted_again)
+    ),
+    "batches are coalesced across gaps": Mutation(
+        ("twice", "lost", "values", "delivery"),
+        frozenset({"lost", "connection cut", "broker crashed"}),
+        _replaced(backlog, "_continues", _across_gaps),
+    ),
+    "a batch is late if its first sample is": Mutation(
+        ("verdicts",), _RESTARTS, _replaced(Route, "late", _late_by_first_tick)
+    ),
+    "files of the archive are not synced": Mutation(
+        ("lost", "state", "start", "twice"),
+        frozenset({"aggregator lost power"}),
+        lambda: mock.patch.object(layout, "os", _WithoutSync()),
+    ),
+    "rollups forget the hours that wait": Mutation(
+        ("rollups",), _EVERY, _replaced(RollupPass, "_load", _without_hours), whole=True
+    ),
+    "joins forget the jobs that wait": Mutation(
+        ("jobs",), _EVERY, _replaced(JoinPass, "_load", _without_jobs), whole=True
+    ),
+    "sent mails are not noted": Mutation(
+        ("mails",), _EVERY, _replaced(Outbox, "set_outcome", _nothing), whole=True
     ),
     "batches are acknowledged before the journal has them": Mutation(
         ("lost", "verdicts"),

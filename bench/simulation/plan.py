@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bench.simulation.disk import POLICIES
+from bench.simulation.jobs import PlannedJob, planned_jobs
 from bench.simulation.processes import EPOCH_NS, SECOND
 from bench.simulation.record import Slow
+from laggard_aggregator.jobs.rollups.rollup_pass import SETTLE_NS
 
 DISKS = 2
 NODES = 3
@@ -17,6 +19,11 @@ CALM_SAMPLES = 7
 
 SHAPES = ((2.0, 10, 28), (6.0, 30, 24), (6.0, 30, 28), (6.0, 30, 36), (48.0, 240, 24), (48.0, 240, 32))
 """Factor of the product's periods, sampling interval in seconds, and number of samples."""
+
+PASS_SECONDS = 480.0
+"""Between two passes of the aggregator's background task."""
+WHOLE_SHAPE = (48.0, 240, 32)
+"""That of sites with jobs, rollups and mails, which need more than an hour."""
 
 HARMLESS = (
     {"doubled", "aggregator killed", "aggregator restarted", "aggregator lost power"},
@@ -57,11 +64,18 @@ class Plan:
     spool_bytes: int = 1 << 20
     journal_bytes: int = 1 << 24
     snapshot_seconds: float = 60.0
+    jobs: tuple[PlannedJob, ...] = ()
+    """Of a site with jobs, rollups and mails."""
 
     @property
     def end(self) -> float:
         """Right time at which the last fault may still last, epoch seconds."""
         return EPOCH_NS / SECOND + self.samples * self.interval_seconds
+
+    def seconds_to_settle(self, now: float) -> float:
+        """Seconds after right time `now` until rollups, joins, verdicts and mails of all so far are due."""
+        hour_ends = -(-now // 3600) * 3600 + SETTLE_NS / SECOND
+        return hour_ends - now + 4 * PASS_SECONDS
 
     @property
     def kinds(self) -> set[str]:
@@ -191,6 +205,18 @@ def _delayed(c: _Chance) -> Fault:
     return Fault(c.when(), "delayed", "", c.rng.uniform(2, 30), c.rng.uniform(0.05, 0.8))
 
 
+def _mail_down(c: _Chance) -> Fault:
+    return Fault(c.when(), "mail server down", "", c.rng.uniform(1, 10))
+
+
+def _mail_unconfirmed(c: _Chance) -> Fault:
+    return Fault(c.when(), "mails unconfirmed", "", c.rng.uniform(2, 20), c.rng.uniform(0.2, 0.8))
+
+
+def _sacct_fails(c: _Chance) -> Fault:
+    return Fault(c.when(), "sacct fails", "", c.rng.uniform(1, 8))
+
+
 def _unconfirmed(c: _Chance) -> Fault:
     return Fault(c.when(), "unconfirmed", "", c.rng.uniform(2, 15), c.rng.uniform(0.05, 0.5))
 
@@ -221,6 +247,7 @@ FAULTS: tuple[Callable[[_Chance], Fault], ...] = (
     _delayed,
     _unconfirmed,
 )
+_OF_WHOLE = (_mail_down, _mail_unconfirmed, _sacct_fails)
 _HARMLESS = (
     (_doubled, _aggregator_killed, _aggregator_restarted, _aggregator_power),
     (_doubled, _aggregator_clock),
@@ -240,13 +267,17 @@ def _apart(faults: Sequence[Fault]) -> tuple[Fault, ...]:
 
 
 def plan_of(seed: int) -> Plan:
-    """The plan of a seed; every eighth has harmless faults only."""
+    """The plan of a seed; every eighth has harmless faults only, every sixteenth jobs, rollups and mails."""
     rng = random.Random(f"plan/{seed}")
     pace, interval, samples = rng.choice(SHAPES)
+    whole = seed % 16 == 1
+    if whole:
+        pace, interval, samples = WHOLE_SHAPE
     chance = _Chance(rng, samples, pace)
     known = _HARMLESS[seed // 8 % len(_HARMLESS)] if seed % 8 == 0 else FAULTS
     kinds = rng.sample(known, min(rng.randint(1, 5), len(known)))
     faults = [rng.choice(kinds)(chance) for _ in range(rng.randint(2, 9))]
+    faults += [rng.choice(_OF_WHOLE)(chance) for _ in range(rng.randint(0, 3) if whole else 0)]
     faults.sort(key=lambda fault: fault.at)
     component = f"{chance.node()}/disk{rng.randrange(DISKS)}"
     first = 1_800_000_000 // interval + rng.randint(7, samples // 2)
@@ -260,4 +291,5 @@ def plan_of(seed: int) -> Plan:
         spool_bytes=rng.choice((1536, 1 << 20, 1 << 20)),
         journal_bytes=rng.choice((40_000, 1 << 24, 1 << 24)),
         snapshot_seconds=pace * rng.choice((30.0, 60.0, 120.0)),
+        jobs=planned_jobs(rng, chance.nodes, samples * interval) if whole else (),
     )

@@ -42,6 +42,10 @@ class Host:
         """The host's wall clock."""
         return EPOCH_NS + round((self._now() - self._started) * SECOND) + self.stepped_ns
 
+    def now(self) -> float:
+        """The right time, epoch seconds."""
+        return (self.wall_ns() - self.stepped_ns) / SECOND
+
     @property
     def boot_id(self) -> str:
         """Name of the kernel's current boot."""

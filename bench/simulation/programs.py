@@ -9,9 +9,10 @@ from bench.simulation.plan import BATCH_SAMPLES, SHIFT_SAMPLES, WINDOW_SAMPLES
 from bench.simulation.processes import Host, Process
 from laggard_agent.app import App as AgentApp
 from laggard_agent.collectors.interface import Roots
-from laggard_agent.settings import AgentSettings, SpoolSettings
+from laggard_agent.settings import AgentSettings, OutboxSettings, SpoolSettings
 from laggard_agent.spool.segments import Key
 from laggard_aggregator.app import App
+from laggard_aggregator.notify.email.channel import MailSettings
 from laggard_aggregator.settings.aggregator import (
     AggregatorSettings,
     ArchiveTable,
@@ -20,7 +21,7 @@ from laggard_aggregator.settings.aggregator import (
     StateTable,
 )
 from laggard_aggregator.settings.http import HttpSettings
-from laggard_aggregator.settings.jobs import JobsTable
+from laggard_aggregator.settings.jobs import LEAST_GRACE_SECONDS, JobsTable
 
 if TYPE_CHECKING:
     from bench.simulation.site import Site
@@ -45,6 +46,7 @@ class Node:
             batch_samples=BATCH_SAMPLES,
             collectors=("diskstats",),
             spool=SpoolSettings(host.disk.folder / "spool", plan.spool_bytes),
+            outbox=OutboxSettings(host.disk.folder / "outbox" if plan.jobs else None),
         )
 
     def start(self) -> None:
@@ -108,7 +110,16 @@ class Monitor:
         self.app: App | None = None
         self._stop = asyncio.Event()
         plan = site.plan
-        interval = float(plan.interval_seconds)
+        interval, whole = float(plan.interval_seconds), bool(plan.jobs)
+        mail = MailSettings(
+            server="mail.example.org",
+            sender="laggard@example.org",
+            recipients=("operator@example.org",),
+            after_seconds=0.0,
+            learning_seconds=0.0,
+            gather_seconds=0.0,
+            most_per_hour=1000,
+        )
         self.settings = AggregatorSettings(
             mqtt=BrokerSettings(),
             http=HttpSettings("127.0.0.1:0"),
@@ -119,8 +130,15 @@ class Monitor:
                 confirm=2,
                 lateness_seconds=interval,
             ),
-            archive=ArchiveTable(host.disk.folder / "archive", rollups=False),
-            jobs=JobsTable(enabled=False),
+            archive=ArchiveTable(host.disk.folder / "archive", rollups=whole),
+            jobs=JobsTable(
+                sacct=whole,
+                poll_seconds=4 * interval,
+                enabled=whole,
+                grace_seconds=LEAST_GRACE_SECONDS,
+                owner_mail="{user}@example.org" if whole else "",
+            ),
+            channels={"mail": mail} if whole else {},
             state=StateTable(
                 host.disk.folder / "state",
                 snapshot_seconds=plan.snapshot_seconds,

@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from bench.simulation.jobs import CLIENT_FIELDS, CLIENT_SOURCE, FILE_SYSTEM, PlannedJob, read_bytes
+from bench.simulation.mails import SimulatedMailServer
 from bench.simulation.processes import Killed, Process, current
 from laggard_agent.collectors.interface import Reading
 from laggard_agent.sampling.batcher import EncodedBatch
@@ -101,8 +103,9 @@ class Event:
 class Record:
     """What happened so far. `problems`: broken invariants found while it ran."""
 
-    def __init__(self, interval_ns: int, slow: Slow, disks: int) -> None:
+    def __init__(self, interval_ns: int, slow: Slow, disks: int, jobs: Sequence[PlannedJob] = ()) -> None:
         self.interval_ns = interval_ns
+        self.jobs = jobs
         self.slow = slow
         self.disks = disks
         self.nodes: dict[str, NodeRecord] = {}
@@ -125,6 +128,12 @@ class Record:
         self.dropped_by_archive = 0
         self.damaged_rows: set[tuple[str, int]] = set()
         """Node and serial number of samples in files of the archive that were damaged on purpose."""
+        self.mails = SimulatedMailServer()
+        self.counts: Counter[str] = Counter()
+        """Of rollups, jobs and mails."""
+        self.sacct_fails = False
+        self.kills: list[float] = []
+        """Times at which the aggregator was killed."""
         self.restarts = 0
         self.without_snapshot = False
         """Whether a restart had no snapshot: batches that were not acknowledged may be archived twice."""
@@ -226,6 +235,10 @@ class SimulatedCollector:
         self._node.samples[serial] = Sample(tuple(rows), interval, self._process)
         self._node.open.append(serial)
         yield Reading(SOURCE, FIELDS, host.wall_ns(), self._components, rows)
+        if record.jobs:
+            moved = read_bytes(record.jobs, host.name, host.wall_ns() - host.stepped_ns)
+            client = [(moved, moved >> 20)]
+            yield Reading(CLIENT_SOURCE, CLIENT_FIELDS, host.wall_ns(), (FILE_SYSTEM,), client)
 
 
 class RecordedSpool(Spool):
@@ -239,6 +252,8 @@ class RecordedSpool(Spool):
 
     def append(self, batch: EncodedBatch) -> SpooledBatch | None:
         """As that of a spool."""
+        if batch.source != SOURCE:
+            return super().append(batch)
         serials = [self._node.open.popleft() for _ in range(batch.n)]
         try:
             stored = super().append(batch)

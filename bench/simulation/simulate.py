@@ -56,7 +56,7 @@ def run(plan: Plan, *, restarts: bool = False) -> Outcome:
     seed = plan.seed
     began = time.process_time()
     folder = Path(tempfile.mkdtemp(prefix="laggard-simulated-", dir=_MEMORY if _MEMORY.is_dir() else None))
-    record = Record(plan.interval_seconds * 10**9, plan.slow, DISKS)
+    record = Record(plan.interval_seconds * 10**9, plan.slow, DISKS, plan.jobs)
     handler = HistoryHandler(record, folder)
     logger = logging.getLogger()
     level, handlers = logger.level, logger.handlers[:]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from bench.simulation.archived import archived_rows
 from bench.simulation.broker import SimulatedBroker
+from bench.simulation.check_jobs import check_jobs
+from bench.simulation.jobs import PlannedJob
 from bench.simulation.plan import NODES, SHIFT_SAMPLES, Fault, Plan
 from bench.simulation.processes import SECOND, Host, Process
 from bench.simulation.programs import MON, Monitor, Node
@@ -42,7 +44,7 @@ class Site:
         self.nodes: dict[str, Node] = {}
         for number in range(1, NODES + 1):
             host = Host(f"oss-{number}", folder / f"oss-{number}", str(plan.seed), loop.time)
-            host.disk.make_folders("spool")
+            host.disk.make_folders("spool", "outbox")
             self.nodes[host.name] = Node(self, host)
         host = Host(MON, folder / MON, str(plan.seed), loop.time)
         host.disk.make_folders("state", "archive")
@@ -59,11 +61,12 @@ class Site:
             node.start()
         begun = asyncio.get_running_loop().time()
         self._watcher = asyncio.ensure_future(self._watch_memory())
+        ends = [asyncio.ensure_future(self._end_job(job)) for job in self.plan.jobs]
         for fault in self.plan.faults:
             await asyncio.sleep(max(begun + fault.at * interval - asyncio.get_running_loop().time(), 0))
             self._repairs.append(asyncio.ensure_future(self._happen(fault)))
         await asyncio.sleep(max(begun + self.plan.samples * interval - asyncio.get_running_loop().time(), 0))
-        await asyncio.gather(*self._repairs)
+        await asyncio.gather(*self._repairs, *ends)
         self._heal()
         self.record.note("all faults are over", "site")
         await asyncio.sleep(2 * interval)
@@ -74,6 +77,9 @@ class Site:
         await self._all_zero(lambda node: node.waiting)
         await asyncio.sleep((SHIFT_SAMPLES + 1) * interval)
         self._watcher.cancel()
+        if self.plan.jobs:
+            await asyncio.sleep(self.plan.seconds_to_settle(self.monitor.host.now()))
+            check_jobs(self)
         await check_idle_queues(self)
         for node in self.nodes.values():
             self._expect_end(node.process)
@@ -140,6 +146,9 @@ class Site:
             "broker down": self._broker_down,
             "connection cut": self._cut,
             "broker silent": self._silent,
+            "mail server down": self._mails_fail,
+            "mails unconfirmed": self._mails_fail,
+            "sacct fails": self._sacct_fails,
         }.get(fault.kind, self._network)
         await happen(fault)
 
@@ -196,6 +205,8 @@ class Site:
         if isinstance(program, Monitor) and program.app is not None:
             self.counted(program.app)
         process.kill()
+        if name == MON:
+            self.record.kills.append(asyncio.get_running_loop().time())
         self.record.note("killed", name)
         return True
 
@@ -266,6 +277,23 @@ class Site:
         faults.delay_seconds = 3.0 * self.plan.interval_seconds
         await asyncio.sleep(fault.samples * self.plan.interval_seconds)
         setattr(faults, fault.kind, 0.0)
+
+    async def _mails_fail(self, fault: Fault) -> None:
+        mails = self.record.mails
+        mails.down, mails.unconfirmed = fault.kind == "mail server down", fault.amount
+        await asyncio.sleep(fault.samples * self.plan.interval_seconds)
+        mails.down, mails.unconfirmed = False, 0.0
+
+    async def _sacct_fails(self, fault: Fault) -> None:
+        self.record.sacct_fails = True
+        await asyncio.sleep(fault.samples * self.plan.interval_seconds)
+        self.record.sacct_fails = False
+
+    async def _end_job(self, job: PlannedJob) -> None:
+        """Leaves the hook's document in the outbox of the job's first node, when it ends."""
+        host = self.nodes[job.nodes[0]].host
+        await asyncio.sleep(max(job.end - host.now(), 0.0))
+        host.disk.place("outbox", f"{job.number}.jobs", job.document)
 
     # -- the end
 

@@ -72,7 +72,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         try:
             result = func(*args)
         except Killed:
-            return future  # the process does not get it
+            if not process.alive:
+                future.cancel()  # what ends with the process waits for nothing
+            return future
         except Exception as exc:
             failure = exc
             self.call_later(

@@ -101,6 +101,18 @@ def test_a_slow_job_is_judged_again_once_a_neighbour_was_joined(tmp_path: Path) 
     assert FindingsPass(tmp_path, "s", JobIndex(tmp_path)).run(NOW_NS + 4 * SECOND) == 0
 
 
+def test_reports_of_a_process_that_was_killed_are_given_again(tmp_path: Path) -> None:
+    jobs = flooded(tmp_path)
+    lost: list[str] = []
+    killed = FindingsPass(tmp_path, "s", JobIndex(tmp_path), lambda job, _: lost.append(job["job_key"]))
+    assert killed.run(NOW_NS) == len(jobs)
+    again: list[str] = []
+    work = FindingsPass(tmp_path, "s", JobIndex(tmp_path), lambda job, _: again.append(job["job_key"]))
+    work.run(NOW_NS + 3600 * SECOND)
+    assert sorted(again) == sorted(lost)
+    assert work.run(NOW_NS + 3600 * SECOND + SECOND) == 0
+
+
 @pytest.mark.parametrize("now", [0.0, 0.01, 49.0])
 def test_few_metadata_operations_are_no_cause(tmp_path: Path, now: float) -> None:
     jobs = disturbed(tmp_path, [*usual(np.random.default_rng(11)), 930.0])

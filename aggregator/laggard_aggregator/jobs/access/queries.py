@@ -126,6 +126,15 @@ class JobQueries:
             )
         return jobs
 
+    def judged_since(self, since_ns: int, limit: int) -> list[VisibleJob]:
+        """Those with a verdict of that time or later, the latest first. For the daemon, as `judged`."""
+        return self._of_daemon(
+            f"select {COLUMNS}, s.revision_at as joined_at from {FROM_JOBS}"  # noqa: S608 - own texts
+            " where v.revision_at >= :since and s.revision_at is not null"
+            " order by v.revision_at desc, j.id limit :most",
+            {"since": since_ns, "most": limit},
+        )
+
     def slow_beside(self, since_ns: int, limit: int) -> list[VisibleJob]:
         """Jobs judged slow before a job was joined, since then, that had run on a component of theirs.
 

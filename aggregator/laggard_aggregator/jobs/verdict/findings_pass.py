@@ -27,11 +27,16 @@ MAX_JOBS: Final = 256
 OLDEST_NS: Final = 7 * 86_400 * 10**9
 """Joins that are older get no verdict: those of an archive from before there were any."""
 
+REPEATED_NS: Final = 600 * 10**9
+"""Jobs judged this shortly before the last verdict of an earlier process are judged again: perhaps
+their reports came no further than its memory."""
+
 
 class FindingsPass:
     """Judges the jobs of `index`, in the archive in `directory`; each report is given to `judged`.
 
-    `served_by`: the forwarder of each node that has one.
+    `served_by`: the forwarder of each node that has one. After a restart `judged` gets the latest reports
+    again, so it must know those that it has.
     """
 
     def __init__(
@@ -66,9 +71,12 @@ class FindingsPass:
             last_ns = queries.last_join()
             since_ns = queries.last_verdict() if self._seen_ns is None else self._seen_ns
             again = queries.slow_beside(since_ns, MAX_JOBS)
+            slow = len(again)
             told = queries.judged(self._again)
+            if self._seen_ns is None and self._judged is not None:
+                again += queries.judged_since(queries.last_verdict() - REPEATED_NS, MAX_JOBS)
             due = {job["id"]: job for job in (*queries.unjudged(now_ns - OLDEST_NS, MAX_JOBS), *again, *told)}
-            self._seen_ns = last_ns if len(again) < MAX_JOBS else since_ns
+            self._seen_ns = last_ns if slow < MAX_JOBS else since_ns
             for job in due.values():
                 if not go_on():
                     self._seen_ns = since_ns

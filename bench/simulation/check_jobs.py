@@ -1,0 +1,196 @@
+"""The invariants of rollups, jobs and mails, by a slow and obvious pass over the rows that the archive has.
+
+- *rollups*: of each hour that is due, the sums by minute are those of the readings.
+- *jobs*: each job that ended is in the archive, with the volume that its nodes' counters tell, a verdict on
+  that, and its hook's document.
+- *mails*: one for each alarm of the slow disk, one when it is cleared, one for each job; a second time only
+  where the first one's answer was lost.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.simulation.jobs import CLIENT_SOURCE, PlannedJob
+from bench.simulation.processes import SECOND
+from bench.simulation.record import SOURCE, Record
+from laggard_aggregator.archive.table import Table
+from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS
+from laggard_aggregator.jobs.rollups.rollup_pass import SETTLE_NS
+from laggard_aggregator.notify.incidents import digest
+
+if TYPE_CHECKING:
+    from bench.simulation.site import Site
+
+_HOUR, _MINUTE = 3600 * SECOND, 60 * SECOND
+_SUMS = ("rd_ios", "rd_sectors", "rd_ms", "weighted_ms")
+_CLIENT_SUM = "read_bytes_sum"
+DOCUMENTS_FIT = 1 << 20
+"""A smaller spool drops documents with the samples, counted together."""
+_LEAST_STANDING = 5
+"""Intervals for which an alarm stands whose mail is expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rise:
+    """The rise of counters from one reading of a component to the next."""
+
+    node: str
+    component: str
+    tick_ns: int
+    before_ns: int
+    read_ns: int
+    amounts: Mapping[str, int]
+    known: bool
+
+
+def check_jobs(site: "Site") -> None:
+    """Checks the archive and the mails of a site where nothing is due any more."""
+    record, archive = site.record, site.monitor.host.disk.folder / "archive"
+    _check_rollups(record, archive, site.monitor.host.now())
+    _check_records(record, archive)
+    if site.plan.spool_bytes >= DOCUMENTS_FIT:
+        _check_documents(record, archive)
+    _check_mails(site)
+
+
+def _rises(archive: Path, source: str, names: Sequence[str]) -> Iterator[_Rise]:
+    """Yields the rises between all readings in the archive, by component and time."""
+    columns = ["node", "component", "tick", "read_offset_ns"]
+    rows: dict[tuple[str, str, int], tuple[int, tuple[int, ...]]] = {}
+    order: list[str] = []
+    for table in Table(archive, "counters", source).scan():
+        fields = [
+            name for name in table.column_names if (table.schema.field(name).metadata or {}).get(b"kind")
+        ]
+        tick = table["tick"].cast("int64").to_pylist()
+        read = table["read_offset_ns"].to_pylist()
+        values = zip(*(table[name].to_pylist() for name in sorted(fields)), strict=True)
+        keys = (table[name].to_pylist() for name in columns[:2])
+        for node, component, at, offset, row in zip(*keys, tick, read, values, strict=True):
+            reading = (at + offset, row)
+            key = node, component, at
+            rows[key] = min(rows.get(key, reading), reading)
+        order = sorted(fields)
+    for (node, component), group in groupby(sorted(rows.items()), key=lambda item: item[0][:2]):
+        before: tuple[int, int, tuple[int, ...]] | None = None
+        for (_, _, at), (read_ns, row) in group:
+            known = (
+                before is not None
+                and at - before[0] <= MOST_GAP_NS
+                and read_ns > before[1]
+                and all(new >= old for new, old in zip(row, before[2], strict=True))
+            )
+            amounts = dict.fromkeys(names, 0)
+            if before is not None and known:
+                amounts = {name: row[order.index(name)] - before[2][order.index(name)] for name in names}
+            yield _Rise(node, component, at, before[1] if before else read_ns, read_ns, amounts, known)
+            before = at, read_ns, row
+
+
+def _check_rollups(record: Record, archive: Path, now: float) -> None:
+    expected: dict[tuple[str, str, int], Counter[str]] = defaultdict(Counter)
+    for rise in _rises(archive, SOURCE, _SUMS):
+        minute = (rise.tick_ns - 1) // _MINUTE * _MINUTE
+        if minute // _HOUR * _HOUR + _HOUR + SETTLE_NS <= now * SECOND:
+            expected[rise.node, rise.component, minute] += Counter({"samples": 1, **rise.amounts})
+    stored: dict[tuple[str, str, int], Counter[str]] = defaultdict(Counter)
+    for table in Table(archive, "series60", SOURCE).scan(["node", "component", "minute", "samples", *_SUMS]):
+        for row in table.set_column(2, "minute", table["minute"].cast("int64")).to_pylist():
+            key = row["node"], row["component"], row["minute"]
+            stored[key] += Counter({name: row[name] or 0 for name in ("samples", *_SUMS)})
+    record.counts["minutes in rollups"] += len(expected)
+    wrong = [key for key in sorted(expected.keys() | stored.keys()) if expected[key] != stored[key]]
+    if wrong:
+        node, component, minute = wrong[0]
+        record.problem(
+            f"rollups: {len(wrong)} minutes differ, such as that of {component} of {node} at "
+            f"{minute // SECOND - 1_800_000_000} s: {dict(stored[wrong[0]])}, of {dict(expected[wrong[0]])}"
+        )
+
+
+def _check_records(record: Record, archive: Path) -> None:
+    last = {kind: _last(archive, kind) for kind in ("jobs", "job_summaries", "job_findings")}
+    rises = list(_rises(archive, CLIENT_SOURCE, [_CLIENT_SUM]))
+    record.counts["jobs"] += len(record.jobs)
+    for job in record.jobs:
+        key = job.key
+        row = last["jobs"].get(key)
+        if row is None or row["end"] != job.end:
+            record.problem(f"jobs: {key} ended at {job.end}, the archive has {row and row['end']}")
+            continue
+        summary, finding = last["job_summaries"].get(key), last["job_findings"].get(key)
+        if summary is None:
+            record.problem(f"jobs: {key} was never joined")
+            continue
+        expected, pieces = 0.0, 0
+        for rise in rises:
+            if rise.known and rise.node in job.nodes and (own := _within(rise, job)):
+                every = sum(_within(rise, other) for other in record.jobs if rise.node in other.nodes)
+                expected += rise.amounts[_CLIENT_SUM] * own / every  # a node without a job does nothing
+                pieces += 1
+        read = summary["client_read_bytes"] or 0.0
+        if abs(read - expected) > pieces + 1:
+            record.problem(f"jobs: {key} read {read:.0f} bytes, by its counters {expected:.0f}")
+        if finding is None or finding["joined_at"] != summary["revision_at"]:
+            record.problem(f"jobs: {key} has no verdict on its last join")
+
+
+def _within(rise: _Rise, job: PlannedJob) -> int:
+    """Nanoseconds of a rise during a job."""
+    return max(min(rise.read_ns, job.end * SECOND) - max(rise.before_ns, job.start * SECOND), 0)
+
+
+def _last(archive: Path, kind: str) -> dict[str, dict[str, Any]]:
+    """The last revision of each job."""
+    found: dict[str, dict[str, Any]] = {}
+    for table in Table(archive, kind).scan():
+        for row in table.to_pylist():
+            before = found.get(row["job_key"])
+            if before is None or row["revision_at"] >= before["revision_at"]:
+                found[row["job_key"]] = row
+    return found
+
+
+def _check_documents(record: Record, archive: Path) -> None:
+    found = {
+        content
+        for table in Table(archive, "events", "jobs").scan(["content"])
+        for content in table["content"].to_pylist()
+    }
+    for job in record.jobs:
+        if job.document not in found:
+            record.problem(f"lost: the document of job {job.number}, on {job.nodes[0]}")
+
+
+def _check_mails(site: "Site") -> None:
+    record, interval = site.record, site.plan.interval_seconds
+    mails = record.mails
+    expected = {f"j.{digest(job.key)}": f"job {job.number}" for job in record.jobs}
+    raised: dict[str, float] = {}
+    for event, durable in record.alarms:
+        alarm = event.alarm
+        if event.kind == "raised" and durable:
+            raised[alarm.component] = event.at
+        elif event.kind == "cleared" and alarm.component in raised:
+            incident = digest(site.monitor.settings.site, alarm.component, repr(alarm.since))
+            if event.at - raised.pop(alarm.component) >= _LEAST_STANDING * interval:
+                expected[f"s.{incident}"] = f"the alarm of {alarm.component}"
+                expected[f"r.{digest(incident)}"] = f"the end of the alarm of {alarm.component}"
+    for id_, about in expected.items():
+        if id_ not in mails.accepted:
+            record.problem(f"mails: there is none about {about}")
+    for id_, times in mails.accepted.items():
+        record.counts["mails"] += 1
+        record.counts["mails sent again"] += len(times) - 1
+        if not id_.startswith(("s.", "r.", "j.")):
+            record.problem(f"mails: {id_} is of no known kind")
+        unanswered = len(times) - mails.answered[id_]
+        killed = sum(
+            any(first <= kill <= first + interval for kill in record.kills) for first, _ in pairwise(times)
+        )
+        if len(times) - 1 > unanswered + killed:
+            record.problem(f"mails: {id_} is sent {len(times)} times, {unanswered} of them without an answer")
