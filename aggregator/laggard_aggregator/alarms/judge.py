@@ -5,6 +5,7 @@ No clock, no I/O. The windows of a group come in order of time; the caller order
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmBook, AlarmEvent, Persistence
 from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS, registry
-from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, escalate, joined
+from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, blames_parent, escalate, joined
 from laggard_aggregator.detect.interface import (
     MAX_CAUSES,
     STEADY,
@@ -32,6 +33,7 @@ from laggard_aggregator.detect.split import (
     SideHistory,
     Split,
     component_of,
+    find_class,
     find_split,
     ordinary_members,
     verdict_on,
@@ -115,6 +117,15 @@ class _Series:
             self.sides.restore(state["sides"])
 
 
+@dataclass(frozen=True, slots=True)
+class _AttributeLevels:
+    """The attributes of a group: as agents `told` them of `components`, and `levels` with the topology's."""
+
+    components: tuple[str, ...]
+    told: Mapping[str, tuple[str, ...]]
+    levels: tuple[Level, ...]
+
+
 class Judge:
     """Detectors, persistence and alarms of all groups. `groups`: settings by group name; more may be added.
 
@@ -133,6 +144,7 @@ class Judge:
         self._series: dict[tuple[str, str], _Series] = {}
         self._topology = topology or Topology()
         self._levels: dict[str, tuple[tuple[str, ...], tuple[Level, ...]]] = {}
+        self._attributes: dict[str, _AttributeLevels] = {}
         self.alarms = AlarmBook(after_seconds)
 
     def add_group(self, name: str, settings: DetectSettings) -> None:
@@ -150,15 +162,22 @@ class Judge:
         return tuple(self._judge(window, metric) for metric in window.metrics)
 
     def forget(
-        self, group: str, components: Collection[str], left: Sequence[str], at: float
+        self,
+        group: str,
+        components: Collection[str],
+        left: Sequence[str],
+        at: float,
+        attributes: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     ) -> list[AlarmEvent]:
         """Drops the state of `components`; their alarms are cleared at `at`.
 
-        `left`: the group's other components. A parent is dropped when too few children are left to blame it.
+        `left`: the group's other components, `attributes`: theirs, as in GroupWindow. A parent or a side is
+        dropped when too few children are left to blame it.
         """
         nodes = registry.find(self._settings[group].detector).compares == "functions"
-        parents = {group}
-        for level in self._levels_of(group, tuple(left), nodes=nodes):
+        parents, kept = {group}, tuple(left)
+        levels = self._levels_of(group, kept, nodes=nodes)
+        for level in (*levels, *self._attributes_of(group, kept, attributes)):
             children = np.bincount(level.of[level.of >= 0], minlength=len(level.parents))
             blamable = [level.parents[at] for at in np.flatnonzero(children >= MIN_CHILDREN)]
             parents.update(blamable, map(component_of, blamable))
@@ -198,12 +217,17 @@ class Judge:
         worse = window.worse.get(metric, 1) if isinstance(window, GroupWindow) else 0
         nodes = isinstance(window, FunctionWindow)
         levels = self._levels_of(window.group, window.components, nodes=nodes)
+        attributes: tuple[Level, ...] = ()
+        if isinstance(window, GroupWindow):
+            attributes = self._attributes_of(window.group, window.components, window.attributes)
         split = None
         if found.note not in ("", TOO_FEW):
-            split = find_split(found, levels, worse)
-        split = series.sides.observe(split, found, levels, window.start) if worse else None
+            split = find_split(found, (*levels, *attributes), worse)
+        elif not found.note and not blames_parent(found, levels):
+            split = find_class(found, attributes, worse)
+        split = series.sides.observe(split, found, (*levels, *attributes), window.start) if worse else None
         if split is not None:
-            alone = found.anomalous & ~ordinary_members(found, split, levels)
+            alone = found.anomalous & ~ordinary_members(found, split, (*levels, *attributes))
             found = replace(found, anomalous=alone)
             series.suspects[component_of(split.value)] = LEVEL_OF_SPLITS
         verdicts, parents = escalate(found, levels, series.suspects)
@@ -262,6 +286,16 @@ class Judge:
             levels = self._topology.levels_of_nodes if nodes else self._topology.levels
             known = self._levels[group] = (components, levels(components))
         return known[1]
+
+    def _attributes_of(
+        self, group: str, components: tuple[str, ...], told: Mapping[str, tuple[str, ...]]
+    ) -> tuple[Level, ...]:
+        """The attributes of a group's components, cached until they change."""
+        known = self._attributes.get(group)
+        if known is None or known.components != components or known.told != told:
+            levels = self._topology.attributes(components, told)
+            known = self._attributes[group] = _AttributeLevels(components, told, levels)
+        return known.levels
 
     def _of(self, group: str, metric: str) -> _Series:
         series = self._series.get((group, metric))

@@ -62,6 +62,12 @@ def escalate(
     return joined(replace(verdicts, anomalous=flagged & ~explained), found), parents
 
 
+def blames_parent(verdicts: Verdicts, levels: Sequence[Level]) -> bool:
+    """Whether `escalate` blames a parent in place of its children."""
+    flagged = verdicts.judged & verdicts.anomalous
+    return any(bool(_blamed(verdicts.judged, flagged, level).any()) for level in levels)
+
+
 def _blamed(judged: BoolArray, flagged: BoolArray, level: Level) -> BoolArray:
     """For each parent whether its children are anomalous together while most parents' are not."""
     children = _count(level, judged)

@@ -35,7 +35,8 @@ class GroupWindow:
     may be missing. `start`, `end`: epoch seconds. `worse`: by metric, +1 where larger values are worse
     (latency, the default), -1 where smaller are (throughput), 0 for behaviour. `tests_at_once`:
     component-metric series of the site that share the budget of false alarms as of now, 0 for the number in
-    the detector's settings. `explanations`: metrics that raise no alarm.
+    the detector's settings. `explanations`: metrics that raise no alarm. `attributes`: by attribute (`model`,
+    `pool`) the values that agents sent, one for each component, empty if unknown.
     """
 
     group: str
@@ -48,6 +49,7 @@ class GroupWindow:
     worse: Mapping[str, int] = field(default_factory=dict)
     tests_at_once: int = 0
     explanations: frozenset[str] = frozenset()
+    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,4 +170,9 @@ def without(window: Window, components: Collection[str]) -> Window | None:
     }
     if isinstance(window, FunctionWindow):
         return replace(window, **left, seconds=window.seconds[keep])
-    return replace(window, **left, load={name: values[keep] for name, values in window.load.items()})
+    return replace(
+        window,
+        **left,
+        load={name: values[keep] for name, values in window.load.items()},
+        attributes={name: tuple(values[row] for row in keep) for name, values in window.attributes.items()},
+    )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import mannwhitneyu
 
-from laggard_aggregator.detect.escalation import Level
+from laggard_aggregator.detect.escalation import MIN_ANOMALOUS_SHARE, Level
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, Verdicts
 
 MIN_SIDE = 2
@@ -121,6 +121,29 @@ class SideHistory:
         """Restores `state()`."""
         self._usual = {str(side): [float(value) for value in usual] for side, usual in state["usual"].items()}
         self._since = None if state["since"] is None else float(state["since"])
+
+
+def find_class(verdicts: Verdicts, attributes: Sequence[Level], worse: int = 1) -> Split | None:
+    """As `find_split` for a group with a healthy majority: a model, a pool that is slow as a whole.
+
+    Its members are the anomalous ones, most of them at least and no others.
+    """
+    flagged = verdicts.judged & verdicts.anomalous
+    if flagged.sum() < MIN_SIDE:
+        return None
+    parted = []
+    for level in attributes:
+        inside = np.bincount(level.of[flagged & (level.of >= 0)], minlength=len(level.parents))
+        if flagged[level.of < 0].any() or np.count_nonzero(inside) != 1:
+            continue
+        members = verdicts.judged & (level.of == int(inside.argmax()))
+        if inside.max() >= MIN_ANOMALOUS_SHARE * members.sum():
+            parted.append(level)
+    split = find_split(verdicts, parted, worse)
+    if split is None:
+        return None
+    level = next(level for level in parted if level.name == split.attribute)
+    return split if flagged[level.of == level.parents.index(split.value)].any() else None
 
 
 def component_of(value: str) -> str:

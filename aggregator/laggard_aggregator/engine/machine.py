@@ -194,7 +194,7 @@ class Machine:
             gone = set(close.restart)
             absent = gone.union(close.drained)
             left = [name for name in store.compared if name not in absent]
-            self._cleared += self.judge.forget(close.group, gone, left, close.end)
+            self._cleared += self._forget_state(close.group, gone, left, close.end)
         end_ns = round(close.end * 1e9)
         if store is None or end_ns <= store.watermark_ns:
             return None
@@ -202,7 +202,8 @@ class Machine:
         if isinstance(window, FunctionWindow):
             self.refused["functions"] += window.left_out
         elif window is not None:
-            window = replace(window, tests_at_once=self._tests_at_once())
+            attributes = self._routing.attributes.columns(close.group, window.components)
+            window = replace(window, tests_at_once=self._tests_at_once(), attributes=attributes)
         return window if window is None or not close.drained else without(window, close.drained)
 
     def close(self, close: WindowClose) -> tuple[Judgement, ...]:
@@ -248,7 +249,7 @@ class Machine:
             if silent.size:
                 found = True
                 gone = store.forget(silent)
-                cleared += self.judge.forget(name, gone, store.compared, at)
+                cleared += self._forget_state(name, gone, store.compared, at)
         if found or nodes:
             self._routing.forget(nodes)
         return cleared
@@ -348,6 +349,12 @@ class Machine:
         cleared = self._make_room(now_ns / 1e9)
         return cleared + (self._forget("*", now_ns, now_ns - self._forget_ns)[1] if forget else [])
 
+    def _forget_state(
+        self, group: str, gone: Collection[str], left: Sequence[str], at: float
+    ) -> list[AlarmEvent]:
+        """Drops the judge's state of the components that are `gone`; returns the alarms cleared."""
+        return self.judge.forget(group, gone, left, at, self._routing.attributes.columns(group, left))
+
     def _make_room(self, at: float) -> list[AlarmEvent]:
         """Drops components that are gone, where there is little room; none with an alarm."""
         cleared: list[AlarmEvent] = []
@@ -357,7 +364,7 @@ class Machine:
             store = self.stores[name]
             kept = [row for row in rows.tolist() if (name, store.components[row]) not in slow]
             gone = store.forget(np.array(kept, dtype=np.int64))
-            cleared += self.judge.forget(name, gone, store.compared, at)
+            cleared += self._forget_state(name, gone, store.compared, at)
             _log.info("group %s: %d components that are gone make room for others", name, len(gone))
         if crowds:
             self._routing.forget(())

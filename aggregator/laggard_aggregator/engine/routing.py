@@ -14,6 +14,7 @@ from laggard_aggregator.detect.interface import IntArray
 from laggard_aggregator.engine.origins import NodeOrigins
 from laggard_aggregator.engine.routes import ABSENT, START_TIME, FunctionRoute, Route, SchemaRoutes
 from laggard_aggregator.engine.schema_groups import NO_ROWS, GroupRows, SchemaGroups
+from laggard_aggregator.groups.attributes import ToldAttributes, attributes_of
 from laggard_aggregator.groups.membership import (
     ConfiguredMembership,
     PeerGroup,
@@ -50,7 +51,8 @@ class Routing:
     """Groups with their stores by name, and the routes of every node's components to them.
 
     No group is ever removed. `routes`: those of the latest batch, by node and source. `names`: components'
-    current names by permanent ID. Groups and components without room are counted in `refused`.
+    current names by permanent ID; `attributes`: what agents told of them. Groups and components without room
+    are counted in `refused`.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Routing:
         self.stores: dict[str, GroupStore | FunctionStore] = {}
         self.routes: dict[tuple[str, str], SchemaRoutes] = {}
         self.names: dict[str, str] = {}
+        self.attributes = ToldAttributes()
         self._membership = membership
         self._judge = judge
         self._windows = windows
@@ -110,6 +113,7 @@ class Routing:
         self._schema_groups.clear()
         kept = {key for store in self.stores.values() for key in store.components}
         self.names = {key: name for key, name in self.names.items() if key in kept}
+        self.attributes.keep_only(frozenset(kept))
         stores = list(self._group_stores().values())
         self._origins.drop(frozenset(nodes), stores)
         self._node_rows = self._origins.count_rows(stores)
@@ -138,8 +142,10 @@ class Routing:
                 yield name, np.array(gone, dtype=np.int64)
 
     def state(self) -> dict[str, Any]:
-        """Groups created and rows per node, origins and names as plain data."""
+        """Groups created and rows per node, origins, names and attributes as plain data."""
+        attributes = self.attributes.state()
         return {
+            **({"attributes": attributes} if attributes else {}),
             "node_groups": dict(self._node_groups),
             "origins": self._origins.state(),
             "node_rows": dict(self._node_rows),
@@ -152,6 +158,7 @@ class Routing:
         self._origins.restore(state["origins"])
         self._node_rows.update({str(node): int(count) for node, count in state["node_rows"].items()})
         self.names.update(state["shown"])
+        self.attributes.restore(state.get("attributes", {}))
 
     def hosts(self) -> dict[str, str]:
         """The nodes that latest sent the components which may move, such as OSTs."""
@@ -267,6 +274,7 @@ class Routing:
         for key, component, row in zip(keys, components, rows.tolist(), strict=True):
             if row >= 0:
                 self.names[key] = shown_name(schema.node, component)
+                self.attributes.put(key, attributes_of(schema.node, component))
             else:
                 self._refused["rows"] += 1
         return rows

@@ -186,8 +186,9 @@ class TopologyTable:
     r"""A `[[topology]]`: the parents of the components that `node` or `components` matches in full.
 
     `node` is matched with a node's name, `components` with `node/device`. `server` is the node of components
-    that have none in their names, such as addresses (`*/10.0.0.1`). The names of `server`, `controller` and
-    `couplet` may hold groups of the expression (`\1`, `\g<name>`).
+    that have none in their names, such as addresses (`*/10.0.0.1`). `model`, `firmware`, `pool` and `switch`
+    are attributes along which a group may fall into two. All names may hold groups of the expression (`\1`,
+    `\g<name>`).
     """
 
     node: str = field(default="", metadata=checked(regex))
@@ -195,6 +196,10 @@ class TopologyTable:
     server: str = ""
     controller: str = ""
     couplet: str = ""
+    model: str = ""
+    firmware: str = ""
+    pool: str = ""
+    switch: str = ""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Settings that do not go together, and names of unknown groups."""
@@ -216,8 +221,10 @@ class TopologyTable:
 
     @property
     def parents(self) -> Mapping[str, str]:
-        """The names by level."""
+        """The names by level or attribute."""
         above = {"controller": self.controller, "couplet": self.couplet}
+        shared = {"model": self.model, "firmware": self.firmware, "pool": self.pool, "switch": self.switch}
+        above |= {name: value for name, value in shared.items() if value}
         return {"node": self.server, **above} if self.server else above
 
 

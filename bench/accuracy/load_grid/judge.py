@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -101,9 +102,14 @@ def rows_of(series: Series, loads: Sequence[str]) -> Rows:
 
 
 def topology_of(series: Series) -> Topology:
-    """The servers of components whose name does not have them, as `--topology` gives them."""
-    servers = series.attributes.get("server", {})
-    return Topology([Branch(component, {"node": server}) for component, server in servers.items()])
+    """The attributes that components share, as `--topology` gives them."""
+    return Topology(
+        [
+            Branch(re.escape(component), {"node" if name == "server" else name: value})
+            for name, values in series.attributes.items()
+            for component, value in values.items()
+        ]
+    )
 
 
 def write_csv(path: Path, series: Series) -> None:

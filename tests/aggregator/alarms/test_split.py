@@ -1,5 +1,7 @@
 """All disks of one of two servers are slow: the server is named, no disk of it."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.detect import LEVEL_OF_SPLITS
 from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.groups.topology import Branch, Topology
 
 SETTINGS = DetectSettings(interval_seconds=1.0, window_samples=60, shift_samples=30)
 DISKS = tuple(f"oss-{server}/sd{disk}" for server in (1, 2) for disk in "abcdef")
@@ -50,6 +53,79 @@ def test_a_slow_server_of_two_is_named_and_none_of_its_disks(onset: int, seed: i
         assert "oss-2 changed at 2025-10-09" in last.text()
     else:
         assert last.text().endswith("which is normal cannot be told")
+
+
+MODELS = {"model": ("A", "B") * 6}
+
+
+def shared(
+    factors: dict[int, float],
+    attributes: Mapping[str, tuple[str, ...]],
+    names: tuple[str, ...] = DISKS,
+    topology: Topology | None = None,
+    windows: int = 30,
+) -> list[Judgement]:
+    """The judgements of disks with attributes; those at `factors` are slower from window 10 on."""
+    engine, rng = Judge({"luns": SETTINGS}, topology=topology), np.random.default_rng(5)
+    values = 4.0 * np.exp(0.2 * rng.standard_normal((len(names), 60 + 30 * (windows - 1))))
+    for row, factor in factors.items():
+        values[row, 330:] *= factor
+    return [
+        judged
+        for w in range(windows)
+        for judged in engine.evaluate(
+            GroupWindow(
+                "luns",
+                names,
+                30.0 * w,
+                30.0 * w + 60,
+                0,
+                {"await": values[:, 30 * w : 30 * w + 60]},
+                attributes=attributes,
+            )
+        )
+    ]
+
+
+def test_half_a_group_of_one_model_is_told_along_it() -> None:
+    judgements = shared(dict.fromkeys(range(1, 12, 2), 3.0), MODELS)
+    assert episodes(judgements) == [("raised", "all of B", LEVEL_OF_SPLITS)]
+    split = judgements[-1].split
+    assert split is not None
+    assert split.text().startswith("all 6 members of model B are 3.")
+    assert "than those of A; B changed at 1970-01-01 00:0" in split.text()
+
+
+def test_the_sites_attributes_come_before_the_agents() -> None:
+    topology = Topology(
+        [Branch(f".*/sd[{disks}]", {"pool": pool}) for disks, pool in (("ace", "p"), ("bdf", "q"))]
+    )
+    judgements = shared(dict.fromkeys(range(1, 12, 2), 3.0), {"pool": ("x",) * 12}, topology=topology)
+    assert episodes(judgements) == [("raised", "all of q", LEVEL_OF_SPLITS)]
+
+
+def test_a_slow_pool_of_four_is_told_and_none_of_its_disks() -> None:
+    """A healthy majority: the four would be blamed one by one."""
+    pools = {"pool": tuple(f"pool-{n // 4}" for n in range(12))}
+    judgements = shared(dict.fromkeys(range(4, 8), 3.0), pools)
+    assert episodes(judgements) == [("raised", "all of pool-1", LEVEL_OF_SPLITS)]
+
+
+def test_disks_of_no_attribute_and_single_ones_are_blamed_themselves() -> None:
+    pools = {"pool": tuple(f"pool-{n // 4}" for n in range(12))}
+    (raised,) = episodes(shared({4: 3.0}, pools))
+    assert raised == ("raised", "oss-1/sde", "component")
+    unknown = {"pool": ("a", "a", "", "", *("b",) * 8)}
+    blamed = episodes(shared(dict.fromkeys(range(1, 4), 3.0), unknown))
+    assert {name for _, name, _ in blamed} == {"oss-1/sdb", "oss-1/sdc", "oss-1/sdd"}
+
+
+def test_a_slow_server_is_blamed_itself_whatever_else_its_disks_share() -> None:
+    names = tuple(f"oss-{server}/sd{disk}" for server in range(4) for disk in "abc")
+    judgements = shared(
+        dict.fromkeys(range(3), 3.0), {"adapter": tuple(name[:5] + "/0" for name in names)}, names
+    )
+    assert episodes(judgements) == [("raised", "oss-0", "node")]
 
 
 def test_one_slow_disk_is_no_split() -> None:

@@ -9,10 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.detect import LEVEL_OF_SPLITS
 from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.routes import START_TIME
+from laggard_aggregator.groups.attributes import ToldAttributes
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
@@ -102,6 +104,39 @@ def test_one_slow_ost_among_eight() -> None:
     ]
     assert alarms_of(run_of(schemas, grown, ("oss-2", "scratch-OST0005"))) == {
         ("storage/lustre_ost/scratch", "scratch-OST0005", "write_latency"): pytest.approx(3.0, rel=0.1)
+    }
+
+
+def test_disks_of_one_firmware_are_told_along_it() -> None:
+    """Agents send the firmware as a label; a checkpoint keeps it."""
+
+    def grown(chance: np.random.Generator, slow: bool) -> Mapping[str, int]:
+        reads = int(chance.integers(80, 120))
+        busy = int(reads * 4 * chance.uniform(0.9, 1.1) * (3 if slow else 1))
+        return {"rd_ios": reads, "rd_sectors": reads * 8, "rd_ms": busy}
+
+    fields = ["rd_ios", "wr_ios", "rd_sectors", "wr_sectors", "rd_ms", "wr_ms", "io_ms"]
+    schemas = []
+    for n in range(6):
+        schema = schema_of("diskstats", f"oss-{n}", ["sda", "sdb"], fields)
+        disks = (
+            Component("a", "sda", (("firmware", "SN05"),)),
+            Component("b", "sdb", (("firmware", "SN\t06"),)),
+        )
+        schemas.append(replace(schema, components=disks))
+    machine = make()
+    judged, _ = play(machine, run_of(schemas, grown, ("*", "b")))
+    raised = [(t.alarm.component, t.alarm.level) for judgement in judged for t in judgement.transitions]
+    assert raised == [("all of SN?06", LEVEL_OF_SPLITS)]
+    split = judged[-1].split
+    assert split is not None
+    assert (split.attribute, split.other, split.members) == ("firmware", "SN05", 6)
+    kept = ToldAttributes()
+    kept.restore(next(machine.state())["attributes"])
+    assert kept.state() == {
+        f"oss-{n}/{disk}": {"firmware": firmware}
+        for n in range(6)
+        for disk, firmware in (("a", "SN05"), ("b", "SN?06"))
     }
 
 

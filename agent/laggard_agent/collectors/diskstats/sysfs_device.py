@@ -1,6 +1,7 @@
 """One block device in sysfs: identifiers, labels, and the devices above it."""
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,9 @@ from laggard_agent.collectors.interface import attribute, note_name
 _SECTOR_BYTES = 512
 _IDENTIFIERS = ("wwid", "device/wwid", "dm/uuid", "md/uuid", "serial", "device/serial")
 _SERIALS = ("serial", "device/serial")
+_FIRMWARE = ("device/rev", "device/firmware_rev")
+_SCSI_HOST = re.compile(r"/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/(?:[a-z]+[0-9]+/)?host[0-9]+/")
+_VOLUME_GROUP = re.compile(r"(?:[^-]|--)+(?=-[^-])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,11 @@ class SysfsDevice:
         return Facts(identifiers, self._text("diskseq"), kind)
 
     def labels(self) -> Iterable[tuple[str, str]]:
-        """The class of a disk: model (of a multipath device that of the first path), rotational, bytes."""
+        """The class of a disk, and attributes that it shares with others; unknown ones are left out.
+
+        `model` and `firmware` (of a multipath device those of the first path), `rotational`, `size` in bytes;
+        `adapter`: PCI address of its SCSI host adapter; `pool`: its volume group, or the array that uses it.
+        """
         model = self._model()
         if model:
             yield "model", model
@@ -79,9 +87,29 @@ class SysfsDevice:
         sectors = self._text("size")
         if sectors.isdecimal():
             yield "size", str(int(sectors) * _SECTOR_BYTES)
+        shared = {"firmware": self._firmware(), "adapter": self._adapter(), "pool": self._pool()}
+        yield from ((name, value) for name, value in shared.items() if value)
 
     def _model(self) -> str:
-        return self._text("device/model") or next(filter(None, self._models_below()), "")
+        return self._text("device/model") or self._text_below("device/model")
+
+    def _firmware(self) -> str:
+        own = map(self._text, _FIRMWARE)
+        return next(filter(None, own), "") or next(filter(None, map(self._text_below, _FIRMWARE)), "")
+
+    def _adapter(self) -> str:
+        """The PCI function above the SCSI host, from the path of the device."""
+        if "device" not in self._entries:
+            return ""
+        host = _SCSI_HOST.search(os.path.realpath(f"{self._path}/device"))
+        return host[1] if host else ""
+
+    def _pool(self) -> str:
+        if self._text("dm/uuid").startswith("LVM-"):
+            group = _VOLUME_GROUP.match(self._text("dm/name"))
+            return group[0].replace("--", "-") if group else ""
+        arrays = {name for name in self.holders() if name.startswith("md")}
+        return arrays.pop() if len(arrays) == 1 else ""
 
     def _text(self, name: str) -> str:
         """An attribute with single blanks, empty when absent."""
@@ -89,10 +117,10 @@ class SysfsDevice:
             return ""
         return attribute(f"{self._path}/{name}")
 
-    def _models_below(self) -> Iterable[str]:
-        if "slaves" in self._entries:
-            for slave in sorted(names_in(f"{self._path}/slaves")):
-                yield attribute(f"{self._path}/slaves/{slave}/device/model")
+    def _text_below(self, name: str) -> str:
+        """The attribute of the first device below that has it, empty without one."""
+        below = sorted(names_in(f"{self._path}/slaves")) if "slaves" in self._entries else ()
+        return next(filter(None, (attribute(f"{self._path}/slaves/{slave}/{name}") for slave in below)), "")
 
     @staticmethod
     def _holders_of(path: str) -> list[str]:

@@ -86,6 +86,44 @@ def test_labels_tell_the_class(tmp_path: Path) -> None:
     assert dict(found["dm-0"].labels) == {"model": "INF-01-00"}
 
 
+def test_labels_tell_the_attributes_that_disks_share(tmp_path: Path) -> None:
+    """Firmware, host adapter and pool: as far as the kernel says."""
+    sysfs = tree(
+        tmp_path,
+        {
+            "block/sda/device/rev": "SN05\n",
+            "block/sda/holders/md127/x": "",
+            "block/nvme0n1/device/firmware_rev": "GDC5602Q  \n",
+            "block/dm-3/dm/uuid": "LVM-l5mWjFbXoWZBqnBZgXEHsCwbyRpZTcAp\n",
+            "block/dm-3/dm/name": "ost--pool-lv--0-x\n",
+            "block/dm-4/dm/uuid": "LVM-l5mWjFbXoWZBqnBZgXEHsCwbyRpZTcAp\n",
+            "block/sdb/size": "8\n",
+            "devices/pci0000:00/0000:3b:00.0/host6/target6:0:1/6:0:1:0/type": "0\n",
+            "devices/pci0000:00/0000:00:17.0/ata3/host2/target2:0:0/2:0:0:0/type": "0\n",
+        },
+    )
+    for name, place in (
+        ("sda", "pci0000:00/0000:3b:00.0/host6/target6:0:1/6:0:1:0"),
+        ("sdc", "pci0000:00/0000:00:17.0/ata3/host2/target2:0:0/2:0:0:0"),
+    ):
+        folder = sysfs / "block" / name
+        folder.mkdir(exist_ok=True)
+        for entry in (folder / "device").glob("*"):
+            entry.rename(sysfs / "devices" / place / entry.name)
+        shutil.rmtree(folder / "device", ignore_errors=True)
+        (folder / "device").symlink_to(sysfs / "devices" / place)
+    found = choose(sysfs, "sda sdb sdc nvme0n1 dm-3 dm-4", include=("sda",))
+    found |= choose(sysfs, "sdb sdc nvme0n1 dm-3 dm-4")
+    assert {name: dict(component.labels) for name, component in found.items()} == {
+        "sda": {"firmware": "SN05", "adapter": "0000:3b:00.0", "pool": "md127"},
+        "sdb": {"size": "4096"},
+        "sdc": {"adapter": "0000:00:17.0"},
+        "nvme0n1": {"firmware": "GDC5602Q"},
+        "dm-3": {"pool": "ost-pool"},
+        "dm-4": {},
+    }
+
+
 def test_include_takes_what_it_names_whatever_it_is(tmp_path: Path) -> None:
     sysfs = tree(tmp_path, SYSFS)
     assert list(choose(sysfs, include=("loop.*", "sd[bc]"))) == ["sdb", "sdc", "loop0"]
