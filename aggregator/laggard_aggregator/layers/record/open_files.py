@@ -11,6 +11,8 @@ from pathlib import Path
 MAX_ROWS = 100_000
 _STANDARD = 2
 _POSITION_TRIES = 1000
+_POSITION_NS = 100_000
+"""Two readings further apart may be alike although the file was read once through between them."""
 _LOOKS = 5
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/usr/", "/lib", "/etc/")
 
@@ -108,9 +110,11 @@ def _position(pid: int, fd: int) -> tuple[int, int | None]:
         info = os.open(f"/proc/{pid}/fdinfo/{fd}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             for _ in range(_POSITION_TRIES):
-                before, now, after = os.pread(info, 64, 0), time.monotonic_ns(), os.pread(info, 64, 0)
-                if before == after:
-                    return now, int(before.split(b"pos:", 1)[1].split(None, 1)[0])
+                first = time.monotonic_ns()
+                before, after = os.pread(info, 64, 0), os.pread(info, 64, 0)
+                last = time.monotonic_ns()
+                if before == after and last - first < _POSITION_NS:
+                    return (first + last) // 2, int(before.split(b"pos:", 1)[1].split(None, 1)[0])
         finally:
             os.close(info)
     return time.monotonic_ns(), None
