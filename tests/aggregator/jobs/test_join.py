@@ -126,6 +126,19 @@ def test_what_several_jobs_share_is_split_between_none(tmp_path: Path) -> None:
     assert series["read_bytes"][250] is None, "shared time is no zero"
 
 
+@pytest.mark.parametrize(("clients", "amplification"), [(True, 3.5), (False, None)])
+def test_amplification_is_known_from_forwarders(
+    tmp_path: Path, clients: bool, amplification: float | None
+) -> None:
+    if clients:
+        client(tmp_path, "n1", moving(START, 900))
+    client(tmp_path, "fwd1", moving(START, 900, rate=3_500_000), lsn=2)
+    (account,) = Join(tmp_path, "site", [a_job("j", 100, 700, "n1")], served_by={"n1": "fwd1"}).run()
+    row = summary_row(account, 1)
+    assert row["forwarder_read_bytes"] == pytest.approx(3.5e6 * 600, rel=0.01)
+    assert row["amplification"] == (None if amplification is None else pytest.approx(amplification, rel=1e-3))
+
+
 def test_jobs_one_after_another_divide_the_increment_between_them_by_time(tmp_path: Path) -> None:
     client(tmp_path, "n1", moving(START, 100))
     jobs = [a_job("a", 10, 20.25, "n1"), a_job("b", 20.25, 30, "n1", raw_id=2)]

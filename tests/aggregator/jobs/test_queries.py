@@ -69,7 +69,7 @@ def _jobs(draw: st.DrawFn) -> list[dict[str, Any]]:
         row["components"] = draw(st.lists(st.sampled_from(["OST0", "OST1", "fwd1"]), unique=True))
         row["amplification"] = draw(st.none() | st.sampled_from([1.0, 1.5, 3.5]))
         row["verdict"] = draw(st.sampled_from(["slow", "as usual", "different work"]))
-        row["kinds"] = draw(st.lists(st.sampled_from(["straggler", "opens"]), unique=True))
+        row["kinds"] = draw(st.lists(st.sampled_from(["straggler", "opens", "amplification"]), unique=True))
         rows.append(row)
     return rows
 
@@ -105,7 +105,11 @@ SELECTIONS = st.builds(
 def _findings(row: dict[str, Any]) -> list[dict[str, Any]]:
     told = {"verdict": row.get("verdict", "as usual"), "joined_at": 1}
     kinds = row.get("kinds") or [None]
-    return [summary_row(row, rank=rank, kind=kind, **told) for rank, kind in enumerate(kinds)]
+    factor = {"amplification": 2.5}
+    return [
+        summary_row(row, rank=rank, kind=kind, factor=factor.get(kind or ""), **told)
+        for rank, kind in enumerate(kinds)
+    ]
 
 
 def _filled(archive: Path, rows: list[dict[str, Any]]) -> JobQueries:
@@ -170,10 +174,14 @@ def test_equals_a_plain_filter(
                 assert beside == {other["job_key"] for other in rows if _are_beside(row, other)}
             for neighbour in queries.neighbours(job):
                 assert neighbour.job is None or naive.visible(who, neighbour.job)
-        amplified = {
-            row["job_key"] for row in rows if (row["amplification"] or 0) > 1.5 and naive.visible(who, row)
-        }
-        assert {row["job_key"] for row in queries.amplified(who)} == amplified
+        amplified = {}
+        for row in rows:
+            factor = max(row["amplification"] or 0.0, 2.5 if "amplification" in row["kinds"] else 0.0)
+            if factor > 1.5 and naive.visible(who, row):
+                amplified[row["job_key"]] = factor
+        listed = queries.amplified(who)
+        assert {row["job_key"]: row["amplification"] for row in listed} == amplified
+        assert [row["amplification"] for row in listed] == sorted(amplified.values(), reverse=True)
     queries.close()
 
 

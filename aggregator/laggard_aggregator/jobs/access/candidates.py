@@ -25,6 +25,8 @@ _OF_VERDICT: Final = (
 _OF_KIND: Final = "x.at, x.job from findings x where x.kind = :finding"
 _BELOW: Final = "x.at, x.id as job from summaries x where +x.ratio < :below_history"
 _FEW_BELOW: Final = "x.at, x.id as job from summaries x where x.ratio < :below_history"
+AMPLIFICATION: Final = "amplification"
+"""The finding that is also that of a job's summary."""
 _VERDICTS: Final = ("slow", "different work")
 
 
@@ -42,8 +44,10 @@ def candidates(
         ids = db.execute("select id from components where name = :component", values).fetchall()
         sources = [(_OF_COMPONENT, {"component_id": found}) for (found,) in ids]
     elif finding:
-        other = _AMPLIFIED if finding == "amplification" else _OF_KIND
-        sources = [(_OF_VERDICT if finding in _VERDICTS else other, {"finding": finding})]
+        of_finding = [_OF_VERDICT] if finding in _VERDICTS else [_OF_KIND]
+        if finding == AMPLIFICATION:
+            of_finding.append(_AMPLIFIED)
+        sources = [(each, {"finding": finding}) for each in of_finding]
     elif "below_history" in values:
         sources = [(_FEW_BELOW if not owner and _are_few(db, values) else _BELOW, {})]
     else:

@@ -20,7 +20,7 @@ _KINDS: Final = (
 FINDINGS: Final = {
     "slow": "+v.verdict = 'slow'",
     "different work": "+v.verdict = 'different work'",
-    "amplification": "+s.amplification > 1.5",
+    "amplification": f"(+s.amplification > 1.5 or {_WITH_KIND})",
     **dict.fromkeys(_KINDS, _WITH_KIND),
 }
 """Conditions on the verdict, the summary and the findings of a job by the name of the finding."""
@@ -82,7 +82,7 @@ class JobSelection:
             found.append(f"j.node_count >= {LARGE_NODES}")  # for an index of these
         if self.finding:
             found.append(FINDINGS[self.finding])
-            values |= {"finding": self.finding} if FINDINGS[self.finding] == _WITH_KIND else {}
+            values |= {"finding": self.finding} if _WITH_KIND in FINDINGS[self.finding] else {}
         return found, values
 
 

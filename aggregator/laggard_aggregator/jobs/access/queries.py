@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
+from laggard_aggregator.jobs.access.candidates import AMPLIFICATION
 from laggard_aggregator.jobs.access.filter import MAX_PAGE, JobSelection, cursor, position
 from laggard_aggregator.jobs.access.lists import JobLists
 from laggard_aggregator.jobs.access.principals import Principal, Role
@@ -19,10 +20,12 @@ from laggard_aggregator.jobs.access.statements import (
     NEIGHBOURS,
     SHARING,
     SLOW_BESIDE,
+    WITH_RESULTS,
     access_of,
     excludes,
     grants,
     in_order,
+    owner_of,
 )
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.job_index import JobIndex
@@ -310,12 +313,34 @@ class JobQueries:
         return principal.sees_site
 
     def amplified(self, principal: Principal, limit: int = 50) -> list[Row]:
-        """Jobs for which more than 1.5 times the bytes they asked for were moved, worst first."""
+        """Jobs for which more than 1.5 times the bytes they asked for were moved, worst first.
+
+        By their summary, or by a stored finding, whose factor is that of one direction: `amplification` of a
+        row is the larger.
+        """
         plus = "" if principal.sees_all else "+"  # keeps the index of all jobs from the choice
         condition = f"{plus}s.amplification > {AMPLIFIED}"
         most = min(limit, MAX_PAGE)
         rows = self._of_grants(principal, condition, f"{plus}s.amplification desc, j.id", {"most": most})
-        return sorted(rows, key=lambda row: (-row["s_amplification"], row["id"]))[:most]
+        amplified = {row["id"]: row | {"amplification": row["s_amplification"]} for row in rows}
+        for row in self._with_factor(principal, AMPLIFICATION, most):
+            amplified[row["id"]] = row | {"amplification": max(row["factor"], row["s_amplification"] or 0.0)}
+        return sorted(amplified.values(), key=lambda row: (-row["amplification"], row["id"]))[:most]
+
+    def _with_factor(self, principal: Principal, kind: str, most: int) -> list[Row]:
+        """Jobs with a finding of a kind and its `factor`: the newest of each grant, without an order."""
+        by_id: dict[int, Row] = {}
+        for access, more in grants(principal):
+            owner = owner_of(more, {}) or "1"
+            newest = f"x.kind = :kind and {owner} and x.factor is not null order by x.at desc limit :most"
+            sql = (
+                f"select {COLUMNS}, max(i.factor) as factor"  # noqa: S608 - texts of this module
+                f" from (select x.job, x.factor from findings x where {newest}) i"
+                f" cross join jobs j on j.id = i.job {WITH_RESULTS} where {access} group by j.id"
+            )
+            values = {"kind": kind, "most": most} | more
+            by_id |= {row["id"]: row for row in self._reader.rows(sql, values)}
+        return list(by_id.values())
 
     def metadata_operations(
         self, principal: Principal, column: str, after: float, before: float, since: float

@@ -120,13 +120,19 @@ def summary_row(account: JobAccount, revision_at: int) -> ResultRow:
         row[f"{layer}_read_bytes"], row[f"{layer}_written_bytes"] = of[layer]
     some_shared = any(key[0] == SERVER and key[3] for key in account.components)
     above, below = _total(of[CLIENT]), None if some_shared else _total(of[SERVER])
-    row["amplification"] = below / above if above and below is not None else None
+    row["amplification"] = _amplification(above, _total(of[FORWARDER]), below)
     row["unaccounted_ratio"] = max(1.0 - below / above, 0.0) if above and below is not None else None
     row["coverage"] = coverage_of(account)
     row["nodes_with_io"] = None if moved is None else _busy_nodes(account, first)
     row["shared"] = any(key[3] for key in account.components)
     row |= {"mode_n_n": None, "mode_n_m": None, "mode_n_1": None, "mode_1_1": None, "mode_unknown": 1.0}
     return row
+
+
+def _amplification(client: float | None, forwarder: float | None, server: float | None) -> float | None:
+    """Bytes of the lowest layer with counters for each of the highest; None with one layer alone."""
+    known = [moved for moved in (client, forwarder, server) if moved is not None]
+    return known[-1] / known[0] if len(known) > 1 and known[0] else None
 
 
 def coverage_of(account: JobAccount) -> float:

@@ -218,6 +218,7 @@ def _footprint(job: VisibleJob, components: Sequence[Row], modes: Mapping[str, M
         metadata_rate=job["s_mdops"],
         modes={direction: mode.shares for direction, mode in modes.items()} or None,
         forwarder_bytes=job["s_forwarder_read_bytes"] if asked else None,
+        server_bytes=job["s_server_read_bytes"] if asked else None,
         waiting=waiting(job, components),
     )
 

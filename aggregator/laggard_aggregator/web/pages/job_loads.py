@@ -276,9 +276,9 @@ def amplification_table(found: list[Row], query: Query) -> PageTable[Row]:
             "project": visible(job["account"]),
             "application": visible(job["application"]),
             "start": job["start"],
-            "amplification": job["s_amplification"],
-            "asked": _total(job, "client"),
-            "moved": _total(job, "server"),
+            "amplification": job["amplification"],
+            "asked": _total(job, *_LAYERS),
+            "moved": _total(job, *_LAYERS[::-1]),
         }
 
     of = PageColumn[Row]
@@ -289,9 +289,9 @@ def amplification_table(found: list[Row], query: Query) -> PageTable[Row]:
         of("project", "Project", lambda job: job["account"]),
         of("application", "Application", lambda job: job["application"]),
         of("start", "Start", lambda job: job["start"], is_time=True),
-        of("amplification", "Amplification", lambda job: job["s_amplification"], right=True),
-        of("asked_bytes", "Asked for", lambda job: _total(job, "client"), right=True),
-        of("moved_bytes", "Moved", lambda job: _total(job, "server"), right=True),
+        of("amplification", "Amplification", lambda job: job["amplification"], right=True),
+        of("asked_bytes", "Asked for", lambda job: _total(job, *_LAYERS), right=True),
+        of("moved_bytes", "Moved", lambda job: _total(job, *_LAYERS[::-1]), right=True),
     )
     filters = (
         Filter[Row]("user", "User", lambda job: job["user"]),
@@ -301,10 +301,16 @@ def amplification_table(found: list[Row], query: Query) -> PageTable[Row]:
     return PageTable("amplification", columns, found, query, filters=filters, make=row)
 
 
-def _total(job: Row, layer: str) -> float | None:
-    """Bytes read and written in a layer; None where either is unknown."""
-    read, written = job[f"s_{layer}_read_bytes"], job[f"s_{layer}_written_bytes"]
-    return None if read is None or written is None else read + written
+_LAYERS: Final = ("client", "forwarder", "server")
+
+
+def _total(job: Row, *layers: str) -> float | None:
+    """Bytes read and written in the first of the layers that counts both; None without any."""
+    for layer in layers:
+        read, written = job[f"s_{layer}_read_bytes"], job[f"s_{layer}_written_bytes"]
+        if read is not None and written is not None:
+            return float(read + written)
+    return None
 
 
 def _narrowed(classes: NDArray[np.int8], first: NDArray[np.int64]) -> NDArray[np.uint8]:

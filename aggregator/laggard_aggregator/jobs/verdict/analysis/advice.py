@@ -21,8 +21,8 @@ class Footprint:
     """Totals of one job. None, or an empty mapping: unknown, which triggers no rule.
 
     `modes`: share of the volume by direction and mode. `file_bytes`: bytes of different places in files, so
-    what is read twice counts once. `metadata_rate`: operations a second in phases. `forwarder_bytes`: read by
-    forwarders from the file system on behalf of the job. `largest_shared_file`: bytes, with its stripes.
+    what is read twice counts once. `metadata_rate`: operations a second in phases. `forwarder_bytes`,
+    `server_bytes`: read by them on behalf of the job. `largest_shared_file`: bytes, with its stripes.
     `waiting`: from which the gain of some rules follows.
     """
 
@@ -36,6 +36,7 @@ class Footprint:
     metadata_rate: float | None = None
     file_bytes: float | None = None
     forwarder_bytes: float | None = None
+    server_bytes: float | None = None
     modes: Mapping[str, Mapping[str, float]] | None = None
     largest_shared_file: float | None = None
     stripes: int | None = None
@@ -170,16 +171,18 @@ def _gain(job: Footprint, saved: float | None, work: str) -> str:
 
 
 def _amplification(job: Footprint) -> Iterator[Advice]:
-    if job.forwarder_bytes is not None and job.read_bytes >= NON_TRIVIAL_BYTES:
-        factor = job.forwarder_bytes / job.read_bytes
+    if job.read_bytes >= NON_TRIVIAL_BYTES:
+        below = (("forwarders", job.forwarder_bytes), ("servers", job.server_bytes))
+        moved, layer = max((moved or 0.0, layer) for layer, moved in below)
+        factor = moved / job.read_bytes
         if factor > AMPLIFICATION:
             yield Advice(
                 "amplification",
                 factor,
                 _share(job, job.read_bytes),
-                f"forwarders read {factor:.1f} times the bytes that the job asks for",
+                f"{layer} read {factor:.1f} times the bytes that the job asks for",
                 "Reduce read-ahead for random reads: posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM), or a "
-                "smaller read-ahead a file on the forwarders",
+                f"smaller read-ahead a file on the {'forwarders' if layer == 'forwarders' else 'clients'}",
             )
 
 
