@@ -11,6 +11,7 @@ place of the package copies the documents alone into the root. Below the root:
 /usr/share/laggard-aggregator  the folder deploy: rules, dashboards, samples
 /usr/bin/laggard-ca         the certificate authority
 /usr/share/doc/...          documents; examples is a link to /usr/share/laggard-aggregator
+/usr/share/doc/.../sbom.cdx.json  the bill of materials
 """
 
 import argparse
@@ -20,6 +21,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import sbom
 
 PROJECT = Path(__file__).parents[1]
 LAUNCHER = """\
@@ -87,6 +90,8 @@ def lay_out(which: str, wheels: Path, root: Path, interpreter: Path) -> None:
     users = (PROJECT / "systemd/sysusers.d/laggard.conf").read_text()
     _write(root / "usr/lib/sysusers.d" / f"{package.name}.conf", users)
     share(which, root / "usr")
+    site = environment / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    _write(root / "usr/share/doc" / package.name / sbom.NAME, sbom.bill(package.name, site, wheels))
 
 
 def share(which: str, usr: Path) -> None:
