@@ -1,0 +1,177 @@
+"""The product as a site runs it: mosquitto, the daemon in the site's time, `laggard jobs import`, the API."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+
+from bench.beacon_site.messages import SITE, Message
+from bench.beacon_site.past_daemon import set_time
+from bench.chaos.processes import Process
+from laggard_aggregator.demo.site import free_port
+
+PATIENCE_SECONDS = 300.0
+_POLL_SECONDS = 0.02
+_AT_ONCE = 500
+_CONFIG = """\
+site = "{site}"
+[mqtt]
+port = {mqtt}
+[http]
+listen = "127.0.0.1:{http}"
+[archive]
+directory = "{folder}/archive"
+[state]
+directory = "{folder}/state"
+[jobs]
+forwarders = "{folder}/forwarders.csv"
+[identity]
+anyone_reads = true
+"""
+_BROKER = """\
+listener {mqtt} 127.0.0.1
+allow_anonymous true
+max_inflight_messages 5000
+max_queued_messages 1000000
+"""
+
+
+class ProductError(RuntimeError):
+    """The product did not do what the driver waits for."""
+
+
+@dataclass(slots=True)
+class Product:
+    """Broker and daemon with their files in `folder`."""
+
+    folder: Path
+    clock: Path
+    http: int
+    client: aiomqtt.Client
+    daemon: Process
+
+    @property
+    def archive(self) -> Path:
+        """The daemon's archive."""
+        return self.folder / "archive"
+
+    def set_time(self, time_ns: int) -> None:
+        """Moves the daemon's clocks."""
+        set_time(self.clock, time_ns)
+
+    async def publish(self, messages: Iterable[Message]) -> None:
+        """Publishes at QoS 1, many at once."""
+        waiting: list[Message] = []
+        for message in messages:
+            waiting.append(message)
+            if len(waiting) == _AT_ONCE:
+                await self._publish(waiting)
+                waiting = []
+        await self._publish(waiting)
+
+    async def _publish(self, messages: Sequence[Message]) -> None:
+        await asyncio.gather(
+            *(self.client.publish(topic, body, qos=1, retain="/schema/" in topic) for topic, body in messages)
+        )
+
+    def metric(self, name: str) -> float:
+        """The value of a metric without labels."""
+        for line in self.get("/metrics").decode().splitlines():
+            if line.startswith(f"{name} "):
+                return float(line.split()[1])
+        return 0.0
+
+    def get(self, path: str) -> bytes:
+        """The answer to a GET."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=60) as answer:
+            return bytes(answer.read())
+
+    def json(self, path: str) -> Any:
+        """The answer to a GET, None where there is no such thing or not yet."""
+        try:
+            answer = self.get(path)
+            return json.loads(answer) if answer.startswith((b"{", b"[")) else answer.decode()
+        except urllib.error.HTTPError as exc:
+            if exc.code in (404, 503):
+                return None
+            raise
+
+    async def wait_for(self, name: str, least: float) -> None:
+        """Waits until a metric has reached a value."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (now := await asyncio.to_thread(self.metric, name)) < least:
+            if time.monotonic() > deadline or not self.daemon.runs:
+                raise ProductError(f"{name} is {now:.0f}, not {least:.0f}: see {self.daemon.log}")
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def command(self, *arguments: str) -> str:
+        """What `laggard` prints."""
+        program = Path(sys.executable).with_name("laggard")
+        ended = subprocess.run([program, *arguments], capture_output=True, text=True, check=True)
+        return ended.stdout
+
+
+@contextlib.asynccontextmanager
+async def product(folder: Path, time_ns: int) -> AsyncIterator[Product]:
+    """A broker and a daemon whose clocks show `time_ns`, while the block lasts."""
+    broker = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+    if broker is None:
+        raise ProductError("mosquitto is not installed")
+    mqtt, http = free_port(), free_port()
+    clock = folder / "clock"
+    set_time(clock, time_ns)
+    (folder / "mosquitto.conf").write_text(_BROKER.format(mqtt=mqtt))
+    config = folder / "aggregator.toml"
+    config.write_text(_CONFIG.format(site=SITE, mqtt=mqtt, http=http, folder=folder))
+    processes = [
+        Process("broker", (broker, "-c", str(folder / "mosquitto.conf")), folder / "broker.log"),
+        Process(
+            "daemon",
+            (sys.executable, "-m", "bench.beacon_site.past_daemon", str(clock), str(config)),
+            folder / "daemon.log",
+        ),
+    ]
+    try:
+        processes[0].start()
+        await _until_answered(mqtt, processes[0])
+        processes[1].start()
+        await _until_answered(http, processes[1])
+        async with aiomqtt.Client("127.0.0.1", mqtt, identifier="agents", timeout=60) as client:
+            client.pending_calls_threshold = 10 * _AT_ONCE
+            site = Product(folder, clock, http, client, processes[1])
+            await _until_ready(site)
+            yield site
+    finally:
+        for process in reversed(processes):
+            process.stop()
+
+
+async def _until_answered(port: int, process: Process) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return
+        if time.monotonic() > deadline or not process.runs:
+            raise ProductError(f"{process.name} does not start: see {process.log}")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _until_ready(site: Product) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while await asyncio.to_thread(site.json, "/readyz") is None:
+        if time.monotonic() > deadline or not site.daemon.runs:
+            raise ProductError(f"the daemon is not ready: see {site.daemon.log}")
+        await asyncio.sleep(_POLL_SECONDS)
