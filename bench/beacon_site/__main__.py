@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.beacon_site.messages import SECOND_NS, Agents
 from bench.beacon_site.plan import Plan, make_plan
-from bench.beacon_site.product import Product, ProductError, product
+from bench.beacon_site.product import PATIENCE_SECONDS, Product, ProductError, product
 from bench.beacon_site.score import Verdict, judge, numbers, numbers_table, rows, table
 from bench.beacon_site.shape import SHAPES, START_SECONDS, forwarder_name, hardware, node_name
 from bench.beacon_site.simulate import Simulation
@@ -72,9 +72,10 @@ async def _run(folder: Path, size: str, seed: int, clients: str) -> dict[str, An
         async with product(folder, START_SECONDS * SECOND_NS) as site:
             agents = await _feed(site, simulation, seed, clients)
             fed = time.monotonic()
+            now = await _archived(site, simulation.now, agents.samples + agents.records)
             _import_jobs(site, simulation)
             found = truths(plan, simulation, await asyncio.to_thread(twin.result))
-            answers = await _answers(site, simulation, [truth.run.number for truth in found])
+            answers = await _answers(site, now, [truth.run.number for truth in found])
     judged = [judge(truth, answers.get(truth.run.number, {}), plan) for truth in found]
     print(f"# {machine('numpy', 'pyarrow')}")
     print(
@@ -162,11 +163,21 @@ def _import_jobs(site: Product, simulation: Simulation) -> None:
     site.command("jobs", "import", "--jsonl", str(records), "--archive", str(site.archive))
 
 
-async def _answers(
-    site: Product, simulation: Simulation, jobs: Sequence[int]
-) -> dict[int, Mapping[str, Any]]:
+async def _archived(site: Product, second: int, rows: int) -> int:
+    """The site's second at which the archive's files have all rows."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (written := await asyncio.to_thread(site.archived)) < rows:
+        if time.monotonic() > deadline:
+            raise ProductError(f"the archive has {written:,} of {rows:,} rows")
+        second += 20
+        site.set_time((START_SECONDS + second) * SECOND_NS)
+        await asyncio.sleep(2.0)
+    return second
+
+
+async def _answers(site: Product, second: int, jobs: Sequence[int]) -> dict[int, Mapping[str, Any]]:
     """The answer about each job, once no stored verdict changes any more while the site's time goes on."""
-    now = START_SECONDS + simulation.now
+    now = START_SECONDS + second
     before: dict[str, Any] = {}
     still = 0
     for _ in range(_LOOKS):

@@ -28,7 +28,8 @@ def _stream(node: str, source: str, seed: int) -> bytes:
 class Agents:
     """All agents of the site. `read` at each tick; `messages` gives the batches since the last call.
 
-    `samples` counts readings of a component that were sent, `documents` parts of trace logs.
+    `samples` counts readings of a component that were sent, `documents` parts of trace logs, `records` those
+    in them.
     """
 
     shape: Shape
@@ -36,6 +37,7 @@ class Agents:
     tables: Sequence[Table]
     samples: int = 0
     documents: int = 0
+    records: int = 0
     _rows: list[list[list[list[list[int]]]]] = field(default_factory=list)
     _ticks: list[int] = field(default_factory=list)
     _seq: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -112,6 +114,7 @@ class Agents:
         """Documents of trace logs, found at a second of the site."""
         for node, document in parts:
             self.documents += 1
+            self.records += len(document.records)
             body = Envelope(
                 kind=Kind.EVENTS,
                 node=node,

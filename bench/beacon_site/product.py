@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import aiomqtt
+import pyarrow.parquet as pq
 
 from bench.beacon_site.messages import SITE, Message
 from bench.beacon_site.past_daemon import set_time
 from bench.chaos.processes import Process
 from laggard_aggregator.demo.site import free_port
 
-PATIENCE_SECONDS = 300.0
+PATIENCE_SECONDS = 600.0
 _POLL_SECONDS = 0.02
 _AT_ONCE = 500
 _CONFIG = """\
@@ -114,6 +115,15 @@ class Product:
             if time.monotonic() > deadline or not self.daemon.runs:
                 raise ProductError(f"{name} is {now:.0f}, not {least:.0f}: see {self.daemon.log}")
             await asyncio.sleep(_POLL_SECONDS)
+
+    def archived(self) -> int:
+        """Rows of counters and events in the archive's files."""
+        rows = 0
+        for kind in ("counters", "events"):
+            for file in self.archive.glob(f"kind={kind}/**/[!.]*.parquet"):
+                with contextlib.suppress(FileNotFoundError):  # merged meanwhile
+                    rows += pq.read_metadata(file).num_rows
+        return rows
 
     def command(self, *arguments: str) -> str:
         """What `laggard` prints."""

@@ -67,7 +67,7 @@ def _held(first: Mapping[str, Any], cause: Cause, plan: Plan) -> str:
     text = f"{named} {first.get('text') or ''}"
     osts = set(_OST.findall(named))
     if cause.kind == "own request size":
-        right = first["kind"] == "own change" and "request" in text
+        right = first["kind"] == "own change" and re.search("request|mean (read|write)", text) is not None
     elif cause.kind == "own mode":
         right = first["kind"] == "own change" and ("N-1" in text or "mode" in text)
     elif cause.kind == "slow OST":

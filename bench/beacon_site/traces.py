@@ -9,8 +9,8 @@ from bench.beacon_site.simulate import READ, Outcome, Simulation
 from laggard_common.wire.trace_document import TraceDocument
 from laggard_common.wire.trace_records import Folded
 
-PART_SECONDS = 10
-"""A log is sent in parts of this time, so that a record is never longer."""
+PART_SECONDS = 30
+"""A log is sent in parts of this time, as agents do, so that a record is never longer."""
 _NAMES = {"open": "open", "close": "close", "getattr": "stat"}
 
 
