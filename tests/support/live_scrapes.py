@@ -2,7 +2,7 @@
 
 import asyncio
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from laggard_aggregator.alarms.alarms import AlarmEvent
@@ -10,6 +10,8 @@ from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch, Message
 from laggard_aggregator.ingest.prometheus_input import PrometheusInput
+from laggard_aggregator.prometheus.batches import BatchMaker, KnownStream
+from laggard_aggregator.prometheus.scrapes import ScrapedReading
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.settings.from_settings import membership
 from laggard_common import config
@@ -24,6 +26,8 @@ class LiveScrapes:
     now: float
     events: list[tuple[float, AlarmEvent]] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
+    windows: list[tuple[str, float, float, bool]] = field(default_factory=list)
+    """Component, begin, end and whether it was anomalous, of every window in which one was judged."""
 
     def __post_init__(self) -> None:
         s = self.settings
@@ -66,6 +70,26 @@ class LiveScrapes:
             sealed = machine.seal(close)
             for judged in () if sealed is None else machine.judge.evaluate(sealed):
                 self.events += [(now_ns / 1e9, event) for event in judged.transitions]
+                for at, component in enumerate(judged.components):
+                    if judged.levels[at] == "component" and judged.verdicts.judged[at]:
+                        anomalous = bool(judged.verdicts.anomalous[at])
+                        self.windows.append((component, judged.start, judged.end, anomalous))
+
+    def sample(self, at: float, readings: Iterable[ScrapedReading]) -> None:
+        """Admits readings as batches of agents, a second after `at`, and judges what is due."""
+        table = self.settings.prometheus[0]
+        maker = BatchMaker(
+            self.settings.site, table.role, "agents", table.sources[0], table.scrape_seconds, b"agents"
+        )
+        self.clock.ns = round((at + 1) * 1e9)
+
+        def known(node: str) -> KnownStream:
+            stream = self.machine.admission.stream_of(node, maker.source.name, maker.stream)
+            return KnownStream() if stream is None else KnownStream(stream.schema)
+
+        made = maker.messages(round(at / table.scrape_seconds), readings, known)
+        asyncio.run(self.admit([(topic, payload, self.clock.ns) for topic, payload in made]))
+        self._judge()
 
     @property
     def raised(self) -> Iterator[str]:

@@ -55,20 +55,30 @@ class Exported:
     restarts: Mapping[int, float] = field(default_factory=dict)
     gaps: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     replicas: Collection[str] = ("",)
+    spread: bool = False
     seed: int = 1
 
-    def lines(self) -> Iterator[str]:
-        """OpenMetrics text with times."""
+    @property
+    def times(self) -> "np.ndarray":
+        """Times of the counters' values (T,); with `spread`, hosts are scraped somewhere in between."""
+        return np.arange(self.start, self.end, self.scrape_seconds)
+
+    def increases(self) -> "dict[str, np.ndarray]":
+        """What each counter grew by since the time before: (hosts, disks, T)."""
         random = np.random.default_rng(self.seed)
-        times = np.arange(self.start, self.end, self.scrape_seconds)
+        times = self.times
         shape = (self.hosts, self.disks, times.size)
         requests = random.poisson(random.uniform(200, 900, (*shape[:2], 1)), shape).astype(float)
         seconds = requests * SERVICE_MS / 1000 * np.exp(random.normal(0, 0.05, shape))
         for one in self.slow:
             seconds[one.host, one.disk, times >= one.since] *= one.factor
         counters = {name: requests * share * size for name, (share, size) in COUNTERS.items()}
-        counters |= {name: seconds * share for name, share in TIMES.items()}
-        for name, increases in counters.items():
+        return counters | {name: seconds * share for name, share in TIMES.items()}
+
+    def lines(self) -> Iterator[str]:
+        """OpenMetrics text with times."""
+        times = self.times
+        for name, increases in self.increases().items():
             yield f"# TYPE {name} counter\n"
             for host in range(self.hosts):
                 yield from self._host(name, host, times, increases[host])
@@ -87,10 +97,14 @@ class Exported:
         for disk in range(self.disks):
             values = increases[disk].cumsum()
             values[restart:] -= values[restart - 1] if 0 < restart < times.size else 0.0
+            scraped = times
+            if self.spread:
+                scraped = times + self.scrape_seconds * host / self.hosts
+                values = np.interp(scraped, times, values)
             for replica in self.replicas:
                 own = f',replica="{replica}"' if replica else ""
                 labels = f'instance="oss{host}:9100",job="storage",device="{_device(disk)}"{own}'
-                for at, value in zip(times[shown], values[shown], strict=True):
+                for at, value in zip(scraped[shown], values[shown], strict=True):
                     yield f"{name}_total{{{labels}}} {value:.6f} {at:.3f}\n"
 
 

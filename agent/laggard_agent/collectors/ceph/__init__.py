@@ -1,0 +1,1 @@
+"""Latencies of Ceph's OSDs on this node, from their admin sockets."""

@@ -1,0 +1,105 @@
+"""`perf dump` of an OSD as counters: `avgcount` and `sum` of its latencies, requests and bytes.
+
+Names are those of Ceph's src/osd/osd_perf_counters.cc and src/os/bluestore/BlueStore.cc; a pair `x` becomes
+`x_count` and `x_us`, with `bluestore_` before those of BlueStore.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from laggard_agent.collectors.interface import MOST
+from laggard_common.wire.schema import Field, FieldKind
+
+OSD_LATENCIES = (
+    *("op_latency", "op_process_latency", "op_before_queue_op_lat", "op_before_dequeue_op_lat"),
+    *("op_r_latency", "op_r_process_latency", "op_w_latency", "op_w_process_latency", "op_rw_latency"),
+    *("subop_latency", "subop_w_latency"),
+)
+OSD_COUNTERS = ("op_r", "op_w", "op_rw", "subop_w")
+OSD_BYTES = ("op_r_out_bytes", "op_w_in_bytes", "subop_w_in_bytes")
+OSD_GAUGES = ("op_wip", "numpg")
+BLUESTORE_LATENCIES = {
+    "kv_flush_lat": ("kv_flush_lat",),
+    "kv_commit_lat": ("kv_commit_lat",),
+    "kv_sync_lat": ("kv_sync_lat",),
+    "commit_lat": ("txc_commit_lat", "commit_lat"),  # renamed in 17
+    "aio_wait_lat": ("state_aio_wait_lat",),
+    "read_lat": ("read_lat",),
+    "read_wait_aio_lat": ("read_wait_aio_lat",),
+}
+_MICROSECONDS = Decimal(1_000_000)
+
+
+def _pair(name: str) -> tuple[Field, Field]:
+    return Field(f"{name}_count"), Field(f"{name}_us", unit="us")
+
+
+FIELDS = (
+    *(field for name in OSD_LATENCIES for field in _pair(name)),
+    *map(Field, OSD_COUNTERS),
+    *(Field(name, unit="bytes") for name in OSD_BYTES),
+    *(Field(name, FieldKind.GAUGE) for name in OSD_GAUGES),
+    *(field for name in BLUESTORE_LATENCIES for field in _pair(f"bluestore_{name}")),
+)
+
+
+class NotPerfDumpError(ValueError):
+    """The answer is no `perf dump` of an OSD."""
+
+
+def parse(answer: bytes) -> tuple[dict[str, int], int]:
+    """The counters in an answer, by the names in FIELDS, and the number of values that were not understood.
+
+    Raises NotPerfDumpError.
+    """
+    try:
+        document = json.loads(answer, parse_float=Decimal, parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as exc:
+        raise NotPerfDumpError("not JSON") from exc
+    osd = document.get("osd") if isinstance(document, dict) else None
+    if not isinstance(osd, dict):
+        raise NotPerfDumpError("without a section osd")
+    bluestore = document.get("bluestore")
+    found: dict[str, int | None] = {}
+    for name in OSD_LATENCIES:
+        found.update(_average(osd, (name,), name))
+    for name in (*OSD_COUNTERS, *OSD_BYTES, *OSD_GAUGES):
+        if name in osd:
+            found[name] = _count(osd[name])
+    for name, names in BLUESTORE_LATENCIES.items() if isinstance(bluestore, dict) else ():
+        found.update(_average(bluestore, names, f"bluestore_{name}"))
+    known = {name: value for name, value in found.items() if value is not None}
+    return known, len(found) - len(known)
+
+
+def _average(
+    section: Mapping[str, Any], names: tuple[str, ...], field: str
+) -> Iterator[tuple[str, int | None]]:
+    """Count and sum of the first of `names` that the section has; both None where one is not understood."""
+    name = next((name for name in names if name in section), None)
+    if name is None:
+        return
+    pair = section[name]
+    count, total = (
+        (_count(pair.get("avgcount")), _us(pair.get("sum"))) if isinstance(pair, dict) else (None,) * 2
+    )
+    known = count is not None and total is not None
+    yield f"{field}_count", count if known else None
+    yield f"{field}_us", total if known else None
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < MOST else None
+
+
+def _us(value: object) -> int | None:
+    """Seconds as whole microseconds."""
+    if type(value) is not int and not isinstance(value, Decimal):
+        return None
+    try:
+        total = Decimal(value) * _MICROSECONDS
+        return int(total) if 0 <= total < MOST else None
+    except (ArithmeticError, InvalidOperation):
+        return None
