@@ -61,9 +61,9 @@ class LiveScrapes:
             self.now = (self.now // interval + 1) * interval
             self.clock.ns = round((self.now + self.input.settle_seconds + 0.5) * 1e9)
             await self.input.poll()
-            self._judge()
+            self.judge()
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
         machine, now_ns = self.machine, self.clock.ns
         due = machine.windows.due(now_ns)
         for close in machine.closes(due, now_ns):
@@ -89,7 +89,7 @@ class LiveScrapes:
 
         made = maker.messages(round(at / table.scrape_seconds), readings, known)
         asyncio.run(self.admit([(topic, payload, self.clock.ns) for topic, payload in made]))
-        self._judge()
+        self.judge()
 
     @property
     def raised(self) -> Iterator[str]:

@@ -16,7 +16,9 @@ from tests.support.builders.ceph_admin import FSID, AdminSocket, listening
 from tests.support.sampled import Sampled, surroundings
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "ceph"
-OLD, NEW = ((FIXTURES / name).read_bytes() for name in ("osd-10.json", "osd-18.json"))
+OLD, REAL, NEW = (
+    (FIXTURES / name).read_bytes() for name in ("osd-10.json", "osd-16.2.15.json", "osd-18.json")
+)
 PAIR = re.compile(r'"(\w+)": \{\s*"avgcount": (\d+),\s*"sum": (\d+)\.(\d{1,9})')
 NUMBER = re.compile(r'^        "(\w+)": (\d+),?$', re.MULTILINE)
 
@@ -53,7 +55,7 @@ def by_text(text: str) -> dict[str, int]:
     return {field.name: found[field.name] for field in FIELDS if field.name in found}
 
 
-@pytest.mark.parametrize(("dump", "values"), [(OLD, 27), (NEW, 45)])
+@pytest.mark.parametrize(("dump", "values"), [(OLD, 27), (REAL, 45), (NEW, 45)])
 def test_every_number_is_that_of_an_independent_parse(dump: bytes, values: int) -> None:
     counters, not_understood = parse(dump)
     assert counters == by_text(dump.decode())
@@ -126,7 +128,7 @@ def test_without_a_socket_nothing_is_found(run: Path) -> None:
     assert agent.row("ceph", "ceph")["osds"] == 0
 
 
-@pytest.mark.parametrize("dump", [OLD, NEW])
+@pytest.mark.parametrize("dump", [OLD, REAL, NEW])
 def test_hostile_answers(dump: bytes) -> None:
     names, chance = {field.name for field in FIELDS}, random.Random(1)
     for end in range(0, len(dump), 7):

@@ -1,0 +1,91 @@
+"""A Ceph cluster of one monitor and a few OSDs, on loopback and in files of one folder. Needs root.
+
+Authentication is off. OSDs are BlueStore over sparse files, which they open without the page cache.
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.ports import free_port
+from tests.support.processes import run_command, started
+from tests.support.wait import wait_until
+
+PROGRAMS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "rados")
+FSID = "5c1e8c1a-7a0f-4f5e-9a55-0a6f3c1b2d4e"
+
+
+def is_installed() -> bool:
+    """Whether all programs are there."""
+    return all(shutil.which(name) for name in PROGRAMS)
+
+
+@dataclass(frozen=True)
+class CephCluster:
+    """A running cluster; `osd_pids`: by number."""
+
+    folder: Path
+    osd_pids: Sequence[int]
+
+    @property
+    def sockets(self) -> Path:
+        """The folder of the admin sockets."""
+        return self.folder / "run"
+
+    def ceph(self, *arguments: str) -> str:
+        """The output of `ceph`."""
+        return run_command(["ceph", "-c", self.folder / "ceph.conf", *arguments]).stdout
+
+
+@contextmanager
+def ceph_cluster(folder: Path, osds: int) -> Iterator[CephCluster]:
+    """The cluster, once all OSDs are up, with the pool `bench` of three replicas (fewer with fewer OSDs)."""
+    port = free_port()
+    lines = {
+        "fsid": FSID,
+        "mon_host": f"127.0.0.1:{port}",
+        "mon_initial_members": "a",
+        **dict.fromkeys(("auth_cluster_required", "auth_service_required", "auth_client_required"), "none"),
+        "run_dir": folder / "run",
+        "admin_socket": f"{folder}/run/$cluster-$name.asok",
+        "log_file": f"{folder}/$name.log",
+        "mon_data": folder / "mon",
+        "osd_data": f"{folder}/osd$id",
+        "osd_objectstore": "bluestore",
+        "bluestore_block_size": 4 * 1024**3,
+        "osd_memory_target": 939_524_096,
+        "osd_crush_chooseleaf_type": 0,
+        "osd_pool_default_size": min(osds, 3),
+        "mon_allow_pool_size_one": "true",
+        "ms_bind_msgr2": "false",
+        "public_addr": "127.0.0.1",
+    }
+    configuration = folder / "ceph.conf"
+    configuration.write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items()))
+    for name in ("run", "mon", *(f"osd{number}" for number in range(osds))):
+        (folder / name).mkdir()
+    monmap = folder / "monmap"
+    address = f"[v1:127.0.0.1:{port}]"
+    run_command(["monmaptool", "--create", "--addv", "a", address, "--fsid", FSID, monmap])
+    run_command(["ceph-mon", "-c", configuration, "--mkfs", "-i", "a", "--monmap", monmap])
+    with ExitStack() as stack:
+        output = stack.enter_context((folder / "output").open("w"))
+
+        def run(*command: object) -> int:
+            process = started([str(word) for word in command], stdout=output, stderr=output)
+            return stack.enter_context(process).pid
+
+        run("ceph-mon", "-c", configuration, "-i", "a", "-f")
+        pids = []
+        cluster = CephCluster(folder, pids)
+        wait_until((folder / "run" / "ceph-mon.a.asok").exists, "the monitor")
+        for number in range(osds):
+            cluster.ceph("osd", "create")
+            run_command(["ceph-osd", "-c", configuration, "-i", str(number), "--mkfs"])
+            pids.append(run("ceph-osd", "-c", configuration, "-i", number, "-f"))
+        up = f"{osds} osds: {osds} up"
+        wait_until(lambda: up in cluster.ceph("-s"), up)
+        cluster.ceph("osd", "pool", "create", "bench", "32", "32", "replicated")
+        yield cluster
