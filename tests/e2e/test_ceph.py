@@ -39,4 +39,4 @@ def test_the_numbers_of_a_real_osd() -> None:
     assert row["op_w_latency_count"] == told["osd"]["op_w_latency"]["avgcount"] >= 3
     assert row["op_w_latency_us"] == int(told["osd"]["op_w_latency"]["sum"] * 1e6)
     assert row["op_w_in_bytes"] == told["osd"]["op_w_in_bytes"] >= 3 * 100
-    assert row["bluestore_commit_lat_count"] >= told["bluestore"]["commit_lat"]["avgcount"] > 0  # type: ignore[operator]
+    assert row["bluestore_commit_lat_count"] >= told["bluestore"]["commit_lat"]["avgcount"] > 0

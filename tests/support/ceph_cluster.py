@@ -35,8 +35,17 @@ class CephCluster:
         return self.folder / "run"
 
     def ceph(self, *arguments: str) -> str:
-        """The output of `ceph`."""
-        return run_command(["ceph", "-c", self.folder / "ceph.conf", *arguments]).stdout
+        """The output of `ceph`, repeated while the young monitor denies it."""
+        command = ["ceph", "-c", self.folder / "ceph.conf", *arguments]
+        output: list[str] = []
+
+        def has_answered() -> bool:
+            ended = run_command(command, check=False)
+            output[:] = [ended.stdout]
+            return ended.returncode == 0
+
+        wait_until(has_answered, " ".join(arguments))
+        return output[0]
 
 
 @contextmanager
@@ -78,7 +87,7 @@ def ceph_cluster(folder: Path, osds: int) -> Iterator[CephCluster]:
             return stack.enter_context(process).pid
 
         run("ceph-mon", "-c", configuration, "-i", "a", "-f")
-        pids = []
+        pids: list[int] = []
         cluster = CephCluster(folder, pids)
         wait_until((folder / "run" / "ceph-mon.a.asok").exists, "the monitor")
         for number in range(osds):
