@@ -5,11 +5,12 @@ replaces them by its name alone (`layout.parts`); the next compaction removes le
 part is never merged: it is set aside.
 """
 
+import errno
 import os
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -31,6 +32,8 @@ from laggard_common.errors import ArchiveError
 RESULTS = (*layout.OF_DETECTORS, "alarms", *layout.OF_SHADOWS, *layout.OF_JOBS)
 """Kinds kept for `rollup_days`; all others are raw data."""
 
+_OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+"""Errors that the next folder would have, too."""
 MERGED_BYTES = 2 * 1024 * 1024
 """Size of the row groups merged in memory at a time: some 10,000 rows of counters."""
 MOST_ROW_GROUPS = 256
@@ -43,24 +46,39 @@ _TABLES_APART = 16
 def compact(directory: Path, now_ns: int) -> int:
     """Merges the parts of past hours and past days; returns the number of files removed.
 
-    Raises ArchiveError on a read or write error; nothing is lost then.
+    A folder with a file that cannot be read or removed stops no other. Raises ArchiveError for the first one
+    at the end, and at once where the disk takes nothing; nothing is lost then.
     """
     today = layout.day_of(now_ns)
     hour = datetime.fromtimestamp((now_ns - layout.DAY_OPENS_NS) // 10**9, UTC).strftime("%Y%m%dT%H")
     gone = 0
-    try:
-        for kind in layout.KINDS:
-            for day, where in layout.days(directory, kind):
-                leftovers = layout.superseded(where)
-                for path in leftovers:
-                    path.unlink(missing_ok=True)
-                gone += len(leftovers)
-                parts = layout.parts(where)
-                for run in _consecutive(parts, None if day < today else hour):
-                    gone += _merge(where, run) if len(run) > 1 else 0
-    except OSError as exc:
-        raise ArchiveError(str(exc.filename or directory), exc.strerror or str(exc)) from exc
+    failures: list[ArchiveError] = []
+    with ArchiveError.from_os_errors(directory):
+        folders = [(day, where) for kind in layout.KINDS for day, where in layout.days(directory, kind)]
+    for day, where in folders:
+        with _apart(where, failures):
+            for path in layout.superseded(where):
+                path.unlink(missing_ok=True)
+                gone += 1
+            parts = layout.parts(where)
+            for run in _consecutive(parts, None if day < today else hour):
+                gone += _merge(where, run) if len(run) > 1 else 0
+    if failures:
+        raise failures[0]
     return gone
+
+
+@contextmanager
+def _apart(where: Path, failures: list[ArchiveError]) -> Iterator[None]:
+    """Appends the block's error to `failures`, as work on other folders goes on; raises those of the disk."""
+    try:
+        yield
+    except (ArchiveError, OSError) as exc:
+        cause = exc if isinstance(exc, OSError) else exc.__cause__
+        failure = _failure(exc, where) if isinstance(exc, OSError) else exc
+        if isinstance(cause, OSError) and cause.errno in _OF_THE_DISK:
+            raise failure from cause
+        failures.append(failure)
 
 
 def scrub(parts: Iterator[layout.Part], max_bytes: int) -> bool:
@@ -91,12 +109,14 @@ def retain(directory: Path, now_ns: int, retention: ArchiveTable) -> list[Path]:
     """Deletes expired days, then the oldest days until the rest takes at most `max_bytes`.
 
     Raw data expires after `raw_days`, results after `rollup_days`. For space, raw data is deleted before
-    results. The current day is never deleted. Returns the deleted folders. Raises ArchiveError.
+    results. The current day is never deleted. Returns the deleted folders. A folder that cannot be deleted
+    stops no other; raises ArchiveError for the first one at the end.
     """
     today = layout.day_of(now_ns)
     raw, results = retention.raw_days, retention.rollup_days
     ages = {kind: results if kind in RESULTS else raw for kind in layout.KINDS}
-    gone: list[Path] = []
+    expired: list[Path] = []
+    failures: list[ArchiveError] = []
     left: dict[tuple[bool, str], list[Path]] = defaultdict(list)
     try:
         for kind, keep_days in ages.items():
@@ -104,23 +124,40 @@ def retain(directory: Path, now_ns: int, retention: ArchiveTable) -> list[Path]:
             for root in (directory, directory / layout.DAMAGED):
                 for day, where in layout.days(root, kind):
                     if day < oldest:
-                        gone.append(where)
+                        expired.append(where)
                     elif day < today:
                         left[kind in RESULTS, day].append(where)
-        for where in gone:
-            shutil.rmtree(where)
+        gone = [where for where in expired if _is_deleted(where, failures)]
         size = _size(directory)
         for _, folders in sorted(left.items()):
             if size <= retention.max_bytes:
                 break
             for where in folders:
-                size -= _size(where)
-                shutil.rmtree(where)
-                gone.append(where)
+                freed = _size(where)
+                if _is_deleted(where, failures):
+                    size -= freed
+                    gone.append(where)
         _drop_empty(directory)
     except OSError as exc:
         raise ArchiveError(str(exc.filename or directory), exc.strerror or str(exc)) from exc
+    if failures:
+        raise failures[0]
     return gone
+
+
+def _is_deleted(where: Path, failures: list[ArchiveError]) -> bool:
+    try:
+        shutil.rmtree(where)
+    except OSError as exc:
+        failures.append(_failure(exc, where))
+        return False
+    return True
+
+
+def _failure(exc: OSError, where: Path) -> ArchiveError:
+    failure = ArchiveError(str(exc.filename or where), exc.strerror or str(exc))
+    failure.__cause__ = exc
+    return failure
 
 
 def _consecutive(parts: list[layout.Part], before_hour: str | None) -> Iterator[list[layout.Part]]:

@@ -1,6 +1,9 @@
 """Compaction merges what is over and loses nothing; retention deletes the oldest and never the open day."""
 
+import errno
 import gc
+import os
+import shutil
 import tracemalloc
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.settings.aggregator import ArchiveTable
+from laggard_common.errors import ArchiveError
 from tests.aggregator.archive.test_writer import MIDNIGHT_NS, SCHEMA, batch, files, read
 from tests.support.builders.batches import SECOND
 
@@ -218,6 +222,47 @@ def test_the_oldest_days_go_until_the_rest_fits(tmp_path: Path) -> None:
     retention.retain(tmp_path, NOON_NS + 3 * DAY_NS, ArchiveTable(max_bytes=0))
     assert days(tmp_path, "counters") == ["2027-01-19"], "the open day stays"
     assert len(read(tmp_path)) == 1
+
+
+def test_a_folder_that_cannot_be_deleted_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, [NOON_NS + day * DAY_NS for day in range(5)])
+    stuck = next(tmp_path.glob("kind=counters/**/date=2027-01-16/site=*"))
+    delete = shutil.rmtree
+
+    def failing(where: Path) -> None:
+        if where == stuck:
+            raise PermissionError(errno.EACCES, "Permission denied", str(where))
+        delete(where)
+
+    monkeypatch.setattr(shutil, "rmtree", failing)
+    with pytest.raises(ArchiveError, match=r"date=2027-01-16.*Permission denied"):
+        retention.retain(tmp_path, NOON_NS + 4 * DAY_NS, ArchiveTable(raw_days=2))
+    assert days(tmp_path, "counters") == ["2027-01-16", "2027-01-18", "2027-01-19", "2027-01-20"]
+    assert days(tmp_path, "closes") == ["2027-01-18", "2027-01-19", "2027-01-20"]
+    with pytest.raises(ArchiveError, match="Permission denied"):
+        retention.retain(tmp_path, NOON_NS + 4 * DAY_NS, ArchiveTable(max_bytes=0))
+    assert days(tmp_path, "counters") == ["2027-01-16", "2027-01-20"], "space is made elsewhere"
+
+
+@pytest.mark.parametrize(("number", "merged"), [(errno.EACCES, True), (errno.ENOSPC, False)])
+def test_a_folder_that_cannot_be_merged_stops_no_other_but_on_a_full_disk(
+    number: int, merged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, [NOON_NS + minute * 60 * SECOND for minute in range(4)])
+    merge = retention._merge
+
+    def failing(where: Path, run: list[layout.Part]) -> int:
+        if "kind=counters" in str(where):
+            raise OSError(number, os.strerror(number), str(where))
+        return merge(where, run)
+
+    monkeypatch.setattr(retention, "_merge", failing)
+    with pytest.raises(ArchiveError, match=os.strerror(number)):
+        retention.compact(tmp_path, NOON_NS + DAY_NS)
+    assert len(files(tmp_path)) == 4
+    assert (len(files(tmp_path, "closes")) == 1) == merged
 
 
 def test_a_reader_goes_on_while_parts_are_merged_and_added(tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
 """Rollups equal the slow twin's, whatever the order of arrival, and however often they are made."""
 
+import errno
 import random
+import shutil
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -175,6 +179,29 @@ def test_rows_are_the_same_after_a_merge_and_with_little_memory(
     retention.compact(tmp_path, LATER_NS)
     assert RollupPass(tmp_path).run(LATER_NS, 30).rows == 0
     assert_equal(stored_minutes(tmp_path), expected({("n", "c"): found}))
+
+
+def test_a_source_that_cannot_be_read_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parts(tmp_path, [[job_batch("n", "c", steady(START, 500), lsn=1, received_ns=START_NS)]], START_NS)
+    ((day, sound),) = layout.days(tmp_path, "counters")
+    stuck = layout.folder(tmp_path, "counters", "a_source", day, "site")
+    shutil.copytree(sound, stuck)
+    opened = layout.open_file
+
+    def failing(part: layout.Part, *arguments: Any) -> pq.ParquetFile:
+        if part.folder == stuck:
+            raise PermissionError(errno.EACCES, "Permission denied", str(part.path))
+        return opened(part, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(layout, "open_file", failing)
+        for _ in range(2):
+            with pytest.raises(ArchiveError, match="Permission denied"):
+                RollupPass(tmp_path).run(LATER_NS, 30)
+    assert stored_minutes(tmp_path)
+    assert not stored_minutes(tmp_path, "a_source")
+    RollupPass(tmp_path).run(LATER_NS, 30)
+    assert stored_minutes(tmp_path, "a_source") == stored_minutes(tmp_path)
 
 
 def test_rollups_outlive_the_raw_data(tmp_path: Path) -> None:

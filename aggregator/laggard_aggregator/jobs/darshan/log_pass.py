@@ -162,7 +162,10 @@ def recent_logs(folder: Path, since: float) -> Iterator[LogFile]:
                         if below >= first[: len(below)]:
                             waiting.append((where / entry.name, below))
                     elif (name := _NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
-                        status = entry.stat(follow_symlinks=False)
+                        try:
+                            status = entry.stat(follow_symlinks=False)
+                        except OSError:  # deleted since, or of a file system that fails
+                            continue
                         if status.st_mtime >= since:
                             key = log_key(entry.path, status.st_size, status.st_mtime_ns)
                             yield LogFile(Path(entry.path), int(name[1]), status.st_uid, status.st_mtime, key)

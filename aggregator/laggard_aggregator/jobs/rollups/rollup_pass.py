@@ -68,28 +68,42 @@ class RollupPass:
         self.directory = directory
 
     def run(self, now_ns: int, raw_days: int, go_on: Callable[[], bool] = lambda: True) -> Rolled:
-        """Rolls up the hours that are due, oldest first, while `go_on()`. Raises ArchiveError.
+        """Rolls up the hours that are due, oldest first, while `go_on()`.
 
+        A source with a file that cannot be read stops no other. Raises ArchiveError for the first one at the
+        end, and at once where the progress cannot be written.
         Hours of which raw data expires are left as they are: `raw_days` as in `[archive]`.
         """
         progress = self._load()
         hours = rows = 0
         oldest = now_ns - raw_days * 86_400 * 10**9
+        failures: dict[tuple[str, str], ArchiveError] = {}
         for counters in tables_of(self.directory, "counters"):
             mine = progress.setdefault((counters.source, counters.site), _Progress())
-            _note_new(counters, mine, now_ns, oldest)
+            try:
+                _note_new(counters, mine, now_ns, oldest)
+            except ArchiveError as exc:
+                failures[counters.source, counters.site] = exc
         self._save(progress)
         for hour, table in sorted(
             (h, t) for t, each in progress.items() for h in each.dirty if _is_due(h, now_ns)
         ):
             if not go_on():
                 break
+            if table in failures:
+                continue
             mine = progress[table]
-            found = roll_hour(CounterSlices(self.directory, *table), hour, mine.dirty[hour], go_on)
+            try:
+                found = roll_hour(CounterSlices(self.directory, *table), hour, mine.dirty[hour], go_on)
+            except ArchiveError as exc:
+                failures[table] = exc
+                continue
             del mine.dirty[hour]
             mine.done.add(hour)
             hours, rows = hours + 1, rows + found.rows
             self._save(progress)
+        for failure in failures.values():
+            raise failure
         left = [hour for each in progress.values() for hour in each.dirty if _is_due(hour, now_ns)]
         lag = (now_ns - min(left) - HOUR_NS - SETTLE_NS) / 1e9 if left else 0.0
         return Rolled(hours, rows, len(left), lag)
