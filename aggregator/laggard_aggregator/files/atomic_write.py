@@ -6,7 +6,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from laggard_common.errors import InputError
+from laggard_common.errors import ArchiveError, InputError
+from laggard_common.segment_log import sync_path
 
 
 @contextmanager
@@ -31,6 +32,23 @@ def written(path: Path) -> Iterator[TextIO]:
         temporary.replace(path)
     except OSError as exc:
         raise InputError(str(path), f"cannot be written: {exc.strerror or exc}") from exc
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def replace_durably(path: Path, content: bytes) -> None:
+    """Puts `content` in the place of a file; it is on the disk when this returns. Raises ArchiveError."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_path(path.parent)
+    except OSError as exc:
+        raise ArchiveError(str(path), exc.strerror or str(exc)) from exc
     finally:
         with suppress(OSError):
             temporary.unlink()

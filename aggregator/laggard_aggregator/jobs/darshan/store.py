@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from laggard_aggregator.jobs.darshan.tables import TABLES
 from laggard_common.errors import InputError
+from laggard_common.segment_log import sync_path
 
 FORMAT: Final = 1
 BUCKETS: Final = 4
@@ -180,7 +181,7 @@ class StoreWriter:
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
-            _sync(path.parent)
+            sync_path(path.parent)
             names.append(name)
         return names
 
@@ -260,7 +261,7 @@ def _make(directory: Path) -> None:
         return
     _make(directory.parent)
     directory.mkdir(exist_ok=True)
-    _sync(directory.parent)
+    sync_path(directory.parent)
 
 
 def _replace(target: Path, content: bytes) -> None:
@@ -270,12 +271,4 @@ def _replace(target: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(target)
-    _sync(target.parent)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_path(target.parent)

@@ -7,9 +7,7 @@ written after the results: a pass that is killed is done again with the same res
 """
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from laggard_aggregator.archive.table import (
     tables_of,
 )
 from laggard_aggregator.detect.interface import BoolArray
+from laggard_aggregator.files.atomic_write import replace_durably
 from laggard_aggregator.jobs.join.accounts import JobAccount, JoinedJob
 from laggard_aggregator.jobs.join.jobs_of_time import JobsOfTime, read_jobs
 from laggard_aggregator.jobs.join.membership import Occupation
@@ -36,8 +35,6 @@ from laggard_aggregator.jobs.join.volumes import SOURCES
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS
 from laggard_aggregator.jobs.tables import JOB_COMPONENTS, JOB_SERIES, JOB_SUMMARIES
-from laggard_common.errors import ArchiveError
-from laggard_common.segment_log import sync_path
 
 PROGRESS = "jobs.json"
 MAX_JOBS = 512
@@ -218,19 +215,8 @@ class JoinPass:
             return _Waiting()
 
     def _save(self, waiting: _Waiting) -> None:
-        path, temporary = self.directory / PROGRESS, self.directory / f".{PROGRESS}.tmp"
-        try:
-            with temporary.open("w", encoding="utf-8") as file:
-                json.dump({"seen": waiting.seen, "jobs": waiting.jobs}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            sync_path(self.directory)
-        except OSError as exc:
-            raise ArchiveError(str(path), exc.strerror or str(exc)) from exc
-        finally:
-            with suppress(OSError):
-                temporary.unlink()
+        content = json.dumps({"seen": waiting.seen, "jobs": waiting.jobs})
+        replace_durably(self.directory / PROGRESS, content.encode())
 
 
 def write_results(directory: Path, site: str, day: str, accounts: Sequence[JobAccount], now_ns: int) -> None:

@@ -1,8 +1,4 @@
-"""Values of a job's metadata: its key, its revisions, and the nodes allocated to it.
-
-Times are seconds since the epoch; None is unknown, or not yet. A forecast, such as the start that Slurm shows
-of a pending job, counts as unknown.
-"""
+"""What a reader of job records leaves out or doubts, counted and named."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,84 +11,6 @@ MAX_TEXT = 1024
 
 class JobDataError(LaggardError):
     """Job metadata that cannot be used; the message names the record and the reason."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class JobKey:
-    """Identity of one run of a job.
-
-    Scheduler ids wrap, are recycled, and a requeue keeps them, so an id alone never identifies a run.
-    `sluid` is Slurm's unique id, empty where the source has none. `restarts` is None where the source does
-    not tell it.
-    """
-
-    cluster: str
-    raw_id: int
-    submit: int
-    sluid: str = ""
-    restarts: int | None = None
-
-    def __str__(self) -> str:
-        """`CLUSTER/SLUID`, else `CLUSTER/RAW_ID/SUBMIT`, followed by `/rN` where restarts are told."""
-        own = self.sluid or f"{self.raw_id}/{self.submit}"
-        return f"{self.cluster}/{own}" + ("" if self.restarts is None else f"/r{self.restarts}")
-
-
-@dataclass(frozen=True, slots=True)
-class JobRevision:
-    """One state of a job's metadata; the last revision of a key wins.
-
-    `job`: the id as the scheduler shows it (`42`, `17_3`, `20+1`). `state`: upper case, one word.
-    `application`: the executable where the source tells it, else derived from the name.
-    `exclusive`: None where unknown. `source`: `sacct`, `sacct_json`, `jsonl`, `pbs`, `lsf`, `flux`, `hook` or
-    `cgroup`. `modified`: the scheduler's own time of the change.
-    `revision_at`: the time at which the record was read. `node_list`: as the source writes it
-    (`node[01,03-04]`). `doubtful`: as in `Allocation`.
-    """
-
-    key: JobKey
-    job: str
-    user: str
-    account: str
-    name: str
-    application: str
-    partition: str
-    state: str
-    source: str
-    revision_at: float
-    modified: float | None = None
-    array_job: int | None = None
-    array_task: int | None = None
-    het_job: int | None = None
-    het_offset: int | None = None
-    uid: int | None = None
-    exit_code: int | None = None
-    eligible: float | None = None
-    start: float | None = None
-    end: float | None = None
-    node_count: int | None = None
-    tasks: int | None = None
-    cpus: int | None = None
-    exclusive: bool | None = None
-    node_list: str = ""
-    doubtful: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """A node and the time for which a job had it.
-
-    `end` is None while the job runs. `doubtful`: the source could not know the times exactly, as after the
-    death of a node or an outage of the scheduler.
-    """
-
-    key: JobKey
-    node: str
-    start: float
-    end: float | None
-    source: str
-    exclusive: bool | None = None
-    doubtful: bool = False
 
 
 MAX_NAMED = 20

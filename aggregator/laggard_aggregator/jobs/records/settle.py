@@ -169,7 +169,10 @@ def _applications(told: pa.Array, names: pa.Array) -> pa.Array:
 
 
 def _keys(columns: Mapping[str, pa.Array]) -> pa.Array:
-    """Text forms of the keys, as `JobKey` makes them."""
+    """`CLUSTER/SLUID`, else `CLUSTER/RAW_ID/SUBMIT`, followed by `/rN` where restarts are told.
+
+    Scheduler ids wrap, are recycled, and a requeue keeps them, so an id alone never identifies a run.
+    """
     text = pa.string()
     number = pc.binary_join_element_wise(columns["raw_id"].cast(text), columns["submit"].cast(text), "/")
     own = pc.if_else(pc.equal(columns["sluid"], ""), number, columns["sluid"])

@@ -7,9 +7,7 @@ looked through again, with the same result.
 """
 
 import json
-import os
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.archive.table import OpenPart, Table, integers, received_day, tables_of
+from laggard_aggregator.files.atomic_write import replace_durably
 from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS, CounterSlices
 from laggard_aggregator.jobs.rollups.series60 import HOUR_NS, roll_hour
-from laggard_common.errors import ArchiveError
-from laggard_common.segment_log import sync_path
 
 PROGRESS = "series60.json"
 SETTLE_NS = 600 * 1_000_000_000
@@ -118,19 +115,7 @@ class RollupPass:
 
     def _save(self, progress: dict[tuple[str, str], _Progress]) -> None:
         tables = [_record(*table, each) for table, each in sorted(progress.items())]
-        path, temporary = self.directory / PROGRESS, self.directory / f".{PROGRESS}.tmp"
-        try:
-            with temporary.open("w", encoding="utf-8") as file:
-                json.dump({"tables": tables}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            sync_path(self.directory)
-        except OSError as exc:
-            raise ArchiveError(str(path), exc.strerror or str(exc)) from exc
-        finally:
-            with suppress(OSError):
-                temporary.unlink()
+        replace_durably(self.directory / PROGRESS, json.dumps({"tables": tables}).encode())
 
 
 def _note_new(counters: Table, mine: _Progress, now_ns: int, oldest_ns: int) -> None:
