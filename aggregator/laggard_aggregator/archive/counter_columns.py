@@ -43,7 +43,7 @@ class Pending:
         """Whether the table with `taken` is not too large."""
         known, new = self.fields, 0
         if id(taken.schema) not in self._schemas:
-            new = sum(field_key(each) not in known for each in taken.schema.fields)
+            new = sum(field_key(field) not in known for field in taken.schema.fields)
         rows = self.rows + taken.counters.tick_ns.size * taken.counters.indexes.size
         return self.rows < most_rows and rows * (len(known) + new) <= most_cells
 
@@ -51,16 +51,16 @@ class Pending:
         """Adds a batch whose schema fits."""
         if id(taken.schema) not in self._schemas:
             self._schemas[id(taken.schema)] = taken.schema
-            for each in taken.schema.fields:
-                self.fields.setdefault(field_key(each), each)
+            for field in taken.schema.fields:
+                self.fields.setdefault(field_key(field), field)
         self.batches.append(taken)
         self.rows += taken.counters.tick_ns.size * taken.counters.indexes.size
 
     def table(self, run_ns: int) -> pa.Table:
         """All batches as one table: the columns of COUNTERS, then one per field."""
         batches, counters = self.batches, [taken.counters for taken in self.batches]
-        ticks = np.array([each.tick_ns.size for each in counters])
-        components = np.array([each.indexes.size for each in counters])
+        ticks = np.array([block.tick_ns.size for block in counters])
+        components = np.array([block.indexes.size for block in counters])
         rows, by_component = ticks * components, np.repeat(ticks, components)
         first_row, first_tick = np.cumsum(by_component) - by_component, np.cumsum(ticks) - ticks
         shift = np.repeat(np.repeat(first_tick, components) - first_row, by_component)
@@ -72,7 +72,7 @@ class Pending:
         def of_tick(values: list[NDArray[np.generic]], kind: pa.DataType) -> pa.Array:
             return pa.array(np.concatenate(values)[tick_of]).cast(kind)
 
-        idle = [np.arange(each.indexes.size) >= each.indexes.size - each.idle for each in counters]
+        idle = [np.arange(block.indexes.size) >= block.indexes.size - block.idle for block in counters]
         columns = [
             of_batch([run_ns] * len(batches), TIME),
             of_batch([taken.lsn for taken in batches], pa.int64()),
@@ -81,10 +81,10 @@ class Pending:
             of_batch([taken.stream.hex() for taken in batches], TEXT),
             of_batch([taken.seq for taken in batches], pa.uint64()),
             of_batch([taken.schema.epoch for taken in batches], pa.uint32()),
-            of_batch([each.values.shape[2] for each in counters], pa.uint32()),
+            of_batch([block.values.shape[2] for block in counters], pa.uint32()),
             *self._components(by_component),
-            of_tick([each.tick_ns for each in counters], TIME),
-            of_tick([each.read_ns - each.tick_ns for each in counters], pa.int64()),
+            of_tick([block.tick_ns for block in counters], TIME),
+            of_tick([block.read_ns - block.tick_ns for block in counters], pa.int64()),
             of_batch([taken.received_ns for taken in batches], TIME),
             of_tick([taken.late for taken in batches], pa.bool_()),
             _repeated(pa.array(np.concatenate(idle)), by_component),
@@ -104,8 +104,8 @@ class Pending:
         rows = [at + start[id(taken.schema)] for at, taken in zip(places, self.batches, strict=True)]
         chosen = pa.array(np.concatenate(rows))
         yield _repeated(pa.array(np.concatenate(places).astype(np.uint32)), repeats)
-        yield _repeated(pa.array([each.id for each in described], TEXT).take(chosen), repeats)
-        yield _repeated(pa.array([each.name for each in described], TEXT).take(chosen), repeats)
+        yield _repeated(pa.array([component.id for component in described], TEXT).take(chosen), repeats)
+        yield _repeated(pa.array([component.name for component in described], TEXT).take(chosen), repeats)
 
     def _values(self) -> list[pa.Array]:
         """One column per field; null where a batch, or a component in it, lacks the field."""

@@ -187,7 +187,7 @@ class HistoryReader:
     def _results(self, scan: _Scan, group: str = "", under: str = "") -> list[Row]:
         """The rows of a scan with one span, oldest first."""
         ((start, end),) = scan.spans.tolist()
-        found: dict[tuple[Any, ...], Row] = {}  # a part that was merged meanwhile is read twice
+        results: dict[tuple[Any, ...], Row] = {}  # a part that was merged meanwhile is read twice
         for table in self._row_groups(scan):
             times = table[scan.time]
             chosen = pc.and_(pc.greater_equal(times, start), pc.less_equal(times, end))
@@ -202,11 +202,11 @@ class HistoryReader:
             rows = rows.set_column(at, "run", rows["run"].cast(pa.int64()))
             for row in rows.to_pylist():
                 named = (row.get(name) for name in ("group", "metric", "component", "transition"))
-                found[row["run"], row["ordinal"], *named] = row
-            if len(found) > MAX_ROWS:
+                results[row["run"], row["ordinal"], *named] = row
+            if len(results) > MAX_ROWS:
                 self.cut = True
                 break
-        return sorted(found.values(), key=lambda row: float(row[scan.time]))
+        return sorted(results.values(), key=lambda row: float(row[scan.time]))
 
     def _row_groups(self, scan: _Scan) -> Iterator[pa.Table]:
         """Yields the row groups that may have rows of the scan."""
@@ -339,9 +339,9 @@ class _Readings:
         """A number from 1 for the stream of each row."""
         stream = table["stream"].chunk(0)
         known = self._streams
-        numbers = [known.setdefault(each, len(known) + 1) for each in stream.dictionary.to_pylist()]
-        found: IntArray = np.array(numbers, dtype=np.int64)[stream.indices.to_numpy()]
-        return found
+        numbers = [known.setdefault(name, len(known) + 1) for name in stream.dictionary.to_pylist()]
+        origins: IntArray = np.array(numbers, dtype=np.int64)[stream.indices.to_numpy()]
+        return origins
 
     def _values(self, table: pa.Table) -> tuple[IntArray, BoolArray]:
         """The store's counters (rows, counters), 0 where absent, and which rows have all required ones."""

@@ -126,9 +126,9 @@ def day_of(time_ns: int) -> str:
 
 def parts(where: Path) -> list[Part]:
     """The current files of a folder in order; none when the folder is missing. Raises OSError."""
-    found = sorted(_all_parts(where), key=lambda part: (part.first, -part.last))
+    sorted_parts = sorted(_all_parts(where), key=lambda part: (part.first, -part.last))
     kept: list[Part] = []
-    for part in found:
+    for part in sorted_parts:
         if not kept or part.last > kept[-1].last:
             kept.append(part)
     return kept
@@ -171,14 +171,14 @@ def days(directory: Path, kind: str, source: str = "*", site: str = "*") -> list
 
     A folder that cannot be read is an error: its rows would be written once more.
     """
-    found = [
+    folders = [
         (day.name.removeprefix("date="), folder)
         for sources in _folders(directory / f"kind={kind}", f"source={source}")
         for day in _folders(sources, "date=*")
         if _DATE.fullmatch(day.name)
         for folder in _folders(day, f"site={site}")
     ]
-    return sorted(found)
+    return sorted(folders)
 
 
 def all_parts(directory: Path) -> Iterator[Part]:
@@ -257,7 +257,7 @@ def write_part(
 
 
 class DamagedPartError(Exception):
-    """The content of `part` is not what was written."""
+    """The content of `part` is not as it was written."""
 
     def __init__(self, part: Part, reason: str) -> None:
         self.part = part
@@ -361,9 +361,9 @@ def one_line(exc: Exception) -> str:
 def _options(schema: pa.Schema) -> Mapping[str, object]:
     """Dictionaries for strings, packed deltas for integers, which suit slowly rising counters, and bytes of
     one significance together for series."""
-    texts = [each.name for each in schema if pa.types.is_dictionary(each.type)]
-    deltas = {each.name: "DELTA_BINARY_PACKED" for each in schema if each.type in _INTEGERS}
-    lists = [each.name for each in schema if each.type == pa.list_(pa.float64())]
+    texts = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+    deltas = {field.name: "DELTA_BINARY_PACKED" for field in schema if field.type in _INTEGERS}
+    lists = [field.name for field in schema if field.type == pa.list_(pa.float64())]
     encodings = deltas | {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in lists}
     return {
         "compression": "zstd",

@@ -74,7 +74,7 @@ def files(where: Path) -> Iterator[Iterator[pa.Table]]:
 
 def _next_part(where: Path, last: int) -> layout.Part | None:
     with InputError.from_os_errors(where):
-        return next((each for each in layout.parts(where) if each.last > last), None)
+        return next((part for part in layout.parts(where) if part.last > last), None)
 
 
 def _reason(exc: Exception) -> str:
@@ -101,10 +101,10 @@ def _rows(file: pq.ParquetFile, skip: int) -> Iterator[pa.Table]:
 
 def check_format(path: Path, schema: pa.Schema) -> None:
     """Raises InputError for a file of another format of the archive."""
-    found = (schema.metadata or {}).get(b"laggard.format", b"").decode(errors="replace")
-    if found != layout.FORMAT:
+    version = (schema.metadata or {}).get(b"laggard.format", b"").decode(errors="replace")
+    if version != layout.FORMAT:
         raise InputError(
-            str(path), f"archive format {found or 'unknown'}, this version reads {layout.FORMAT}"
+            str(path), f"archive format {version or 'unknown'}, this version reads {layout.FORMAT}"
         )
 
 
@@ -115,18 +115,18 @@ def written(directory: Path, run_ns: int) -> tuple[Mapping[tuple[str, str], int]
     enough. Reads their statistics, and columns only where a file holds several runs. A damaged file is set
     aside. The day is at least the one on which the run began. Raises ArchiveError.
     """
-    found: dict[tuple[str, str], int] = {}
+    rows: dict[tuple[str, str], int] = {}
     began = last_day = layout.day_of(run_ns)
     try:
         for kind in _APPENDED:
             for day, where in reversed(layout.days(directory, kind)):
                 key = (kind, where.parent.parent.name.removeprefix("source="))
-                if day >= began and found.get(key, -1) < 0:
-                    found[key] = _highest_in(where, run_ns)
-                    last_day = max(last_day, day) if found[key] >= 0 else last_day
+                if day >= began and rows.get(key, -1) < 0:
+                    rows[key] = _highest_in(where, run_ns)
+                    last_day = max(last_day, day) if rows[key] >= 0 else last_day
     except OSError as exc:
         raise ArchiveError(str(exc.filename or directory), exc.strerror or str(exc)) from exc
-    return found, last_day
+    return rows, last_day
 
 
 def runs_of(directory: Path, times: EntryTimes) -> set[int]:

@@ -113,21 +113,21 @@ class ArchiveReader:
             ]
 
     def _sources(self) -> list[tuple[str, str]]:
-        found = self._days("counters")
-        return sorted({(where.parts[-3].removeprefix("source="), _site(where)) for _, where in found})
+        folders = self._days("counters")
+        return sorted({(where.parts[-3].removeprefix("source="), _site(where)) for _, where in folders})
 
     def _batches(self, source: str, site: str) -> Iterator[Stamped]:
         known: dict[_SchemaKey, Schema] = {}
 
         def find_schema(run_ns: int, node: str, stream: str, epoch: int) -> Schema:
             key = (run_ns, node, stream, epoch)
-            found = known.get(key)
-            if found is None:  # of this day, or new: the writer is still appending
+            schema = known.get(key)
+            if schema is None:  # of this day, or new: the writer is still appending
                 known.update(self._schemas(source, day, site))
-                found = known.get(key)
-            if found is None:
+                schema = known.get(key)
+            if schema is None:
                 raise InputError(str(self.directory), f"no schema of {source} of {node}, epoch {epoch}")
-            return found
+            return schema
 
         for day, where in self._days("counters", source, site):  # noqa: B007 - find_schema's
             for chunks in part_reader.files(where):

@@ -230,10 +230,10 @@ def _union(unified: pa.Schema, schema: pa.Schema) -> pa.Schema | None:
 
 def _beside_integers(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
     """`schema` with names for its f64 columns that leave their fields' own to the integers of `other`."""
-    for at, each in enumerate(schema):
-        place = other.get_field_index(each.name)
-        if place >= 0 and each.type == pa.float64() and other.field(place).type == pa.int64():
-            schema = schema.set(at, each.with_name(double_column_of(each.name)))
+    for at, field in enumerate(schema):
+        place = other.get_field_index(field.name)
+        if place >= 0 and field.type == pa.float64() and other.field(place).type == pa.int64():
+            schema = schema.set(at, field.with_name(double_column_of(field.name)))
     return schema
 
 

@@ -254,7 +254,7 @@ def verdict_table(run_ns: int, ordinal: int, judged: Judgement) -> pa.Table | No
         columns[name] = getattr(verdicts, name)[at]
     for name in ("persistence", "straggler", "since"):
         columns[name] = getattr(judged, name)[at]
-    arrays = [pa.array(columns[each.name]).cast(each.type) for each in VERDICTS]
+    arrays = [pa.array(columns[field.name]).cast(field.type) for field in VERDICTS]
     return pa.table(arrays, schema=VERDICTS)
 
 

@@ -117,7 +117,7 @@ class WriteQueue:
         return self._writer.has_batch(source, lsn)
 
     def replay(self, records: Iterable[Result]) -> None:
-        """Writes the results of a restart's replay at any length; what is written already is skipped.
+        """Writes the results of a restart's replay at any length; rows that are written already are skipped.
 
         Before the archive is open they wait as others do; those beyond the bounds stay in the journal, for
         the next restart.

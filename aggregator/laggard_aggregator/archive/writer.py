@@ -83,7 +83,7 @@ class FieldBounds:
         """Whether the fields of a schema fit into the table of its source; they are added if so."""
         node = schema.node
         known = self._sources.get(source) or _Fields({}, node)
-        columns = [field_key(each) for each in schema.fields]
+        columns = [field_key(field) for field in schema.fields]
         fields = frozenset(column for column in columns if column not in known.used)
         new = len(fields)
         shared = known.owner != node
@@ -272,18 +272,18 @@ class ArchiveWriter:
                 self._write("counters", source, site, waiting[0].table(self.run_ns))
                 self._cells -= waiting.pop(0).cells
         self._flush_at = FLUSH_CELLS
-        for (source, site), found in list(self._documents.items()):
-            table = pa.concat_tables(found).unify_dictionaries()
+        for (source, site), pending in list(self._documents.items()):
+            table = pa.concat_tables(pending).unify_dictionaries()
             self._write("events", source, site, table)
-            self._document_bytes -= sum(each.nbytes for each in self._documents.pop((source, site)))
+            self._document_bytes -= sum(taken.nbytes for taken in self._documents.pop((source, site)))
         for kind, schema in _OWN_TABLES.items():
             if self._own[kind]:
                 table = schemas.table_of(self.run_ns, self._own[kind], schema)
                 self._write(kind, layout.OWN, self.site, table)
                 self._own[kind] = []
-        for kind, found in self._verdicts.items():
-            if found:
-                self._write(kind, layout.OWN, self.site, pa.concat_tables(found).unify_dictionaries())
+        for kind, pending in self._verdicts.items():
+            if pending:
+                self._write(kind, layout.OWN, self.site, pa.concat_tables(pending).unify_dictionaries())
                 self._verdicts[kind] = []
         self._opened_ns = None
 
@@ -365,9 +365,9 @@ class ArchiveWriter:
         """Adds a judgement to the tables of `kinds`, verdicts and windows."""
         verdicts, windows = kinds
         self._put(windows, ordinal, [schemas.window_row(ordinal, judged)])
-        found = schemas.verdict_table(self.run_ns, ordinal, judged)
-        if found is not None and self._is_new(verdicts, layout.OWN, ordinal):
-            self._verdicts[verdicts].append(found)
+        table = schemas.verdict_table(self.run_ns, ordinal, judged)
+        if table is not None and self._is_new(verdicts, layout.OWN, ordinal):
+            self._verdicts[verdicts].append(table)
 
     def _bound_own(self) -> None:
         own = [self._own[kind] for kind in ("windows", "alarms", "closes", "shadow_windows")]

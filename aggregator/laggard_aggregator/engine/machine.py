@@ -243,14 +243,14 @@ class Machine:
         `before_ns` is nominal time, by the node's clock. Returns the alarms cleared, at `at`.
         """
         cleared: list[AlarmEvent] = []
-        found = False
+        dropped = False
         for name, store in self.stores.items():
             silent = self._rows_named(target, store, store.silent_since(before_ns))
             if silent.size:
-                found = True
+                dropped = True
                 gone = store.forget(silent)
                 cleared += self._forget_state(name, gone, store.compared, at)
-        if found or nodes:
+        if dropped or nodes:
             self._routing.forget(nodes)
         return cleared
 

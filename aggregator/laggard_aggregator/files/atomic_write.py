@@ -14,7 +14,7 @@ from laggard_common.segment_log import sync_path
 def written(path: Path) -> Iterator[TextIO]:
     """A text file that takes the place of `path` when the body ends without an error, and never otherwise.
 
-    Raises InputError when it cannot be written, as the path is what the user named. Devices and pipes are
+    Raises InputError when it cannot be written, as the user named the path. Devices and pipes are
     written in place.
     """
     if path.exists() and not path.is_file() and not path.is_dir():

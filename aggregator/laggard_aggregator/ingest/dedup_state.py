@@ -79,9 +79,9 @@ class SeqRanges:
         left = [(start, seq - 1, opened)] if start < seq else []
         right = [(seq + 1, end, opened if not left else 0)] if seq < end else []
         kept = [*left, *right]
-        self._starts[at : at + 1] = [each[0] for each in kept]
-        self._ends[at : at + 1] = [each[1] for each in kept]
-        self._opened[at : at + 1] = [each[2] for each in kept]
+        self._starts[at : at + 1] = [interval[0] for interval in kept]
+        self._ends[at : at + 1] = [interval[1] for interval in kept]
+        self._opened[at : at + 1] = [interval[2] for interval in kept]
 
     def declare(self, now_ns: int, horizon_ns: int) -> int:
         """Declares gaps older than `horizon_ns`; returns the number of their messages."""
@@ -109,10 +109,10 @@ class SeqRanges:
     @classmethod
     def restore(cls, state: Sequence[Sequence[int]]) -> "SeqRanges":
         """Restores `state()`. Raises ValueError when it is malformed."""
-        starts, ends, opened = (list(each) for each in state)
+        starts, ends, opened = (list(numbers) for numbers in state)
         if not len(starts) == len(ends) == len(opened) or len(starts) > MAX_RANGES:
             raise ValueError("ranges of different lengths")
-        if not all(type(n) is int and 0 <= n < 2**64 for each in (starts, ends, opened) for n in each):
+        if not all(type(n) is int and 0 <= n < 2**64 for numbers in (starts, ends, opened) for n in numbers):
             raise ValueError("ranges that are not numbers")
         if any(a > b for a, b in zip(starts, ends, strict=True)) or any(
             b + 1 >= a for b, a in zip(ends, starts[1:], strict=False)

@@ -201,17 +201,19 @@ class Nodes:
         None before half of all nodes were heard, and at least MIN_OFFSETS of them, or OFFSETS_NS have passed.
         `now_ns`: monotonic.
         """
-        found = [node.offset.latest_ns for node in self._nodes.values() if node.offset.latest_ns is not None]
+        offsets_ns = [
+            node.offset.latest_ns for node in self._nodes.values() if node.offset.latest_ns is not None
+        ]
         if self._offsets_ns is None:
             self._offsets_ns = now_ns
         nodes = self.with_clock
         enough = min(nodes, max(MIN_OFFSETS, (nodes + 1) // 2))
-        if not found or (len(found) < enough and now_ns - self._offsets_ns < OFFSETS_NS):
+        if not offsets_ns or (len(offsets_ns) < enough and now_ns - self._offsets_ns < OFFSETS_NS):
             return []
         self._offsets_ns = now_ns
         for node in self._nodes.values():
             node.offset.latest_ns = None
-        return found
+        return offsets_ns
 
     @property
     def median_interval_ns(self) -> int:

@@ -41,7 +41,7 @@ class SchemaWait:
         ready = [message for needed, message in waiting if needed <= epoch]
         for message in ready:
             self._account(key, message, -1)
-        if rest := deque(each for each in waiting if each[0] > epoch):
+        if rest := deque(entry for entry in waiting if entry[0] > epoch):
             self._by_stream[key] = rest
         return ready
 

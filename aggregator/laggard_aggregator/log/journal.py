@@ -49,8 +49,8 @@ class Journal:
         """Batches and closes among them after the last entry, where no later lsn shows the gap."""
         with state_errors(directory):
             paths = segment_log.files(directory, SUFFIX)
-            found = sorted(int(path.stem) for path in paths if path.stem.isdecimal())
-            self._sizes = {number: self._path(number).stat().st_size for number in found}  # by segment
+            numbers = sorted(int(path.stem) for path in paths if path.stem.isdecimal())
+            self._sizes = {number: self._path(number).stat().st_size for number in numbers}  # by segment
         self.next_number = max(self._sizes, default=0) + 1
 
     @property
@@ -106,7 +106,7 @@ class Journal:
         when a file cannot be read for another reason than its medium, LaterVersionError on a segment of a
         later version.
         """
-        following = {self._path(each): size for each, size in self._sizes.items() if each >= number}
+        following = {self._path(segment): size for segment, size in self._sizes.items() if segment >= number}
         if number and following.get(self._path(number), 0) <= len(segment_log.MAGIC):
             self._damage("%s is missing or empty", self._path(number))
         returned = set(_returned(following))
@@ -120,13 +120,13 @@ class Journal:
 
     def times(self) -> EntryTimes:
         """The times of up to MAX_TIMES batches and closes; damaged ones are left out."""
-        found = EntryTimes({}, {})
+        times = EntryTimes({}, {})
         for entry in itertools.islice(self._readable(), MAX_TIMES):
             if isinstance(entry, BatchEntry):
-                found.batches[entry.lsn] = entry.received_ns
+                times.batches[entry.lsn] = entry.received_ns
             else:
-                found.closes[entry.lsn] = entry.closed_at
-        return found
+                times.closes[entry.lsn] = entry.closed_at
+        return times
 
     def _readable(self) -> Iterator[BatchEntry | WindowClose]:
         for path in map(self._path, self._sizes):
@@ -158,7 +158,7 @@ class Journal:
             self._damage("%s: %d damaged bytes are left out", path, left_out)
         if types:
             self._damage("%s: %d damaged records at the end are left out", path, len(types))
-            self.damaged_at_end += sum(each not in _WITHOUT_LSN for each in types)
+            self.damaged_at_end += sum(kind not in _WITHOUT_LSN for kind in types)
         elif end < size:
             _log.warning("journal: %s: %d bytes at the end are torn or damaged", path, size - end)
 
@@ -168,11 +168,11 @@ class Journal:
 
     def release(self, number: int) -> str:
         """Deletes the segments before `number`; about the first that stays, empty when all are gone."""
-        old = [each for each in self._sizes if each < number]
+        old = [segment for segment in self._sizes if segment < number]
         problem = delete_all(map(self._path, old))
-        for each in old:
-            if not os.path.lexists(self._path(each)):
-                del self._sizes[each]
+        for segment in old:
+            if not os.path.lexists(self._path(segment)):
+                del self._sizes[segment]
         return problem
 
     def close(self) -> None:

@@ -71,15 +71,15 @@ def discard(directory: Path, number: int) -> None:
 def numbers(directory: Path) -> list[int]:
     """Numbers of the snapshots, newest first. Raises StateError."""
     with state_errors(directory):
-        found = [path.stem for path in segment_log.files(directory, SUFFIX)]
-    return sorted((int(stem) for stem in found if stem.isdecimal()), reverse=True)
+        stems = [path.stem for path in segment_log.files(directory, SUFFIX)]
+    return sorted((int(stem) for stem in stems if stem.isdecimal()), reverse=True)
 
 
 def read(directory: Path, number: int) -> Iterator[Any]:
     """The sections of a snapshot, one at a time. Raises StateError, possibly after some of them."""
     path = _path(directory, number)
     pieces: list[bytes] = []
-    found, ended, end = 0, False, len(segment_log.MAGIC)
+    count, ended, end = 0, False, len(segment_log.MAGIC)
     try:
         with state_errors(path):
             for record in segment_log.scan(path):
@@ -89,14 +89,14 @@ def read(directory: Path, number: int) -> Iterator[Any]:
                     raise ValueError(f"the record at {end} is damaged")
                 end = record.end
                 if record.type == _END:
-                    ended = msgpack.unpackb(record.payload) == found
+                    ended = msgpack.unpackb(record.payload) == count
                     if not ended or pieces:
                         raise ValueError("a section is missing")
                     continue
                 pieces.append(record.payload)
                 if record.type == _LAST_PIECE:
                     yield snapshot_codec.unpack(b"".join(pieces))
-                    found, pieces = found + 1, []
+                    count, pieces = count + 1, []
                 elif record.type != _PIECE:
                     raise ValueError(f"a record of type {record.type}")
     except (ValueError, msgpack.UnpackException) as exc:
@@ -111,11 +111,11 @@ def prune(directory: Path, unusable: Collection[int] = ()) -> "Pruned":
     Those that are `unusable` do not count and are deleted; the result is 0 where only one is left then. The
     caller writes no snapshot meanwhile. Raises StateError where the directory cannot be read.
     """
-    found = numbers(directory)
-    kept = [number for number in found if number not in unusable][:KEPT]
+    snapshots = numbers(directory)
+    kept = [number for number in snapshots if number not in unusable][:KEPT]
     with state_errors(directory):
         left_overs = segment_log.files(directory, f"{SUFFIX}.tmp", ".")
-    old = [_path(directory, number) for number in found if number not in kept]
+    old = [_path(directory, number) for number in snapshots if number not in kept]
     problem = delete_all([*left_overs, *old])
     return Pruned(kept[-1] if kept and not (unusable and len(kept) < KEPT) else 0, problem)
 

@@ -73,18 +73,18 @@ class TimeColumn:
 
     def remarks(self) -> list[str]:
         """Lines about times that are unlikely or were left out."""
-        found = []
+        lines = []
         if self._outside.count:
-            found.append(
+            lines.append(
                 f"{self._path}: {counted(self._outside.count, 'row')} not judged, with a time before "
                 f"1970 or after 2261, the first in data row {self._outside.first}"
             )
         if self._unit != _UNITS[0]:
-            found.append(f"{self._path}: times are read as {self._unit[0]} since the epoch")
+            lines.append(f"{self._path}: times are read as {self._unit[0]} since the epoch")
         if self._first_ns != MISSING and self._first_ns < _EARLIEST * NS:
             begin = zoned(max(self._first_ns / NS, 1.0))
-            found.append(f"{self._path}: times begin at {begin}: are they seconds since the epoch?")
-        return found
+            lines.append(f"{self._path}: times begin at {begin}: are they seconds since the epoch?")
+        return lines
 
     def _converted(self, texts: pa.Array, row: int) -> NDArray[np.int64]:
         """Times in ns. Raises ArrowInvalid on another form than the file's, InputError on another unit."""

@@ -51,8 +51,8 @@ def straggler(tally: "Tally") -> NDArray[np.bool_]:
     Its alarm stood at any time, and its verdicts persisted: the accumulator reached 2k - 1, one full span of
     confirmation, while k windows of it are enough to raise the alarm.
     """
-    found: NDArray[np.bool_] = (tally.sums["standing"] > 0) & (tally.sums["peak"] >= 2 * tally.confirm - 1)
-    return found
+    mask: NDArray[np.bool_] = (tally.sums["standing"] > 0) & (tally.sums["peak"] >= 2 * tally.confirm - 1)
+    return mask
 
 
 _SUMS = np.dtype(

@@ -97,7 +97,7 @@ def _rows(group: str, series: Sequence[_Series], metrics: Sequence[str]) -> Rows
     return Rows(
         group=group,
         components=components,
-        component=np.repeat(place, [each.size for each in times]),
+        component=np.repeat(place, [device_times.size for device_times in times]),
         time_ns=np.concatenate(times),
         metrics={name: column[name] for name in metrics},
         load={name: column[name] for name in common if name not in metrics},

@@ -19,7 +19,7 @@ def save_plot(path: Path, curves: Curves, standing_out: Collection[Alarm]) -> No
 
     One panel per group and metric: means over windows against time in grey, outliers in colour.
     """
-    marked = {(each.group, each.metric, each.component) for each in standing_out}
+    marked = {(finding.group, finding.metric, finding.component) for finding in standing_out}
     series = sorted(curves.points, key=lambda key: (not any(m[:2] == key for m in marked), key))[:MAX_PANELS]
     figure = Figure(figsize=(12, 3 * max(len(series), 1)), layout="constrained")
     panels = figure.subplots(max(len(series), 1), squeeze=False)[:, 0]

@@ -203,7 +203,7 @@ def _rows(  # noqa: PLR0917
         load = {"operations": operations * span.interval_seconds}
         read = total(table.read_bytes) if table.read_bytes else None
         written = total(table.written_bytes) if table.written_bytes else None
-        moved = [each for each in (read, written) if each is not None]
+        moved = [counter for counter in (read, written) if counter is not None]
         if moved:
             load["throughput"] = np.sum(moved, axis=0)
             load["request_bytes"] = np.where(operations > 0, load["throughput"] / operations, np.nan)

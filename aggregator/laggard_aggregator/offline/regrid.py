@@ -78,15 +78,15 @@ def binned(rows: Rows, interval_ns: int, block_samples: int) -> Grid:
     alone = all(np.unique(found).size == found.size for found in map(cells, parts))
 
     def grid(column: FloatArray, weight: FloatArray | None = None) -> FloatArray:
-        found = np.full((len(rows.components), width), np.nan)
+        samples = np.full((len(rows.components), width), np.nan)
         for part in parts:
             at, keep = cells(part), order[part.rows]
-            values, cell = column[keep], found[part.components].reshape(-1)
+            values, cell = column[keep], samples[part.components].reshape(-1)
             if alone:
                 cell[at] = np.where(np.isfinite(values), values, np.nan)
             else:
                 cell[:] = _averages(values, None if weight is None else weight[keep], at, cell.size)
-        return found
+        return samples
 
     weight = rows.load[rows.weight] if rows.weight else None
     return Grid(

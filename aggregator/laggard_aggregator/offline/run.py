@@ -74,7 +74,10 @@ class _Activity:
 
     def idle(self) -> Mapping[str, Collection[str]]:
         """The components that never were active, by group."""
-        return {group: [n for n, active in of.items() if not active] for group, of in self._active.items()}
+        return {
+            group: [n for n, active in activity.items() if not active]
+            for group, activity in self._active.items()
+        }
 
 
 def open_run(
@@ -248,7 +251,7 @@ def read_grids(
     else:
         rows = read_csv(paths, columns, remarks, advance)
     interval_ns = round(settings.interval_seconds * NS)
-    return [binned(each, interval_ns, settings.shift_samples) for each in rows]
+    return [binned(part, interval_ns, settings.shift_samples) for part in rows]
 
 
 def _share_read(paths: Sequence[Path], progress: Progress | None) -> Callable[[int], None]:

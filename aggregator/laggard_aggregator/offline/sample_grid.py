@@ -62,11 +62,11 @@ class Grid:
         first, last = low // size, (high - 1) // size
         at = int(np.searchsorted(self.blocks, first))
         stop = int(np.searchsorted(self.blocks, last, side="right"))
-        found = np.full((values.shape[0], (last - first + 1) * size), np.nan)
+        samples = np.full((values.shape[0], (last - first + 1) * size), np.nan)
         for place in range(at, stop):
             to = int(self.blocks[place] - first) * size
-            found[:, to : to + size] = values[:, place * size : (place + 1) * size]
-        return found[:, low - first * size : high - first * size]
+            samples[:, to : to + size] = values[:, place * size : (place + 1) * size]
+        return samples[:, low - first * size : high - first * size]
 
 
 def windows_in_order(

@@ -50,10 +50,10 @@ def outstanding(judgements: Iterator[Judgement]) -> list[Alarm]:
     Training with a fault in it dampens the threshold of that component alone, so the others remain usable.
     A `worst_severity` of 0: the detector gives none.
     """
-    found: dict[Key, Alarm] = {}
+    alarms: dict[Key, Alarm] = {}
     for judged in judgements:
         for transition in judged.transitions:
             alarm = transition.alarm
-            before = found[alarm.key].worst_severity if alarm.key in found else 0.0
-            found[alarm.key] = replace(alarm, worst_severity=max(before, alarm.worst_severity))
-    return sorted(found.values(), key=lambda each: -each.worst_severity)
+            before = alarms[alarm.key].worst_severity if alarm.key in alarms else 0.0
+            alarms[alarm.key] = replace(alarm, worst_severity=max(before, alarm.worst_severity))
+    return sorted(alarms.values(), key=lambda each: -each.worst_severity)

@@ -34,7 +34,7 @@ async def keep_house(
 ) -> None:
     """Publishes acknowledgements, checks the clock, and sweeps the machine, until cancelled.
 
-    A sweep holds both of `locks`; `results` gets the alarms that it cleared. It gives up what is old, and
+    A sweep holds both of `locks`; `results` gets the alarms that it cleared. It gives up old data, and
     waits until the clock is confirmed.
     """
     swept_ns, sweep_due_ns, clock_due_ns, sweeps = 0, 0, 0, 0

@@ -91,7 +91,7 @@ class MqttReader(asyncio.BufferedProtocol):
                 body = await self._ask(packets.subscribe(1, filters), packets.SUBACK)
         except TimeoutError as exc:
             raise MqttError(f"no answer to the subscription within {seconds:g} s") from exc
-        return [each for each, code in zip(filters, body[2:], strict=False) if code >= 0x80]
+        return [topic_filter for topic_filter, code in zip(filters, body[2:], strict=False) if code >= 0x80]
 
     async def publish(self, messages: Sequence[tuple[str, bytes]], seconds: float) -> None:
         """Publishes at QoS 1, PUBLISHES_AT_ONCE at a time, and waits for each PUBACK."""

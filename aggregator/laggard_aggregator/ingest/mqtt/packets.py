@@ -113,7 +113,10 @@ def connect(
 
 def subscribe(number: int, filters: Sequence[str]) -> bytes:
     """A SUBSCRIBE packet at QoS 1."""
-    return _packet(0x82, number.to_bytes(2) + b"".join(_sized(each.encode()) + b"\x01" for each in filters))
+    return _packet(
+        0x82,
+        number.to_bytes(2) + b"".join(_sized(topic_filter.encode()) + b"\x01" for topic_filter in filters),
+    )
 
 
 def publish(topic: str, payload: bytes, number: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What a reader of job records leaves out or doubts, counted and named."""
+"""Job records that a reader leaves out or doubts, counted and named."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -103,7 +103,7 @@ def _top(levels: Sequence[GlusterLayer], fop: str) -> float:
 
 
 def _passed(name: str, levels: Sequence[GlusterLayer], fop: str, *, connected: float) -> list[_Held]:
-    """The client's levels, and what is left of the slowest connection's time without the brick's."""
+    """The client's levels, and the slowest connection's time without the brick's."""
     own = [
         _Held(level.layer, f"{level.layer} of client {name}", level.held.get(fop, 0.0))
         for level in levels
