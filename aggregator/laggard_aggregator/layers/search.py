@@ -74,7 +74,13 @@ def findings(stack: Stack, healthy: Sequence[Stack] = ()) -> list[LayerFinding]:
 
 def held(stack: Stack, boundary: Boundary) -> tuple[float, float, float]:
     """Mean microseconds before issue and after completion of the linked requests, and their share of the
-    residence of the top layer's requests."""
+    residence of the top layer's requests, 0 to 1."""
+    before, after, share = _held_in_all(stack, boundary)
+    return before, after, min(share, 1.0)
+
+
+def _held_in_all(stack: Stack, boundary: Boundary) -> tuple[float, float, float]:
+    """As `held`; the share is above 1 where more lower requests wait at a time than upper ones."""
     upper = stack.layers[boundary.upper].requests
     linked = boundary.linked & stack.own[boundary.upper]
     if not linked.any():
@@ -203,7 +209,7 @@ def _held(stack: Stack, healthy: Sequence[Stack], skipped: set[tuple[int, int]])
         if (boundary.upper, boundary.lower) in skipped:
             continue
         upper = stack.layers[boundary.upper]
-        before, after, share = held(stack, boundary)
+        before, after, share = _held_in_all(stack, boundary)
         least = HELD_US
         if stack.layers[boundary.lower].rank > rank_of("syscall"):
             share *= before / max(before + after, 1e-9)  # after completion a thread may wait for its CPU
@@ -213,7 +219,7 @@ def _held(stack: Stack, healthy: Sequence[Stack], skipped: set[tuple[int, int]])
         names = (upper.name, stack.layers[boundary.lower].name)
         if _in_range(lambda s, n=names: _held_between(s, n), stack, healthy):  # type: ignore[misc]
             continue
-        found.append(_finding_held(stack, boundary, before, after, share))
+        found.append(_finding_held(stack, boundary, before, after, min(share, 1.0)))
     return found
 
 

@@ -182,10 +182,13 @@ class Findings:
             yield f"{counted(windows, 'window')} not judged: {note}{needed}"
         for group, tallies in _by_group(self._runs):
             own = {name for _, tally in tallies for name in tally.rows if (group, name) not in self._levels}
-            still = own.intersection(idle.get(group, ()))
+            judged = {
+                name for _, tally in tallies for name, row in tally.rows.items() if tally.sums["windows"][row]
+            }
+            still = own.intersection(idle.get(group, ())) - judged
             if still:
                 yield f"{group}: {len(still)} of {counted(len(own), 'component')} idle in all windows"
-            if len(own) - len(still) < MIN_PEERS:
+            if len(own) - len(still) < MIN_PEERS and not own & judged:
                 has = f"{counted(len(own) - len(still), 'active component')}"
                 yield f"{group}: not compared, it has {has}: at least {MIN_PEERS} peers are needed"
 

@@ -305,3 +305,25 @@ def test_files_opened_one_after_another_on_one_descriptor(tmp_path: Path) -> Non
     assert calls["requests"] >= 128
     known = json.loads((out / "meta.json").read_text())
     assert {str(path) for path in files} <= {row[2] for row in known["descriptors"]}
+
+
+COPYING = "import os,time\nwhile part := os.read(0,16384):\n    os.write(1,part); time.sleep(0.004)\n"
+
+
+@pytest.mark.parametrize("how", ["dd", "shell"])
+def test_standard_descriptors_are_files(tmp_path: Path, how: str) -> None:
+    """`dd` copies its files onto descriptors 0 and 1; a shell opens them for the program."""
+    source, copy, out = data(tmp_path), tmp_path / "copy", tmp_path / "run"
+    command = ["dd", f"if={source}", f"of={copy}", "bs=16k", "oflag=dsync", "conv=fsync", "status=none"]
+    if how == "shell":
+        program = f"{sys.executable} -c '{COPYING}'"
+        command = ["sh", "-c", f"{program} < {source} > {copy}"]
+    assert main(["layers", "record", "-o", str(out), "--", *command]) == 0
+    assert copy.read_bytes() == source.read_bytes()
+    seen = {(row[1], row[2]) for row in json.loads((out / "meta.json").read_text())["descriptors"]}
+    assert {(0, str(source)), (1, str(copy))} <= seen
+    recording = open_recording([out])
+    (calls,) = (each.requests for each in recording.layers if each.name == "syscall")
+    for fd in (0, 1):
+        mine = (calls.fd == fd) & (calls.done == 16_384)
+        assert sorted(calls.start[mine].tolist()) == list(range(0, 1 << 20, 16_384)), fd

@@ -34,6 +34,20 @@ def test_split_requests(tmp_path: Path) -> None:
     assert times == pytest.approx([10, 790, 100])
 
 
+def test_a_held_share_is_at_most_all(tmp_path: Path) -> None:
+    built = TraceBuilder()
+    for at in range(COUNT):
+        begin = at * 1000.0
+        built.request("application", at, begin, begin + 900, offset=at << 20, size=1 << 20)
+        for part in range(4):  # at a time: each is held for 850 of the 900 us
+            offset, size = (at << 20) + part * 256 * KIB, 256 * KIB
+            built.request("library", at * 4 + part, begin + 10, begin + 890, offset=offset, size=size)
+            built.request("block", at * 4 + part, begin + 860, begin + 880, offset=offset, size=size)
+    boundary = report(built, tmp_path).boundary("library", "block")
+    assert boundary["held_before_us"] == pytest.approx(850)
+    assert boundary["held_share"] == 1.0
+
+
 def test_a_request_with_several_issues(tmp_path: Path) -> None:
     built = TraceBuilder()
     for at in range(COUNT):

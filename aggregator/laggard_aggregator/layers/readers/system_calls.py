@@ -36,9 +36,11 @@ _PLACED = {
 }
 _SYNCING = ("fsync", "fdatasync", "sync_file_range")
 _OPENING = ("open", "openat", "openat2", "creat")
+_COPYING = ("dup", "dup2", "dup3")
+"""Calls whose result is a descriptor that now stands for the file of another one."""
 _UNCOUNTED = ("copy_file_range", "sendfile", "sendfile64", "splice", "io_uring_enter", "io_submit")
 """Calls that move data of files, and whose bytes are not taken from such a trace."""
-_NAMES = (*_MOVING, *_PLACED, "lseek", *_SYNCING, *_OPENING, *_UNCOUNTED, "close", "other")
+_NAMES = (*_MOVING, *_PLACED, "lseek", *_SYNCING, *_OPENING, *_COPYING, *_UNCOUNTED, "close", "other")
 _CODES = {name: code for code, name in enumerate(_NAMES)}
 _OPERATION = np.array([{**_MOVING, **_PLACED}.get(name, OTHER) for name in _NAMES], np.int8)
 _IS_MOVING = np.array([name in _MOVING for name in _NAMES])
@@ -46,6 +48,7 @@ _IS_PLACED = np.array([name in _PLACED for name in _NAMES])
 _IS_VECTORED = np.array(["readv" in name or "writev" in name for name in _NAMES])
 _HAS_FLAGS = np.array([name in ("preadv2", "pwritev2") for name in _NAMES])
 _IS_OPENING = np.array([name in _OPENING for name in _NAMES])
+_IS_COPYING = np.array([name in _COPYING for name in _NAMES])
 _LSEEK, _CLOSE = _CODES["lseek"], _CODES["close"]
 _APPEND = 0x400
 _MOST_FD = 1 << 30
@@ -141,14 +144,19 @@ def _io_only(
     columns.size[vectored] = columns.done[vectored]
     opened, closed = _IS_OPENING[name] & (columns.done >= 0), name == _CLOSE
     appending = opened & (columns.size > 0) & ((columns.size & _APPEND) > 0)
-    columns.fd[opened] = columns.done[opened].clip(-1, _MOST_FD)
+    copied = _IS_COPYING[name] & (columns.done >= 0)
+    sources = descriptor_keys(columns)[copied]
+    new = opened | copied
+    columns.fd[new] = columns.done[new].clip(-1, _MOST_FD)
     columns.done[opened] = 0  # the position after it
-    openings = _openings(columns, opened | closed)
+    openings = _openings(columns, new | closed)
     own_offset = _HAS_FLAGS[name] & (columns.start < 0)  # offset -1: at the file's position
     moving = _IS_MOVING[name] | own_offset | ((name == _LSEEK) & (columns.done >= 0)) | opened
     appends = _appends(columns, name, opened, appending)
     columns.start[appends] = -1
-    is_seek = (name == _LSEEK) | opened
+    columns.done[copied] = np.where(_are_fresh(columns, moving, opened, copied, sources), 0, ABSENT)
+    moving |= copied
+    is_seek = (name == _LSEEK) | new
     _place(columns, moving, is_seek, appends & moving, recording, has_openings=bool(opened.any()))
     columns.start[_shared(columns, moving, opened, remarks)] = -1
     is_io = (_IS_MOVING[name] | _IS_PLACED[name]) & ((columns.done >= 0) | (columns.callback == ABSENT))
@@ -177,6 +185,23 @@ def _appends(
     latest = last_at_or_before(keys[opens], columns.callback[opens], keys[writes], columns.admit[writes])
     found[writes] = (latest >= 0) & appending[opens[latest]]
     return found
+
+
+def _are_fresh(
+    columns: RequestColumns,
+    moving: NDArray[np.bool_],
+    opened: NDArray[np.bool_],
+    copied: NDArray[np.bool_],
+    sources: Ints,
+) -> NDArray[np.bool_]:
+    """For each copied descriptor, whether its source (a key) was opened and has not moved since."""
+    at = np.flatnonzero(moving & (columns.callback != ABSENT))
+    keys = descriptor_keys(columns)[at].astype(np.uint64)
+    at = at[np.lexsort((columns.callback[at], keys))]
+    keys = descriptor_keys(columns)[at].astype(np.uint64)
+    times = columns.admit[copied]
+    latest = last_at_or_before(keys, columns.callback[at], sources.astype(np.uint64), times)
+    return (latest >= 0) & opened[at[latest]] if at.size else np.zeros(len(sources), np.bool_)
 
 
 def _shared(
@@ -257,7 +282,8 @@ def _place(
     # calls before the position was noted: back from there
     following = np.minimum.accumulate(np.where(seeks, np.arange(len(order)), len(order))[::-1])[::-1]
     first = np.minimum(following, len(order) - 1)
-    back = ~seeks[anchor] & noted[first] & (key[first] == key)
+    is_unknown = ~seeks[anchor] | (value[anchor] == ABSENT)
+    back = is_unknown & noted[first] & (key[first] == key)
     base = np.where(back, value[first] - (before[first] - before[anchor]), base)
     position = np.where(base == ABSENT, -1, np.maximum(base + before - before[anchor], -1))
     mine = order < len(chosen)

@@ -21,8 +21,9 @@ _SYSTEM = ("/proc/", "/sys/", "/dev/", "/usr/", "/lib", "/etc/")
 class SeenFile:
     """A path behind a descriptor, first and last seen at these monotonic ns.
 
-    `position`: file position at `first_ns`, of files that were open before the recording. `looks`: further
-    times and positions: one alone may be ahead of a call that has yet to return.
+    `position`: file position at `first_ns`, of files that were open before the recording, and of the standard
+    descriptors, which come from other ones or from a shell. `looks`: further times and positions: one alone
+    may be ahead of a call that has yet to return.
     """
 
     path: str
@@ -55,17 +56,18 @@ class OpenFiles:
     def _note_link(self, pid: int, link: Path, *, at_start: bool) -> None:
         first = time.monotonic_ns()
         path, fd = str(link.readlink()), int(link.name)
-        if fd <= _STANDARD or not path.startswith("/") or not _is_data(path, link):
+        if not path.startswith("/") or not _is_data(path, link):
             return
-        position: int | None = None
-        looks: tuple[tuple[int, int], ...] = ()
-        if at_start:
-            (first, position), *others = [_position(pid, fd) for _ in range(_LOOKS)]
-            looks = tuple((at, each) for at, each in others if each is not None)
         known = self.seen.setdefault((pid, fd), [])
         if known and known[-1].path == path:
             known[-1].last_ns = time.monotonic_ns()
-        elif self._rows < MAX_ROWS:
+            return
+        position: int | None = None
+        looks: tuple[tuple[int, int], ...] = ()
+        if at_start or fd <= _STANDARD:
+            (first, position), *others = [_position(pid, fd) for _ in range(_LOOKS)]
+            looks = tuple((at, each) for at, each in others if each is not None)
+        if self._rows < MAX_ROWS:
             self._rows += 1
             known.append(SeenFile(path, first, time.monotonic_ns(), position, looks))
         else:

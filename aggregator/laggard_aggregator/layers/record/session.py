@@ -37,6 +37,7 @@ _CALLS = (
     "openat2",
     "creat",
     "close",
+    *("dup", "dup2", "dup3"),
 )
 CALL_EVENTS = tuple(f"syscalls/sys_{when}_{name}" for name in _CALLS for when in ("enter", "exit"))
 BLOCK_EVENTS = tuple(
