@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmBook, AlarmEvent, Persistence
+from laggard_aggregator.alarms.rotation import Rotation, SlowTurn
 from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS, registry
 from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, blames_parent, escalate, joined
 from laggard_aggregator.detect.interface import (
@@ -48,6 +49,7 @@ class Judgement:
     The group's components come first, then the parents (servers, controllers, couplets) that were ever blamed
     in their place, the slower sides of a group that fell into two, then the group by its own name once it was
     slower than in its own past; `levels` names the kind of each. `split`: the sides of this window.
+    `rotation`: `Rotation.text` as of now.
     `persistence`: accumulators; `straggler`: k of 2k - 1 confirmed; `since`: start of the episode. `shadow`:
     the judgement of the group's shadow detector on the same window, without transitions, as it raises no
     alarm; None without one.
@@ -66,6 +68,7 @@ class Judgement:
     transitions: tuple[AlarmEvent, ...]
     shadow: "Judgement | None" = None
     split: Split | None = None
+    rotation: str = ""
 
 
 @dataclass(slots=True)
@@ -73,7 +76,7 @@ class _Series:
     """State of one group and metric.
 
     `suspects`: parents ever blamed, and their levels. `history`: judges the group as a whole;
-    `sides`: typical values of its sides.
+    `sides`: typical values of its sides; `rotation`: its members' episodes.
     """
 
     detector: registry.AnyDetector
@@ -82,12 +85,14 @@ class _Series:
     shadow: "_Series | None" = None
     history: GroupHistory | None = None
     sides: SideHistory = field(default_factory=SideHistory)
+    rotation: Rotation = field(default_factory=Rotation)
 
     def forget(self, components: Collection[str], parents: Collection[str]) -> set[str]:
         """Drops `components`, and suspects that are not among `parents`; returns both."""
         gone = {*components, *(suspect for suspect in self.suspects if suspect not in parents)}
         self.detector.forget(gone)
         self.persistence.forget(gone)
+        self.rotation.forget(gone)
         self.suspects = {name: level for name, level in self.suspects.items() if name not in gone}
         return gone
 
@@ -102,6 +107,8 @@ class _Series:
             own["history"] = self.history.state()
         if sides := self.sides.state():
             own["sides"] = sides
+        if rotation := self.rotation.state():
+            own["rotation"] = rotation
         return own if self.shadow is None else {**own, "shadow": self.shadow.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -115,6 +122,8 @@ class _Series:
             self.history.restore(state["history"])
         if "sides" in state:
             self.sides.restore(state["sides"])
+        if "rotation" in state:
+            self.rotation.restore(state["rotation"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +217,20 @@ class Judge:
         series = self._of(window.group, metric)
         judged = self._verdicts(series, window, metric)
         shadow = None if series.shadow is None else self._verdicts(series.shadow, window, metric)
-        explains = isinstance(window, GroupWindow) and metric in window.explanations
-        return replace(judged, transitions=self._transitions(judged, explains=explains), shadow=shadow)
+        alarming = judged.straggler
+        if isinstance(window, GroupWindow):
+            if metric in window.explanations:
+                alarming = np.zeros_like(alarming)
+            members = len(window.components)
+            _follow_rotation(series.rotation, judged, members)
+            judged = replace(judged, rotation=series.rotation.text(members))
+            if self._settings[window.group].rotating:
+                moves = [
+                    name in series.rotation.open and series.rotation.moves_on(name)
+                    for name in judged.components
+                ]
+                alarming = alarming & ~np.array(moves, dtype=np.bool_)
+        return replace(judged, transitions=self._transitions(judged, alarming), shadow=shadow)
 
     def _verdicts(self, series: _Series, window: Window, metric: str) -> Judgement:
         """The judgement by `series`, without alarm events."""
@@ -264,12 +285,11 @@ class Judge:
             split=split,
         )
 
-    def _transitions(self, judged: Judgement, *, explains: bool) -> tuple[AlarmEvent, ...]:
-        """The alarms raised on stragglers of this window, and cleared on its components that are none.
+    def _transitions(self, judged: Judgement, alarming: BoolArray) -> tuple[AlarmEvent, ...]:
+        """The alarms raised on stragglers that are `alarming`, and cleared on the other components.
 
         A metric that only explains raises none, and clears those of a checkpoint from before.
         """
-        alarming = np.zeros_like(judged.straggler) if explains else judged.straggler
         found = [self.alarms.update(_alarm(judged, c)) for c in np.flatnonzero(alarming)]
         stragglers = set(np.asarray(judged.components, dtype=object)[alarming])
         present = set(judged.components)
@@ -312,6 +332,17 @@ class Judge:
     def _new_series(self, settings: DetectSettings, metric: str) -> _Series:
         detector = self._make(settings, metric)
         return _Series(detector, Persistence(settings.confirm))
+
+
+def _follow_rotation(rotation: Rotation, judged: Judgement, members: int) -> None:
+    """Adds the window to the episodes of the group's first `members` components, which are its own."""
+    slow = {
+        name: SlowTurn(name, float(judged.since[row]), judged.end, float(judged.verdicts.severity[row]))
+        for row in np.flatnonzero(judged.straggler[:members]).tolist()
+        for name in (judged.components[row],)
+    }
+    if slow or rotation.open or rotation.finished:
+        rotation.update(judged.components[:members], slow, judged.end)
 
 
 def _with_causes(

@@ -34,6 +34,7 @@ class DetectSettings:
     it. `thresholds[metric][component]` are a trained detector's; they hold only for `options`, the values
     that the detector was trained with (`registry.Training`). `shadow`: the settings of a second detector that
     judges the same windows for comparison and raises no alarm; it has the same interval, windows and confirm.
+    `rotating`: members are slow one after the other by maintenance, which raises no alarm while it moves on.
     """
 
     detector: str = "laggard"
@@ -46,6 +47,7 @@ class DetectSettings:
     thresholds: ByMetric = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     shadow: "DetectSettings | None" = None
+    rotating: bool = False
 
     @property
     def window_seconds(self) -> float:
@@ -62,6 +64,8 @@ class DetectSettings:
         plain = asdict(replace(self, shadow=None))
         thresholds, options = plain.pop("thresholds"), plain.pop("options")
         del plain["shadow"]
+        if not self.rotating:
+            del plain["rotating"]
         shadow = {} if self.shadow is None else {"shadow": self.shadow.record()}
         return {**plain, **_RECORDED, "thresholds": thresholds, "functions": {}, **options, **shadow}
 

@@ -133,6 +133,7 @@ class Findings:
         self._causes: dict[tuple[str, str], dict[str, Causes]] = {}
         self._stops: dict[tuple[str, str], str] = {}
         self.splits: dict[Key, ConfirmedSplit] = {}
+        self._rotations: dict[tuple[str, str], str] = {}
 
     def add(self, judged: Judgement) -> None:
         """Adds one judgement; judgements of a group and metric arrive in order of time."""
@@ -141,6 +142,8 @@ class Findings:
         if judged.verdicts.note:
             note = judged.verdicts.note
             self._notes[note] = self._notes.get(note, 0) + 1
+        if judged.rotation:
+            self._rotations[key] = judged.rotation
         own = judged.levels.count("component")
         for parent, level in zip(judged.components[own:], judged.levels[own:], strict=True):
             self._levels[judged.group, parent] = level
@@ -177,6 +180,8 @@ class Findings:
                 )
         for (group, _, metric), confirmed in self.splits.items():
             yield f"{group}: by {metric}, {confirmed.split.text()}"
+        for (group, metric), text in self._rotations.items():
+            yield f"{group}: by {metric}, {text}"
         for note, windows in sorted(self._notes.items()):
             needed = f" (at least {MIN_PEERS} active peers are needed)" if note == TOO_FEW else ""
             yield f"{counted(windows, 'window')} not judged: {note}{needed}"

@@ -167,6 +167,7 @@ class GroupTable:
     thresholds: str | None = None
     shadow: str | None = field(default=None, metadata=checked(_shadow()))
     shadow_thresholds: str | None = None
+    rotating: bool = False
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Metrics that the source lacks, and a detector of another kind."""

@@ -21,6 +21,7 @@ def membership(settings: AggregatorSettings) -> ConfiguredMembership:
     rules = []
     for table in settings.group:
         detect = _detect(settings.detect_of(table), table.name, files)
+        detect = replace(detect, rotating=table.rotating)
         group = PeerGroup(table.name, table.source, table.role, table.metrics, detect)
         rules.append(Rule(group, re.compile(table.components)))
     for name, peak in settings.peaks:

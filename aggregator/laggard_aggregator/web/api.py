@@ -235,6 +235,9 @@ def _group(group: GroupView, latest: Sequence[Judgement]) -> dict[str, Any]:
             for judged in latest
             if judged.split is not None
         ],
+        "rotations": [
+            {"metric": judged.metric, "text": judged.rotation} for judged in latest if judged.rotation
+        ],
     }
 
 

@@ -88,6 +88,7 @@ def group(now: Now, name: str, query: Query) -> dict[str, Any]:
         "view": view,
         "note": note(now, name),
         "splits": [(j.metric, j.split.text()) for j in now.judgements_of(name) if j.split is not None],
+        "rotations": [(j.metric, j.rotation) for j in now.judgements_of(name) if j.rotation],
         "slow": slow_by_group(found)[name],
         "metric": metric,
         "table": _components(now, whole, query, row, slow_here=slow_here, levels=levels),
