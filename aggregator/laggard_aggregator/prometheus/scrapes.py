@@ -8,9 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.prometheus.compare_map import MappedField, MappedSource
 from laggard_aggregator.prometheus.server import LabelledSeries, PrometheusServer
 from laggard_common.wire.limits import MAX_NAME_CHARS
@@ -189,9 +186,3 @@ def _is_text(value: str) -> bool:
 def node_name(instance: str) -> str:
     """The name of the node of an `instance`: without port and brackets."""
     return _NOT_LEVEL.sub("_", _PORT.sub("", instance).strip("[]"))
-
-
-def median_distance(series: Iterable[LabelledSeries]) -> float:
-    """Seconds between the samples of most series; NaN without two samples in one."""
-    distances: list[FloatArray] = [np.diff(one.times) for one in series if one.times.size > 1]
-    return float(np.median(np.concatenate(distances))) if distances else math.nan
