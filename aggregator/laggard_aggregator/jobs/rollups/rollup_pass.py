@@ -19,6 +19,7 @@ from laggard_aggregator.archive.table import OpenPart, Table, integers, received
 from laggard_aggregator.files.atomic_write import replace_durably
 from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS, CounterSlices
 from laggard_aggregator.jobs.rollups.series60 import HOUR_NS, roll_hour
+from laggard_common.errors import ArchiveError
 
 PROGRESS = "series60.json"
 SETTLE_NS = 600 * 1_000_000_000
