@@ -557,9 +557,14 @@ class NaiveOthersCurve:
 
 
 def laggard_curve_of_others(
-    members: Sequence[Sequence[CurveSample]], name: int, prior: float, pooled: Sequence[float], slope: float
+    members: Sequence[Sequence[CurveSample]],
+    name: int,
+    prior: float,
+    pooled: Sequence[float],
+    slope: float,
+    now: Sequence[float],
 ) -> NaiveOthersCurve:
-    """The curve of the component `name` from the samples of the others alone."""
+    """The curve of the component `name` from the samples of the others alone. `now`: where each member is."""
     cells = len(pooled)
     known: dict[int, tuple[float, float]] = {}
     sure: list[int] = []
@@ -601,7 +606,39 @@ def laggard_curve_of_others(
             more += (high - low) / (octaves * math.log(2))
             widening = 2 ** (octaves / 2)
     utilisation = min(more / (1 + more) * widening, 0.95)
-    return NaiveOthersCurve(point, level, known[sure[-1]][0] if sure else math.inf, utilisation)
+    others = [at for member, at in enumerate(now) if member != name and not math.isnan(at)]
+    end = known[sure[-1]][0] if sure else statistics.median(others) if others else math.nan
+    return NaiveOthersCurve(point, level, end, utilisation)
+
+
+def laggard_own_highest(samples: Sequence[CurveSample]) -> tuple[float, float]:
+    """The point and the level of the highest cell of which a member has 60 samples, NaN without one."""
+    for cell in sorted({round(s.position) for s in samples}, reverse=True):
+        here = [s for s in samples if round(s.position) == cell]
+        total = sum(s.weight for s in here)
+        if total >= 60.0:
+            return (
+                sum(s.weight * s.position for s in here) / total,
+                sum(s.weight * s.ratio for s in here) / total,
+            )
+    return math.nan, math.nan
+
+
+def laggard_doubt(curve: NaiveOthersCurve, position: float, own: tuple[float, float]) -> float:
+    """The log by which one request's time may exceed the curve's at `position`; `own`: point and level."""
+
+    def growth(at: float) -> float:
+        octaves = max(at - curve.end, 0.0) / 2
+        idle = max(1 - curve.utilisation * 2**octaves, 1e-9)
+        queueing = min(math.log((1 - curve.utilisation) / idle), math.log(5))
+        return max(queueing, min(max(octaves * math.log(2) - math.log(1.2), 0.0), math.log(2.5)))
+
+    point, level = own
+    if math.isnan(point):
+        return growth(position)
+    usual = float(np.interp(point, curve.point, curve.level))
+    before = min(max(level - usual, 0.0), growth(point))
+    return min(growth(position), before + max(growth(position) - growth(point), 0.0))
 
 
 @dataclass(frozen=True)

@@ -97,13 +97,22 @@ def test_curves_of_others_equal_the_naive_twin(
         for c in range(members)
     ]
     curve = curve_of(position, ratio, prior)
-    others = curve.of_others(NAMES[:members], slope)
+    others, own = curve.of_others(NAMES[:members], position, slope), curve.own_highest(NAMES[:members])
+    now = [naive.laggard_median(row[np.isfinite(row)].tolist()) for row in position]
+    at = np.linspace(0.0, CELLS - 1.0, 25) * np.ones((members, 1))
+    doubt = others.doubt(at, own)
     for c in range(members):
-        twin = naive.laggard_curve_of_others(samples, c, prior, curve.pooled.tolist(), slope)
+        twin = naive.laggard_curve_of_others(samples, c, prior, curve.pooled.tolist(), slope, now)
+        own_twin = naive.laggard_own_highest(samples[c])
         assert others.point[c] == pytest.approx(twin.point)
         assert others.level[c] == pytest.approx(twin.level, abs=1e-9)
-        assert others.end[c] == pytest.approx(twin.end)
+        assert others.end[c] == pytest.approx(twin.end, nan_ok=True)
         assert others.utilisation[c] == pytest.approx(twin.utilisation, abs=1e-9)
+        assert (own.point[c], own.level[c]) == pytest.approx(own_twin, nan_ok=True)
+        if np.isfinite(twin.end):
+            assert doubt[c] == pytest.approx(
+                [naive.laggard_doubt(twin, p, own_twin) for p in at[c]], abs=1e-7
+            )
 
 
 @given(samples_of_members(), st.integers(0, 3), st.integers(0, 2**32 - 1))
@@ -114,7 +123,7 @@ def test_no_member_bends_its_own_curve(values: tuple[Values, Values], own: int, 
     changed_position[own] = rng.uniform(0.0, CELLS - 1.0, position.shape[1])
     changed_ratio[own] = rng.normal(0.0, 5.0, position.shape[1])
     before, after = (
-        curve_of(*both).of_others(NAMES[: len(position)], 0.3)
+        curve_of(*both).of_others(NAMES[: len(position)], both[0], 0.3)
         for both in ((position, ratio), (changed_position, changed_ratio))
     )
     for name in OthersCurve.__dataclass_fields__:
@@ -142,8 +151,9 @@ def test_the_pooled_curve_equals_the_naive_twin(seed: int) -> None:
 # --- expected times ----------------------------------------------------------------------------------------
 
 
-def expected_by(time: ExpectedTime, load: dict[str, Values]) -> Expected:
-    return time.expected(NAMES, load, SHAPE, lambda _: 0.3)
+def expected_by(time: ExpectedTime, load: dict[str, Values], logs: Values | None = None) -> Expected:
+    logs = np.random.default_rng(1).normal(2.0, 0.1, SHAPE) if logs is None else logs
+    return time.expected(NAMES, load, logs, lambda _: 0.3)
 
 
 def window_of_jobs(rng: np.random.Generator) -> tuple[dict[str, Values], Values]:
@@ -225,6 +235,52 @@ def test_a_group_at_one_load_explains_nothing() -> None:
     assert not expected.doubt.any()
 
 
+def closed_loop(rng: np.random.Generator, depth: Values) -> tuple[dict[str, Values], Values]:
+    """A window of clients that keep `depth` requests in flight at an M/M/1 queue: rate and log time."""
+    time = 6.0 * (1.0 + depth) * np.exp(rng.normal(0.0, 0.1, SHAPE))
+    return {"operations": 1000.0 * depth / time}, np.log(time)
+
+
+def test_in_a_closed_loop_the_requests_in_flight_explain_the_time() -> None:
+    """Between 4 and 8 in flight the rate differs by 11 %, no more than by noise, the time by 1.8 times."""
+    rng, time = np.random.default_rng(9), ExpectedTime(SHIFT * 15.0)
+    for _ in range(20):
+        load, logs = closed_loop(rng, 2.0 ** rng.integers(0, 4, (SHAPE[0], 1)) * np.ones(SHAPE))
+        time.learn_loop(load, logs)
+        time.learn(NAMES, load, logs, np.ones(SHAPE[0], np.bool_), 0.01)
+    load, logs = closed_loop(rng, np.where(np.arange(SHAPE[0]) < 6, 4.0, 8.0)[:, None] * np.ones(SHAPE))
+    log_time = expected_by(time, load, logs).log_time
+    apart = np.median(log_time[6:]) - np.median(log_time[:6])
+    assert apart == pytest.approx(np.log(9.0 / 5.0), abs=0.05)
+
+
+@pytest.mark.parametrize("slope", [-0.6, 0.0, 1.0])
+def test_an_open_loop_is_none_that_keeps_requests_in_flight(slope: float) -> None:
+    """Also where more requests at once take less time each, as merged ones do."""
+    rng, time = np.random.default_rng(10), ExpectedTime(SHIFT * 15.0)
+    for _ in range(20):
+        operations = 300.0 * np.exp(rng.normal(0.0, 0.3, SHAPE))
+        time.learn_loop({"operations": operations}, slope * np.log(operations) + rng.normal(0.0, 0.03, SHAPE))
+    assert time.state()["closed_loop"] is False
+
+
+def test_a_load_that_only_one_had_excuses_no_more_than_its_own_times_there() -> None:
+    """One of twelve has four times the load of the rest, and always took 1.2 times as long."""
+    rng, time = np.random.default_rng(15), ExpectedTime(SHIFT * 15.0)
+    operations = np.full(SHAPE, 100.0) * np.exp(rng.normal(0.0, 0.05, SHAPE))
+    operations[3] *= 4.0
+
+    def latency(factor: float) -> Values:
+        return np.log(slowed(8.0 * np.exp(rng.normal(0.0, 0.05, SHAPE)), {3: factor}))
+
+    young = expected_by(time, {"operations": operations}).doubt
+    for _ in range(20):
+        time.learn(NAMES, {"operations": operations}, latency(1.2), np.ones(SHAPE[0], np.bool_), 0.01)
+    old = expected_by(time, {"operations": operations}).doubt
+    assert young[3].min() > np.log(2.0)
+    assert old[3].max() < np.log(1.35)
+
+
 # --- as a detector tells -----------------------------------------------------------------------------------
 
 MEMBERS, TICKS = 16, 4320
@@ -296,6 +352,15 @@ def test_static_loads_eight_fold_apart_accuse_nobody() -> None:
         autocorrelated(rng, MEMBERS, TICKS, 0.5, 0.1)
     )
     assert not course_of(windows_of(flat_latency(rng), {"operations": operations})).alarmed
+
+
+def test_members_excused_by_their_load_vary_as_their_peers_do() -> None:
+    """An M/M/1 queue, noisy: with an excuse that takes each tick to 0, the faster half is above theirs."""
+    rng = np.random.default_rng(16)
+    utilisation = np.geomspace(0.11, 0.9, MEMBERS)[:, None] * np.ones((MEMBERS, TICKS))
+    values = 6.0 * np.exp(autocorrelated(rng, MEMBERS, TICKS, 0.0, 0.25)) / (1.0 - utilisation)
+    operations = 5000.0 * utilisation
+    assert not course_of(windows_of(values, {"operations": operations})).alarmed
 
 
 def test_queueing_under_loads_by_jobs_accuses_nobody() -> None:

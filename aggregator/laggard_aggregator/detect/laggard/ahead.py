@@ -83,7 +83,7 @@ def ahead_of_peers(
         doubt = doubt + np.maximum(np.nan_to_num(less), 0.0) + young * unseen_growth(more)[:, None]
     variance = batch_variance(rest)
     slower = trimmed_mean(rest)
-    rest = rest - np.clip(rest, 0.0, doubt)
+    rest = rest - _excused(rest, doubt, trusted)
     felt = trimmed_mean(rest)
     if service is None:
         return Ahead(felt, slower, variance, latency, rest, relative)
@@ -101,6 +101,20 @@ def ahead_of_peers(
     excess = np.where(known, np.minimum(least, believed) + waiting, felt)
     variance = np.where(known, batch_variance(served, done), batch_variance(latency))
     return Ahead(excess, slower, variance, latency, rest, relative, steady)
+
+
+def _excused(rest: FloatArray, doubt: FloatArray, trusted: BoolArray) -> FloatArray:
+    """The part of `rest` (C, T) that `doubt` excuses: as much as brings a component to its peers' middle.
+
+    By one share for all its ticks in doubt, so that it varies as before.
+    """
+    centre = row_median(np.where(trusted, trimmed_mean(rest), np.nan)[None, :])[0]
+    part = np.where(np.isfinite(rest) & (doubt > 0.0), doubt, np.nan)
+    ahead = trimmed_mean(np.where(np.isfinite(part), rest, np.nan)) - np.nan_to_num(centre)
+    mean = trimmed_mean(part)
+    share = np.divide(ahead, mean, out=np.zeros_like(ahead), where=mean > 0.0)
+    excused: FloatArray = np.nan_to_num(part) * np.clip(np.nan_to_num(share), 0.0, 1.0)[:, None]
+    return excused
 
 
 def _reference(above: FloatArray, trusted: BoolArray, usual: float) -> tuple[FloatArray, BoolArray]:

@@ -35,7 +35,7 @@ from laggard_aggregator.detect.laggard.evidence import (
     SEVERITY_SCALE,
     GroupEvidence,
 )
-from laggard_aggregator.detect.laggard.expected import ExpectedTime
+from laggard_aggregator.detect.laggard.expected import Expected, ExpectedTime
 from laggard_aggregator.detect.laggard.load import (
     MAX_LOG_DEVIATION,
     LoadModel,
@@ -111,7 +111,7 @@ class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 12
+    version = 13
     restores_from = 5  # without what was learned of loads, steadiness and the second kind of evidence
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
@@ -151,7 +151,7 @@ class LaggardDetector(Detector[GroupWindow]):
         served = service(load, told, logs) if self._metric == "await" else None
         recent_part = self._load.explained_by_recent(self._evidence.load_ahead(places))
         demand = {name: np.where(told, own, np.nan) for name, own in load.items() if name in LOADS}
-        expected = self._time.expected(window.components, demand, logs.shape, self._load.likely_slope)
+        expected = self._expected(window.components, demand, logs, worse)
         accumulated = self._accumulate(
             partial(
                 ahead_of_peers,
@@ -211,6 +211,13 @@ class LaggardDetector(Detector[GroupWindow]):
             stops=stopping.told,
             clear=clear if worse else None,
         )
+
+    def _expected(
+        self, components: tuple[str, ...], demand: Mapping[str, FloatArray], logs: FloatArray, worse: int
+    ) -> Expected:
+        if worse > 0:
+            self._time.learn_loop(demand, logs)
+        return self._time.expected(components, demand, logs, self._load.likely_slope)
 
     def _learn_expected(
         self,

@@ -34,6 +34,12 @@ SHARE_CELLS = 4
 """Parts of the read share."""
 UNSEEN_SHARE_LOG_RATIO = float(np.log(8.0)) / 4.0
 """Log of the most that a mix of reads and writes may explain which too few others were seen with."""
+STEADY_RATIO = 1.0 / 3.0
+"""Change of the requests in flight over those of their rate and of their time, from which they are steady."""
+CLOSED_SHARE = 0.75
+"""Share of windows with steady requests in flight from which clients keep that number (a closed loop), and of
+the others from which they do not."""
+_AMOUNTS = {"operations", "throughput"}
 Load = Mapping[str, FloatArray]
 
 
@@ -99,7 +105,10 @@ class KnownKinds(ComponentArrays):
 
 
 class ExpectedTime:
-    """The model of one group's metric; `level`, `wander`: as `Expected.usual`, over `ticks`."""
+    """The model of one group's metric; `level`, `wander`: as `Expected.usual`, over `ticks`.
+
+    `steady_share`: of windows, lately, in which the requests in flight were steady; None before there is one.
+    """
 
     def __init__(self, shift_seconds: float) -> None:
         self._kept = 1.0 - 1.0 / max(MIN_MEMORY_WINDOWS, MEMORY_SECONDS / shift_seconds)
@@ -110,21 +119,41 @@ class ExpectedTime:
         self._wander = 0.0
         self._ticks = 0.0
         self._windows = 0.0
+        self._steady_share: float | None = None
+        self._closed_loop = False
+
+    def learn_loop(self, load: Load, logs: FloatArray) -> None:
+        """Learns, before `expected`, whether clients keep a number of requests in flight; arguments as there.
+
+        Of times alone: a rate times a rate is no number in flight. A change begins a new curve.
+        """
+        if not _AMOUNTS & load.keys():
+            return
+        steady = _in_flight_is_steady(_log(load[_demand_name(load)]), logs)
+        if steady is None:
+            return
+        before, self._steady_share = self._steady_share, float(steady)
+        if before is not None:
+            self._steady_share = before + (float(steady) - before) / MIN_MEMORY_WINDOWS
+        closed = self._steady_share > (CLOSED_SHARE if not self._closed_loop else 1.0 - CLOSED_SHARE)
+        if closed != self._closed_loop:
+            self._closed_loop, self._curve = closed, LoadCurve()
 
     def expected(
-        self, components: Sequence[str], load: Load, shape: tuple[int, ...], slope: Callable[[str], float]
+        self, components: Sequence[str], load: Load, logs: FloatArray, slope: Callable[[str], float]
     ) -> Expected:
-        """The expected times at `load`, by name (C, T), NaN = unknown; `shape` (C, T).
+        """The expected times at `load`, by name (C, T), NaN = unknown; `logs` (C, T) as of `learn`.
 
         `slope`: of latency over the load of a name, in logs, for loads higher than known.
         """
+        shape = logs.shape
         service = self._service.log_time(kinds_of_request(load, shape), shape)
         log_time, doubt = np.nan_to_num(service), self._kinds.doubt(components, load, shape)
-        position = self._position(load, service)
+        position = self._position(load, service, logs)
         if position is not None:
-            curve = self._curve.of_others(components, slope(_demand_name(load)))
+            curve = self._curve.of_others(components, position, slope(_demand_name(load)))
             log_time += curve.at(position)
-            doubt += curve.doubt(position)
+            doubt += curve.doubt(position, self._curve.own_highest(components))
         return Expected(
             log_time, doubt, self._level if position is not None else np.nan, self._wander, self._windows
         )
@@ -139,7 +168,7 @@ class ExpectedTime:
         self._windows = self._kept * self._windows + 1.0
         kinds = kinds_of_request(load, logs.shape)
         service = self._service.log_time(kinds, logs.shape)
-        position = self._position(load, service)
+        position = self._position(load, service, logs)
         rest = logs - service
         if position is not None:
             members = np.where(healthy[:, None], rest, np.nan)
@@ -155,19 +184,24 @@ class ExpectedTime:
         self._service.learn(components, kinds, above, self._kept)
         if position is not None:
             service = self._service.log_time(kinds, logs.shape)
-            position = self._curve.position(self._demand(load, service))
+            position = self._curve.position(self._demand(load, service, logs))
             self._curve.learn(components, position, above - service, self._kept)
         self._kinds.learn(components, load, np.isfinite(logs), self._kept)
 
-    def _demand(self, load: Load, service: FloatArray) -> FloatArray:
-        """The log of the demand on a component: its requests times the time of each, or bytes; (C, T)."""
+    def _demand(self, load: Load, service: FloatArray, logs: FloatArray) -> FloatArray:
+        """The log of the demand on a component: its requests times the time of each, or bytes; (C, T).
+
+        Of a closed loop the requests, or bytes, in flight (Little's law): its rate falls as times grow.
+        """
         name = _demand_name(load)
-        demand: FloatArray = np.log(np.where(load[name] > 0.0, load[name], np.nan))
+        demand = _log(load[name])
+        if self._closed_loop:
+            return demand + logs
         return demand + service if name == "operations" else demand
 
-    def _position(self, load: Load, service: FloatArray) -> FloatArray | None:
-        known = {"operations", "throughput"} & load.keys()
-        return self._curve.position(self._demand(load, service)) if known else None
+    def _position(self, load: Load, service: FloatArray, logs: FloatArray) -> FloatArray | None:
+        known = _AMOUNTS & load.keys()
+        return self._curve.position(self._demand(load, service, logs)) if known else None
 
     def _group_level(self, rest: FloatArray) -> FloatArray:
         """The middle of `rest` (C, T) at each tick, (T,): the usual level where few members have a value."""
@@ -206,6 +240,8 @@ class ExpectedTime:
             "wander": self._wander,
             "ticks": self._ticks,
             "windows": self._windows,
+            "steady_share": self._steady_share,
+            "closed_loop": self._closed_loop,
         }
 
     def restored(self, state: Mapping[str, Any]) -> Self:
@@ -216,7 +252,28 @@ class ExpectedTime:
         self._level = float("nan") if state["level"] is None else float(state["level"])
         self._wander, self._ticks = float(state["wander"]), float(state["ticks"])
         self._windows = float(state["windows"])
+        steady = state.get("steady_share")  # before version 13: unknown
+        self._steady_share = None if steady is None else float(steady)
+        self._closed_loop = bool(state.get("closed_loop", False))
         return self
+
+
+def _log(values: FloatArray) -> FloatArray:
+    return np.asarray(np.log(np.where(values > 0.0, values, np.nan)))
+
+
+def _in_flight_is_steady(demand: FloatArray, logs: FloatArray) -> bool | None:
+    """Whether the requests in flight change from tick to tick by much less than their rate and time do.
+
+    `demand`, `logs` (C, T): logs of rate and time. None where too little is known.
+    """
+    rate, time, in_flight = (
+        row_median(row_median(np.abs(np.diff(course, axis=1)))[None, :])[0]
+        for course in (demand, logs, demand + logs)
+    )
+    if not np.isfinite(in_flight):
+        return None
+    return bool(in_flight < STEADY_RATIO * min(rate, time))
 
 
 def _demand_name(load: Load) -> str:

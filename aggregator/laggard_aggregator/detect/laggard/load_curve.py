@@ -13,7 +13,7 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays
-from laggard_aggregator.detect.peers import leave_one_out_median
+from laggard_aggregator.detect.peers import leave_one_out_median, row_median
 
 CELLS_AN_OCTAVE = 2
 CELLS = 32
@@ -23,6 +23,8 @@ MIN_SAMPLES, SURE_SAMPLES = 1.0, 10.0
 """Samples from which a member tells a level of its cell, and from which it shows that the cell is known."""
 MIN_OTHERS = 3
 """Other members that must have been seen at a load for it to be known."""
+MIN_OWN_SAMPLES = 60.0
+"""A member's own samples from which it has shown how long its requests take at a load."""
 MAX_UTILISATION = 0.95
 """Upper limit of the utilisation that the highest known load stands for."""
 MAX_UNSEEN_LOG_RATIO = float(np.log(5.0))
@@ -46,10 +48,21 @@ _BEND = np.diff(np.eye(CELLS), 2, axis=0)
 
 
 @dataclass(frozen=True, slots=True)
+class OwnHighest:
+    """The highest load at which each component has shown its times, and these there; (C,), NaN where none.
+
+    `point`: in cells. `level`: logs over the group's level.
+    """
+
+    point: FloatArray
+    level: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
 class OthersCurve:
     """The curves that components are held against, (C, CELLS): `level` at `point`; and where they end.
 
-    `end` (C,): the highest point known, infinite where none is; `utilisation` (C,): of a component there.
+    `end` (C,): the highest point known; `utilisation` (C,): of a component there.
     """
 
     point: FloatArray
@@ -69,14 +82,24 @@ class OthersCurve:
         level: FloatArray = np.where(known, left + part * (right - left), 0.0)
         return level
 
-    def doubt(self, position: FloatArray) -> FloatArray:
+    def doubt(self, position: FloatArray, own: OwnHighest) -> FloatArray:
         """The log of how much longer requests may take at a load beyond the known ones; (C, T).
+
+        A component's own highest load excuses no more than its requests took longer there before.
+        """
+        growth, at_own = self._growth(position), self._growth(own.point[:, None])
+        before = np.clip(own.level[:, None] - self.at(own.point[:, None]), 0.0, at_own)
+        as_before = before + np.maximum(growth - at_own, 0.0)
+        return np.fmin(growth, as_before)
+
+    def _growth(self, position: FloatArray) -> FloatArray:
+        """The log by which latencies may grow from the known loads to `position` (C, T), 0 where that is NaN.
 
         As in an M/M/1 queue, where they take 1 / (1 - utilisation) times as long, and as `unseen_growth` at
         least.
         """
         beyond = np.nan_to_num(np.maximum(position - self.end[:, None], 0.0))
-        octaves = np.where(np.isfinite(beyond), beyond, 0.0) / CELLS_AN_OCTAVE
+        octaves = beyond / CELLS_AN_OCTAVE
         idle = np.maximum(1.0 - self.utilisation[:, None] * 2.0**octaves, 1e-9)
         queueing = np.minimum(np.log((1.0 - self.utilisation[:, None]) / idle), MAX_UNSEEN_LOG_RATIO)
         most: FloatArray = np.maximum(queueing, unseen_growth(octaves * np.log(2.0)))
@@ -186,10 +209,11 @@ class LoadCurve(ComponentArrays):
         for sums, new in ((self.total, ratio), (self.place, position), (self.samples, np.ones_like(ratio))):
             sums[:, at] = kept * sums[:, at] + np.bincount(flat, new[known], size).reshape(-1, CELLS).T
 
-    def of_others(self, components: Sequence[str], slope: float) -> OthersCurve:
+    def of_others(self, components: Sequence[str], position: FloatArray, slope: float) -> OthersCurve:
         """The curve that each of `components` is held against.
 
-        `slope`: of latency over load, in logs, beyond the curve's own.
+        `position` (C, T): theirs now. Where too few were seen at any load, as in a first window, the others'
+        middle now is where it ends. `slope`: of latency over load, in logs, beyond the curve's own.
         """
         at = self.places(components)
         samples = self.samples[:, at].T
@@ -213,7 +237,17 @@ class LoadCurve(ComponentArrays):
         level = np.where(
             np.asarray(seen.any(axis=1))[:, None], left + np.clip(part, 0.0, 1.0) * (right - left), 0.0
         )
-        return OthersCurve(point, level, *_upper_end(point, level, sure, slope))
+        known_end, utilisation = _upper_end(point, level, sure, slope)
+        now = leave_one_out_median(row_median(position)[:, None], everyone)[:, 0]
+        return OthersCurve(point, level, np.where(np.isfinite(known_end), known_end, now), utilisation)
+
+    def own_highest(self, components: Sequence[str]) -> OwnHighest:
+        """Of each of `components`, the highest load at which it has shown its own times."""
+        at = self.places(components)
+        shown = self.samples[:, at] >= MIN_OWN_SAMPLES
+        cell = CELLS - 1 - shown[::-1].argmax(axis=0)
+        samples = np.where(shown.any(axis=0), self.samples[cell, at], np.nan)
+        return OwnHighest(self.place[cell, at] / samples, self.total[cell, at] / samples)
 
     def state(self) -> dict[str, Any]:
         """Plain data from which `restored` goes on exactly."""
@@ -232,7 +266,7 @@ class LoadCurve(ComponentArrays):
 def _upper_end(
     point: FloatArray, level: FloatArray, sure: BoolArray, more: float
 ) -> tuple[FloatArray, FloatArray]:
-    """The highest point known and the utilisation there; (C,).
+    """The highest point known, NaN where none is, and the utilisation there; (C,).
 
     In an M/M/1 queue the slope of latency over load, in logs, is u / (1 - u). The curve's is that of the
     middle between its last two points; `more` is added to it.
@@ -247,5 +281,5 @@ def _upper_end(
     slope = np.divide(rise, octaves * np.log(2.0), out=np.zeros_like(rise), where=told)
     middle = np.where(slope > 0.0, octaves / 2.0, 0.0)
     utilisation = (slope + more) / (1.0 + slope + more) * 2.0**middle
-    end = np.where(known[:, -1] >= 0, point[row, last], np.inf)
+    end = np.where(known[:, -1] >= 0, point[row, last], np.nan)
     return end, np.minimum(utilisation, MAX_UTILISATION)
