@@ -113,6 +113,22 @@ def test_reports_of_a_process_that_was_killed_are_given_again(tmp_path: Path) ->
     assert work.run(NOW_NS + 3600 * SECOND + SECOND) == 0
 
 
+def test_a_slow_job_is_judged_again_once_its_last_hour_was_rolled_up(tmp_path: Path) -> None:
+    jobs = disturbed(tmp_path, [*usual(np.random.default_rng(11)), 930.0])
+    end_ns = int(jobs[-1]["end"]) * SECOND
+    assert jobs[-1]["end"] % 3600 == 0, "so its last hour is the next one"
+    for job in jobs:
+        joined(tmp_path, job, end_ns + 900 * SECOND)
+    told: list[str] = []
+    work = FindingsPass(tmp_path, "s", JobIndex(tmp_path), lambda job, report: told.append(report.verdict))
+    assert work.run(end_ns + 960 * SECOND) == len(jobs)
+    assert "slow" not in told, "its owner is told with all of the evidence"
+    assert work.run(end_ns + (3600 + 719) * SECOND) == 0
+    assert work.run(end_ns + (3600 + 720) * SECOND) == 1
+    assert told[-1] == "slow"
+    assert work.run(end_ns + (3600 + 721) * SECOND) == 0
+
+
 @pytest.mark.parametrize("now", [0.0, 0.01, 49.0])
 def test_few_metadata_operations_are_no_cause(tmp_path: Path, now: float) -> None:
     jobs = disturbed(tmp_path, [*usual(np.random.default_rng(11)), 930.0])

@@ -16,6 +16,7 @@ from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.index.schema import FINDING_COLUMNS
 from laggard_aggregator.jobs.join.summary import ResultRow
+from laggard_aggregator.jobs.rollups.rollup_pass import SETTLE_NS
 from laggard_aggregator.jobs.tables import JOB_FINDINGS
 from laggard_aggregator.jobs.verdict.judge import JobJudge, RunReport
 from laggard_common.visible import visible
@@ -30,13 +31,16 @@ OLDEST_NS: Final = 7 * 86_400 * 10**9
 REPEATED_NS: Final = 600 * 10**9
 """Jobs judged this shortly before the last verdict of an earlier process are judged again: perhaps
 their reports came no further than its memory."""
+ROLLED_SECONDS: Final = SETTLE_NS / 1e9 + 120.0
+"""From the end of an hour until its rollups are there."""
 
 
 class FindingsPass:
     """Judges the jobs of `index`, in the archive in `directory`; each report is given to `judged`.
 
-    `served_by`: the forwarder of each node that has one. After a restart `judged` gets the latest reports
-    again, so it must know those that it has.
+    That of a slow job is given once the rollups of its last hour are part of the evidence. `served_by`: the
+    forwarder of each node that has one. After a restart `judged` gets the latest reports again, so it must
+    know those that it has.
     """
 
     def __init__(
@@ -61,7 +65,8 @@ class FindingsPass:
     def run(self, now_ns: int, go_on: Callable[[], bool] = lambda: True) -> int:
         """Judges the jobs without a verdict, while `go_on()`; returns their number. Raises LaggardError.
 
-        Slow ones are judged again once a job beside them was joined: its load is known from then on.
+        Slow ones are judged again once a job beside them was joined, whose load is known from then on, and
+        once the rollups of their last hour are there, with the latencies of their path.
         """
         self._index.refresh(go_on)
         queries = JobQueries(self._index)
@@ -75,7 +80,9 @@ class FindingsPass:
             told = queries.judged(self._again)
             if self._seen_ns is None and self._judged is not None:
                 again += queries.judged_since(queries.last_verdict() - REPEATED_NS, MAX_JOBS)
-            due = {job["id"]: job for job in (*queries.unjudged(now_ns - OLDEST_NS, MAX_JOBS), *again, *told)}
+            rolled = queries.slow_before_rollups(now_ns / 1e9, ROLLED_SECONDS, MAX_JOBS)
+            new = queries.unjudged(now_ns - OLDEST_NS, MAX_JOBS)
+            due = {job["id"]: job for job in (*new, *again, *told, *rolled)}
             self._seen_ns = last_ns if slow < MAX_JOBS else since_ns
             for job in due.values():
                 if not go_on():
@@ -85,7 +92,7 @@ class FindingsPass:
             self._again -= {job.key for job, _ in reports} | self._again - {job.key for job in told}
             self._write(reports, max(now_ns, queries.last_verdict() + 1))  # also after a step of the clock
             for job, report in reports:
-                if self._judged is not None:
+                if self._judged is not None and (report.verdict != "slow" or _is_rolled(job, now_ns)):
                     self._judged(job, report)
         finally:
             queries.close()
@@ -109,6 +116,10 @@ class FindingsPass:
         findings = Table(self._directory, "job_findings", site=self._site)
         for day, rows in sorted(by_day.items()):
             findings.append_rows(day, rows, now_ns, JOB_FINDINGS)
+
+
+def _is_rolled(job: VisibleJob, now_ns: int) -> bool:
+    return job["end"] is None or (job["end"] // 3600 + 1) * 3600 + ROLLED_SECONDS <= now_ns / 1e9
 
 
 def finding_rows(job: VisibleJob, report: RunReport, now_ns: int) -> list[ResultRow]:
