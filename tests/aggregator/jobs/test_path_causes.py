@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from tests.support.builders.forwarder_site import (
     FORWARDERS,
@@ -39,8 +41,9 @@ class Scene:
         shared: bool | None = None,
         metadata: int = USUAL.operations,
         slow_node: str = "",
+        has_job_stats: bool = True,
     ) -> None:
-        self.site = ForwarderSite(folder, RUNS * MINUTES)
+        self.site = ForwarderSite(folder, RUNS * MINUTES, has_job_stats)
         self.first = (RUNS - 1) * MINUTES
         for run in range(RUNS):
             first, is_slow = run * MINUTES, run == RUNS - 1
@@ -96,9 +99,10 @@ def test_a_forwarder_that_is_slow_while_its_osts_are_not_is_the_cause(tmp_path: 
     assert "fwd-1 was slow in this job: its writes took 2.7 times" in job["sentence"]
 
 
-def test_a_slow_ost_is_the_cause_and_no_forwarder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_job_stats", [True, False])
+def test_a_slow_ost_is_the_cause_and_no_forwarder(tmp_path: Path, has_job_stats: bool) -> None:
     slow = replace(USUAL, ost_us={OSTS[0]: 6 * OST_US}, mount_us=MOUNT_US + 20_000)
-    job = Scene(tmp_path, slow).verdict()
+    job = Scene(tmp_path, slow, has_job_stats=has_job_stats).verdict()
     assert causes(job) == [("slow component", OSTS[0])]
 
 
@@ -114,8 +118,10 @@ SLOW_FORWARDER = replace(USUAL, mount_us=3 * MOUNT_US, rpc_us=2 * RPC_US)
 FLOOD = Work(writes=0, operations=300_000, osts=(), meta_us=5 * META_US)
 
 
-def test_a_flood_of_a_job_on_the_mdt_is_the_cause(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, replace(USUAL, operations=6000, meta_us=5 * META_US), metadata=6000)
+@pytest.mark.parametrize("has_job_stats", [True, False])
+def test_a_flood_of_a_job_on_the_mdt_is_the_cause(tmp_path: Path, has_job_stats: bool) -> None:
+    slow = replace(USUAL, operations=6000, meta_us=5 * META_US)
+    scene = Scene(tmp_path, slow, metadata=6000, has_job_stats=has_job_stats)
     scene.beside(4357, NODES["fwd-4"][:2], FLOOD)
     job = scene.verdict()
     assert [kind for kind, _ in causes(job)] == ["neighbour"]

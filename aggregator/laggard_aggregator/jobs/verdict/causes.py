@@ -5,6 +5,7 @@ and its own change. Each becomes evidence for `ranked_causes`; findings say it i
 may read them. A component that is slow under a load is not ill: the load is the cause.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -117,7 +118,7 @@ class JobCauses:
         self._served_by = served_by
         self._modes_of = modes_of
         self._neighbours = NeighbourLoads(
-            queries, results, served_by, lambda job: shared_writes(modes_of(job))
+            directory, queries, results, served_by, lambda job: shared_writes(modes_of(job))
         )
         self._outside = OutsideLoads(directory, queries.had_job)
 
@@ -136,7 +137,7 @@ class JobCauses:
         beside = self._neighbours.evidence(asked.job, _spans(asked.phases), phase.factor, runs, path)
         outside = list(self._outside.evidence(path, _spans(asked.phases), [spans for _, spans in runs]))
         loads = [*(load.evidence for load in beside), *(load.evidence for load in outside)]
-        own = list(own_numbers(asked.job, [job for job, _ in earlier], self.requests_of, self._modes_of))
+        own = list(own_numbers(asked.job, [job for job, _ in recent], self.requests_of, self._modes_of))
         loaded = {cause.component for cause in ranked_causes(phase, [], loads, [])}
         is_changed = bool(ranked_causes(phase, [], [], own))
         ill = {
@@ -152,7 +153,8 @@ class JobCauses:
         ]
         known = {name for alarm in alarms for name in names(alarm.straggler.component, "")} | loaded
         shares = part_shares(components, self._served_by)
-        parts = {name: _slow_part(part, shares.get(name, 0.0)) for name, part in ill.items()}
+        kinds = Counter(part.kind for part in path.parts.values())
+        parts = {name: _slow_part(part, shares.get(name, 1 / kinds[part.kind])) for name, part in ill.items()}
         nodes = slow_nodes(components, [each for each, _ in before], self._served_by, path.directions)
         parts |= {part.component: part for part in nodes}
         within = {part.component: part for part in self._slow_parts(asked, components, method)}

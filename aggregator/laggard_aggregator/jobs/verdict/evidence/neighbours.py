@@ -9,6 +9,7 @@ load slows nobody down on a component whose latency is as usual.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -25,9 +26,11 @@ from laggard_aggregator.jobs.verdict.evidence.path_parts import (
     MDT,
     MOVED,
     OPERATIONS,
+    OST,
     REQUESTS,
     PathPart,
     RunPath,
+    target_shares,
 )
 
 MOST_RUNS: Final = 10
@@ -49,8 +52,10 @@ _WORDS: Final = {
     OPERATIONS: "metadata operations a second",
     SHARED_BYTES: "MiB a second into one file of all its processes",
 }
-_MOST_TRACES: Final = 64
+_MOST_TRACES: Final = 16
 """Jobs whose traces are read for one verdict."""
+
+_INNER: Final = {MDT: METADATA, OST: SERVER}
 
 Place = tuple[str, str]
 """A shared component, and the unit of its load a second."""
@@ -96,7 +101,7 @@ class PathState:
 
 
 class NeighbourLoads:
-    """Compares loads of neighbours; `queries` decides who may ask for a job.
+    """Compares loads of neighbours in the archive in `directory`; `queries` decides who may ask for a job.
 
     `served_by`: the forwarder of each node that has one. `shared_writes`: share of a job's written bytes that
     went N-1, 0 without traces.
@@ -104,11 +109,13 @@ class NeighbourLoads:
 
     def __init__(
         self,
+        directory: Path,
         queries: JobQueries,
         results: JobResults,
         served_by: Mapping[str, str],
         shared_writes: Callable[[VisibleJob], float],
     ) -> None:
+        self._directory = directory
         self._queries = queries
         self._results = results
         self._served_by = served_by
@@ -184,9 +191,14 @@ class NeighbourLoads:
         series = self._results.of_jobs("job_series", jobs)
         none: list[Row] = []
         found: dict[str, Loads] = {}
+        forwarders = sorted(set(self._served_by.values()))
+        shares = target_shares(self._directory, forwarders, spans) if forwarders and jobs else {}
         for row in jobs:
             key = row["job_key"]
-            loads = _loads_of(row, components.get(key, none), series.get(key, none), spans, self._served_by)
+            own = components.get(key, none)
+            loads = _loads_of(
+                row, own, series.get(key, none), spans, served_by=self._served_by, shares=shares
+            )
             written = {place[0]: load for place, load in loads.items() if place[1] == _WRITTEN}
             if key != judged.key and max(written.values(), default=0.0) >= _LEAST_LOADS[SHARED_BYTES]:
                 share = self._share(VisibleJob(dict(row), judged.principal))
@@ -235,16 +247,20 @@ def _loads_of(
     components: Sequence[Row],
     series: Sequence[Row],
     spans: Sequence[Times],
+    *,
     served_by: Mapping[str, str],
+    shares: Mapping[str, Mapping[str, Mapping[str, float]]],
 ) -> dict[Place, float]:
     """Mean loads of one job during `spans`; a component that two layers saw counts in the innermost.
 
+    `shares` of targets, by forwarder and kind: of a job that no server names, its targets have them.
     Work of several jobs together on a server or a forwarder is the load of none. A forwarder has the load of
     the job's nodes behind it.
     """
     found: dict[Place, float] = {}
     seconds = sum(end - start for start, end in spans)
     clients = {served_by.get(row["node"]) for row in components if row["layer"] == CLIENT}
+    told = {row["layer"] for row in components}
     for layer in _LAYERS:
         carried: dict[Place, float] = {}
         for row in components:
@@ -256,6 +272,10 @@ def _loads_of(
                     forwarder = served_by.get(row["node"]) if layer == CLIENT else None
                     if forwarder is not None:
                         carried[forwarder, unit] = carried.get((forwarder, unit), 0.0) + amount
+                        kind = MDT if unit == OPERATIONS else OST
+                        of_kind = shares[forwarder][kind] if _INNER[kind] not in told else {}
+                        for target, share in of_kind.items():
+                            carried[target, unit] = carried.get((target, unit), 0.0) + amount * share
         own = next((row for row in series if row["layer"] == layer and row["node"] is None), None)
         for place, amount in carried.items():
             share = amount * _part_of_time(job, own, place[1], spans)

@@ -187,7 +187,11 @@ class PathParts:
         self._short = {short_name(name): name for name in self.forwarders}
 
     def of(self, now: RunPath, earlier: Sequence[RunPath], directions: Collection[str]) -> list[PathPart]:
-        """The components on a path whose latency in phases of `directions` is known. Raises ArchiveError."""
+        """The components on a path whose latency in phases of `directions` is known. Raises ArchiveError.
+
+        A run whose OSTs or MDTs no server names has those that its forwarders and nodes used.
+        """
+        now, earlier = self._completed(now), [self._completed(run) for run in earlier]
         of_targets = [*self._of(_OSTS, now, earlier, directions), *self._of(_MDTS, now, earlier, directions)]
         by_name = {part.name: part for part in of_targets}
         for part in self._seen(now, earlier, directions):
@@ -195,6 +199,17 @@ class PathParts:
         behind = max((part.worst[1] for part in by_name.values() if part.worst[1] >= MOVED), default=1.0)
         mounts = self._of(_MOUNTS, now, earlier, directions) if now.parts.get(FORWARDER) else []
         return [*by_name.values(), *(_beyond(part, behind) for part in mounts)]
+
+    def _completed(self, run: RunPath) -> RunPath:
+        """A path with the targets that its clients used, where it has none."""
+        missing = [kind for kind in (OST, MDT) if not run.parts.get(kind)]
+        if not missing or not run.spans:
+            return run
+        every = [span for spans in run.spans.values() for span in spans]
+        clients = (*run.nodes, *run.parts.get(FORWARDER, ()))
+        shares = target_shares(self.directory, clients, every)
+        used = {kind: frozenset(name for of in shares.values() for name in of[kind]) for kind in missing}
+        return replace(run, parts={**run.parts, **used})
 
     def _seen(
         self, now: RunPath, earlier: Sequence[RunPath], directions: Collection[str]
@@ -283,6 +298,43 @@ class PathParts:
         if nodes is not None and not nodes:
             return None
         return Rollups(layer.source, layer.fields, named, nodes).read(self.directory, *run.hull)
+
+
+def target_shares(
+    directory: Path, clients: Collection[str], spans: Sequence[Times]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Share of each target in the requests of a client, by client, kind (OST, MDT) and target.
+
+    Raises ArchiveError.
+    """
+    known = {short_name(name): name for name in clients}
+    found: dict[str, dict[str, dict[str, float]]] = {name: {OST: {}, MDT: {}} for name in clients}
+    start, end = min(low for low, _ in spans), max(high for _, high in spans)
+
+    def named(node: str, name: str) -> str | None:
+        client, target = known.get(short_name(node)), targets(name)
+        return f"{client} {target.pop()}" if client is not None and len(target) == 1 else None
+
+    for kind, (source, fields) in _USES.items():
+        sums = Rollups(source, fields, named, frozenset(known)).read(directory, start, end)
+        if sums is None:
+            continue
+        counts = sums.during(spans)[0].sum(axis=0)
+        for name, count in zip(sums.names, counts.tolist(), strict=True):
+            client, _, target = name.rpartition(" ")
+            if count > 0:
+                found[client][kind][target] = count
+    for of_client in found.values():
+        for kind, of_kind in of_client.items():
+            total = sum(of_kind.values())
+            of_client[kind] = {target: count / total for target, count in of_kind.items()}
+    return found
+
+
+_USES: Final = {
+    OST: ("lustre_osc", ("ost_read_samples", "ost_write_samples")),
+    MDT: ("lustre_mdc", ("req_waittime_samples",)),
+}
 
 
 def _beyond(forwarder: PathPart, behind: float) -> PathPart:
