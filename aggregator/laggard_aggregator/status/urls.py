@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote_to_bytes, urlencode
 
 AROUND_SECONDS = 6 * 3600
 """A link to an alarm shows so much before its start, and after."""
+DEFAULT_RANGE_SECONDS = 12 * 3600
 MAX_RANGE_SECONDS = 400 * 86_400
 _MAX_CHARS = 40
 _DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(s|m|min|h|d|w)", re.ASCII)
@@ -31,7 +32,7 @@ class TimeRange:
         Without `from` 12 hours, without `to` until now. Raises ValueError with a sentence.
         """
         until = min(parse_time(end, now), now) if end else now
-        first = parse_time(start, now) if start else until - 12 * 3600
+        first = parse_time(start, now) if start else until - DEFAULT_RANGE_SECONDS
         if first >= now:
             raise ValueError("the range begins in the future")
         if first >= until:

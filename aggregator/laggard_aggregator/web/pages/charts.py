@@ -15,6 +15,8 @@ from laggard_aggregator.status.window_history import ABSENT, ANOMALOUS, UNJUDGED
 
 SPARK_WINDOWS = 48
 WIDTH, HEIGHT = 1100, 250
+MOST_TIMES = 8
+"""Steps of an axis of times."""
 _STEPS = (1, 5, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 """Seconds between times on an axis."""
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 10, 28
@@ -70,13 +72,19 @@ def band_chart(
     unit: str,
     label: str,
     height: int = HEIGHT,
+    width: int = WIDTH,
 ) -> Markup:
-    """Values (N,) at the times `x` against the band (N, 5) of the peers; a dot where `hot`."""
+    """Values (N,) at the times `x` against the band (N, 5) of the peers; a dot where `hot`.
+
+    A picture that is narrower than WIDTH is one of a grid, and has half the labels.
+    """
     known = np.concatenate([own[np.isfinite(own)], band[np.isfinite(band)]])
     if len(x) < 2 or not known.size:
         return Markup("")
     low, high = min(float(known.min()), 0.0), float(known.max())
-    frame = Frame(float(x[0]), float(x[-1]), low, high * 1.05 if high > low else low + 1.0, height)
+    frame = Frame(
+        float(x[0]), float(x[-1]), low, high * 1.05 if high > low else low + 1.0, height, width=width
+    )
     places = frame.x(x)
     lines = Markup("")
     for inner, outer, name in ((0, 4, "wide"), (1, 3, "narrow")):
@@ -89,8 +97,10 @@ def band_chart(
         lines += Markup('<circle class="hot" cx="{:.1f}" cy="{:.1f}" r="3.5"/>').format(
             places[at], frame.y(own)[at]
         )
-    upwards = [(value, formatting.figure(value, unit)) for value in ticks(low, high)]
-    return frame.svg(label, lines, time_ticks(x), upwards, are_times=True)
+    every = 1 if width == WIDTH else 2
+    upwards = [(value, formatting.figure(value, unit)) for value in ticks(low, high)[::every]]
+    across = time_ticks(x, MOST_TIMES // every**2)
+    return frame.svg(label, lines, across, upwards, are_times=True)
 
 
 def cdf_chart(own: FloatArray, peers: Sequence[FloatArray], unit: str, title: str) -> Markup:
@@ -124,9 +134,11 @@ class Frame:
         height: int = HEIGHT,
         *,
         top: int = TOP,
+        width: int = WIDTH,
     ) -> None:
         self._height = height
-        self._x = (x_low, (WIDTH - LEFT - RIGHT) / (x_high - x_low or 1.0))
+        self._width = width
+        self._x = (x_low, (width - LEFT - RIGHT) / (x_high - x_low or 1.0))
         self._y = (y_low, (height - top - BOTTOM) / (y_high - y_low or 1.0))
 
     def x(self, values: FloatArray) -> FloatArray:
@@ -151,17 +163,17 @@ class Frame:
         for value, text in upwards:
             y = float(self.y(np.array(value)))
             grid += Markup('<path class="grid" d="M{} {:.1f}H{}"/><text x="{}" y="{:.1f}">{}</text>').format(
-                LEFT, y, WIDTH - RIGHT, LEFT - 6, y + 4, text
+                LEFT, y, self._width - RIGHT, LEFT - 6, y + 4, text
             )
         for place, (value, text) in enumerate(across):
-            x = min(float(self.x(np.array(value))), WIDTH - _HALF_LETTER * len(text))
+            x = min(float(self.x(np.array(value))), self._width - _HALF_LETTER * len(text))
             at = Markup(' data-at="{:.0f}"').format(value) if are_times else ""
             name = "below minor" if place % 2 else "below"  # every other one is left out on a phone
             grid += Markup('<text class="{}"{} x="{:.1f}" y="{}">{}</text>').format(
                 name, at, x, self._height - 8, text
             )
         return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg>').format(
-            WIDTH, self._height, label, grid, inside
+            self._width, self._height, label, grid, inside
         )
 
 
@@ -220,11 +232,11 @@ def ticks(low: float, high: float) -> list[float]:
     return [at * step for at in range(first, math.floor(high / step) + 1)]
 
 
-def time_ticks(ends: FloatArray) -> list[tuple[float, str]]:
+def time_ticks(ends: FloatArray, most: int = MOST_TIMES) -> list[tuple[float, str]]:
     """Round times along an axis, with the date if they span several days; the first names the zone."""
     low, high = float(ends[0]), float(ends[-1])
-    step = next((each for each in _STEPS if (high - low) / each <= 8), _STEPS[-1])
-    step *= max(math.ceil((high - low) / step / 8), 1)
+    step = next((each for each in _STEPS if (high - low) / each <= most), _STEPS[-1])
+    step *= max(math.ceil((high - low) / step / most), 1)
     first, last = math.ceil(low / step), math.floor(high / step)
     say = formatting.day_and_clock if high - low > 86_400 else formatting.clock
     return [(at * step, say(at * step) + " UTC" * (at == first)) for at in range(first, last + 1)]

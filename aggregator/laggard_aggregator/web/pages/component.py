@@ -11,7 +11,7 @@ from laggard_aggregator.detect.interface import FloatArray, GroupWindow
 from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.straggler_list import Standing, standings
-from laggard_aggregator.status.urls import NotKnownError
+from laggard_aggregator.status.urls import DEFAULT_RANGE_SECONDS, NotKnownError
 from laggard_aggregator.status.view import GroupView
 from laggard_aggregator.status.window_history import (
     ABSENT,
@@ -26,7 +26,7 @@ from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, slow_by, verdict
 from laggard_aggregator.web.pages.tables import PageColumn, PageTable, Query
 
-WINDOWS_A_PAGE = 24
+WINDOWS_A_PAGE = 8
 _KEEP = ("metric", "sort", "sort_functions", "sort_alarms", "from", "to")
 PEERS_DRAWN = 40
 
@@ -72,7 +72,22 @@ def component(now: Now, group_name: str, name: str, query: Query, alarms: Sequen
         "others": sorted({j.group for j in now.judgements if lasting in j.components} - {group.name}),
         "verdict": verdict(NORMAL, each.factor),
         "alarms": its_alarms,
+        "since": _since(now, group, lasting),
     }
+
+
+def _since(now: Now, group: GroupView, name: str) -> str:
+    """The last hours as a URL has them, so many as there are windows of it: charts have few points."""
+    starts = [
+        course.start
+        for metric in group.metrics
+        if (course := now.history.course(group.name, metric, name)).end.size
+    ]
+    oldest = min((float(each[0]) for each in starts), default=np.nan)
+    seconds = now.time - oldest + group.window_seconds
+    return (
+        f"-{int(seconds)}s" if 0 < seconds < DEFAULT_RANGE_SECONDS else f"-{DEFAULT_RANGE_SECONDS // 3600}h"
+    )
 
 
 def _functions(causes: Sequence[tuple[str, float]], known: str, query: Query) -> PageTable[tuple[str, float]]:

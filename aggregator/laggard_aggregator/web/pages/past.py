@@ -31,7 +31,7 @@ from laggard_aggregator.status.window_history import (
     bands,
 )
 from laggard_aggregator.web.pages.alarm_log import EVENT_COLUMNS, Event
-from laggard_aggregator.web.pages.charts import band_chart, chart_data
+from laggard_aggregator.web.pages.charts import WIDTH, band_chart, chart_data
 from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.tables import PageColumn, PageTable, Query
 
@@ -44,7 +44,7 @@ MAX_KEPT = 32
 ALIKE_SECONDS = 30
 """Ranges that differ by less, as of a page that shows the last hour, are read once."""
 MAX_COLUMNS = 96
-ROWS_A_PAGE = 100
+ROWS_A_PAGE = {"anomalous_windows": 12, "anomalous_components": 100}
 
 
 class PastUnavailableError(Exception):
@@ -75,9 +75,9 @@ class PastSeries:
     def picture(self) -> Markup:
         """As SVG; empty with fewer than two intervals."""
         title = f"{self.name.replace('_', ' ')} in {self.unit} over {counted(self.ends.size, 'interval')}"
-        height = 110 if self.load else 200
+        height, width = (130, 420) if self.load else (200, WIDTH)
         return band_chart(
-            self.ends, self.own, self.band, self.hot, unit=self.unit, label=title, height=height
+            self.ends, self.own, self.band, self.hot, unit=self.unit, label=title, height=height, width=width
         )
 
 
@@ -117,6 +117,7 @@ class Past:
                 of("metric", "Metric", lambda row: row["metric"]),
                 of("observed", "Value", lambda row: row["observed"], right=True),
                 of("reference", "Peers", lambda row: row["reference"], right=True),
+                of("unit", "", lambda row: row["unit"] or None),
                 of("factor", "Factor", lambda row: row["factor"], right=True),
                 of("score", "Score", lambda row: row["score"], right=True),
                 of("straggler", "", lambda row: row["straggler"]),
@@ -135,9 +136,8 @@ class Past:
         if columns is None:
             return None
         keep = ("metric", "sort", "from", "to")
-        return PageTable(
-            self.listed, columns, self.verdicts, query, keep=keep, size=ROWS_A_PAGE, is_first=False
-        )
+        size = ROWS_A_PAGE[self.listed]
+        return PageTable(self.listed, columns, self.verdicts, query, keep=keep, size=size, is_first=False)
 
 
 class PastReader:
@@ -220,7 +220,11 @@ def _component(
     rows = reader.verdicts(asked.start, asked.end, name, under=component)
     source = "" if group is None else group.source
     anomalous = [
-        {**row, "factor": _factor(row, worse(source, row["metric"]))}
+        {
+            **row,
+            "factor": _factor(row, worse(source, row["metric"])),
+            "unit": unit(source, row["metric"]) if source else "",
+        }
         for row in rows
         if row["component"] == component and row["anomalous"]
     ]

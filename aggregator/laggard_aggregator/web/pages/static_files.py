@@ -16,7 +16,7 @@ _TYPES = {
 }
 _BUNDLES = {
     "page.js": ("zone.js", "heat.js", "live.js"),
-    "charts.js": ("vendor/uplot/uPlot.iife.min.js", "chart.js"),
+    "charts.js": ("vendor/uplot/uPlot.iife.min.js", "chart.js", "copy.js"),
 }
 """Scripts served as one file: fewer requests, and smaller when compressed together."""
 _UNUSED = re.compile(rb"(?:^|\s+)// .*|^\s+", re.MULTILINE)

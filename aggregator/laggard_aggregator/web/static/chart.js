@@ -14,14 +14,15 @@
   }
 
   // Hours as everywhere on the page; with seconds where they differ, with date and zone where a day begins.
-  function times(_, splits, axis, space, seconds) {
+  function times(plot, splits, axis, space, seconds) {
+    const small = plot.height <= 150; // the same times as its neighbours: they are said once, above
     const end = seconds < 60 ? 19 : 16;
     let day = "";
     return splits.map((at) => {
       const text = laggardTime.text(at);
       const same = text.slice(0, 10) === day;
       day = text.slice(0, 10);
-      return same ? text.slice(11, end) : `${text.slice(11, end)}\n${day} ${laggardTime.zone(at)}`;
+      return same || small ? text.slice(11, end) : `${text.slice(11, end)}\n${day} ${laggardTime.zone(at)}`;
     });
   }
 
@@ -50,7 +51,9 @@
       if (!answer.ok) return;
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const fresh = page.getElementById("past");
-      if (fresh && fresh.querySelector("figure, table")) section.replaceChildren(...document.adoptNode(fresh).childNodes);
+      const load = page.getElementById("load"); // the windows are above it already
+      if (load) section.replaceChildren(...document.adoptNode(load).childNodes);
+      else if (fresh) section.querySelector("p").textContent = "The archive has no load of it yet.";
       document.dispatchEvent(new Event("laggard:swapped"));
     } catch {
       // the link in the section stays
@@ -74,11 +77,12 @@
       {
         width: div.clientWidth,
         height,
+        padding: [null, 30, null, null], // the last time is not cut off
         cursor: { drag: { setScale: false }, sync: { key: "time" } },
         legend: { show: height > 150 },
         tzDate: (at) => new Date(laggardTime.text(at).replace(" ", "T")), // its local parts are those shown
         scales: { y: { range: (_, least, most) => [Math.min(0, least), most * 1.05 || 1] } },
-        axes: [{ ...axis, values: times }, { ...axis, size: 60, space: height > 150 ? 30 : 18, values: (_, splits) => splits.map((each) => (height > 150 ? `${each} ${unit}` : each)) }],
+        axes: [{ ...axis, values: times, space: 90, size: height > 150 ? 50 : 26 }, { ...axis, size: 60, space: height > 150 ? 30 : 18, values: (_, splits) => splits.map((each) => (height > 150 ? `${each} ${unit}` : each)) }],
         series: [
           { label: "window that ended at", value: (_, at) => (at == null ? "–" : `${laggardTime.text(at)} ${laggardTime.zone(at)}`) },
           line("this", { stroke: colour("--own"), width: 2.2 }),
