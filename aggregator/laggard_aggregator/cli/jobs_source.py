@@ -98,7 +98,10 @@ class AskServer:
     def __init__(self, args: argparse.Namespace) -> None:
         self._client = client.of(args)
         self.name = str(args.url)
-        self.nothing = "No job matches."
+        self.nothing = (
+            "No job that you may see matches. Users see their own jobs and those of their accounts "
+            "(docs/jobs.md, Access)."
+        )
 
     def jobs(self, args: argparse.Namespace) -> Iterator[Record]:
         """Yields the jobs that the options select, newest first, a page at a time."""

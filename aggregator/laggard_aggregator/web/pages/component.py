@@ -77,7 +77,7 @@ def component(now: Now, group_name: str, name: str, query: Query, alarms: Sequen
 
 
 def _since(now: Now, group: GroupView, name: str) -> str:
-    """The last hours as a URL has them, so many as there are windows of it: charts have few points."""
+    """Range that its windows in memory span, at most the default, as a URL has it: a longer one is mostly empty."""
     starts = [
         course.start
         for metric in group.metrics
