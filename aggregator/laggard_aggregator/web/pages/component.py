@@ -77,7 +77,7 @@ def component(now: Now, group_name: str, name: str, query: Query, alarms: Sequen
 
 
 def _since(now: Now, group: GroupView, name: str) -> str:
-    """Range that its windows in memory span, at most the default, as a URL has it: a longer one is mostly empty."""
+    """Range that its windows in memory span, at most the default; as a URL has it."""
     starts = [
         course.start
         for metric in group.metrics
