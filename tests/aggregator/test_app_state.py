@@ -358,7 +358,10 @@ def test_it_is_not_ready_before_it_is_restored(tmp_path: Path, monkeypatch: pyte
 
         await async_wait_until(lambda: hasattr(app, "_http"))
         assert await asyncio.to_thread(answer, "/healthz") == (200, {"status": "ok"})
-        assert await asyncio.to_thread(answer, "/readyz") == (503, {"ready": False})
+        assert await asyncio.to_thread(answer, "/readyz") == (
+            503,
+            {"ready": False, "reason": "not connected to the broker"},
+        )
         may_go_on.set()
         await async_wait_until(lambda: app.view.ready)
         assert await asyncio.to_thread(answer, "/readyz") == (200, {"ready": True})
