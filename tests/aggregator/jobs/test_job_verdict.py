@@ -240,8 +240,8 @@ def test_without_anything_on_its_path_the_cause_is_unknown(tmp_path: Path, rng: 
 def test_its_own_change_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
     jobs = archive_of(tmp_path, [*usual(rng), 930.0], mdops=[*rng.uniform(9, 11, 12).tolist(), 900.0])
     found = verdict_on(tmp_path, jobs[-1])
-    assert found.verdict == "slow"
-    assert "its metadata operations a second were 89.5 times the usual" in found.sentence
+    assert found.verdict == "slow"  # of the ten latest runs the median is 10.17
+    assert "its metadata operations a second were 88.5 times the usual" in found.sentence
     assert [each.kind for each in found.findings] == ["own change", "metadata rate"]
 
 
