@@ -239,10 +239,11 @@ def _raising_open(_: Any) -> Any:
 
 
 def _cleared_by_absence(transitions: Any) -> Any:
-    def found(self: Judge, judged: Judgement, **options: Any) -> tuple[AlarmEvent, ...]:
+    def found(self: Judge, judged: Judgement, *rest: Any, **options: Any) -> tuple[AlarmEvent, ...]:
         absent = [key for key in self.alarms.standing if key[1] not in judged.components]
         cleared = [self.alarms.clear(key, judged.end) for key in absent]
-        return (*transitions(self, judged, **options), *(event for event in cleared if event is not None))
+        events = transitions(self, judged, *rest, **options)
+        return (*events, *(event for event in cleared if event is not None))
 
     return found
 
