@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from laggard_aggregator.archive.table import Table, day_of, rows_table
-from laggard_aggregator.jobs.join.volumes import FORWARDER, METADATA, SERVER
+from laggard_aggregator.jobs.join.volumes import FORWARDER, METADATA, SERVER, is_ost
 from laggard_aggregator.jobs.rollups.series60 import KIND
 from laggard_aggregator.jobs.tables import PATHS
 from laggard_common.errors import InputError
@@ -80,7 +80,7 @@ class PathPass:
                         known = seen.get((node, match[1]), (first, last))
                         seen[node, match[1]] = min(known[0], first), max(known[1], last)
         for (node, target), (first, last) in seen.items():
-            layer = SERVER if _is_ost(target) else METADATA
+            layer = SERVER if is_ost(target) else METADATA
             found.append(PathEdge(node, self._served_by.get(node), target, layer, OBSERVED, first, last))
         yield from sorted(found, key=lambda each: (each.node, each.target))
 
@@ -89,10 +89,6 @@ def client_node(component: str) -> str | None:
     """The node of a Lustre client's view of a target, such as `fwd-1/fs-OST0000-osc`; None for others."""
     node, slash, name = component.partition("/")
     return node if slash and _CLIENT.fullmatch(name) else None
-
-
-def _is_ost(target: str) -> bool:
-    return target.rpartition("-")[2].startswith("OST")
 
 
 def _clients(table: pa.Table) -> Iterator[tuple[str, str, float, float]]:

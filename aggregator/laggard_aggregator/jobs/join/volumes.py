@@ -142,3 +142,8 @@ _TARGET: Final = re.compile(r"[A-Za-z0-9_]+-(?:OST|MDT)[0-9a-fA-F]{4}")
 def targets(component: str) -> set[str]:
     """OSTs and MDTs that a name has in it; empty for a component of another kind."""
     return set(_TARGET.findall(component))
+
+
+def is_ost(target: str) -> bool:
+    """Whether a target is an OST, not an MDT."""
+    return target.rpartition("-")[2].startswith("OST")

@@ -3,7 +3,7 @@
 Rollups are sorted by node, so of a file only the row groups of the nodes and minutes asked for are read.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,12 @@ _MOST_OF_A_MINUTE: Final = 0.5
 Named = Callable[[str, str], str | None]
 """The component of a node and name, None for rows that do not count."""
 Times = tuple[float, float]
+
+
+def hull(spans: Iterable[Times]) -> Times:
+    """Start of the first of some spans and end of the last one."""
+    starts, ends = zip(*spans, strict=True)
+    return min(starts), max(ends)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, METADATA, SERVER, targets
 from laggard_aggregator.jobs.verdict.analysis.causes import Neighbour
-from laggard_aggregator.jobs.verdict.evidence.minute_sums import Times
+from laggard_aggregator.jobs.verdict.evidence.minute_sums import Times, hull
 from laggard_aggregator.jobs.verdict.evidence.path_parts import (
     BYTES,
     MDT,
@@ -135,18 +135,18 @@ class NeighbourLoads:
         Raises ArchiveError.
         """
         self._shares = {}
-        mine = self._loads(job, [job], spans).get(job["job_key"], {})
+        beside = self._beside(job, spans)
+        others = self._loads(job, [job, *beside], spans)
+        mine = others.pop(job.key)
         used = {component for (component, _), load in mine.items() if load > 0}
         used -= {target.rpartition("-")[0] for target in (*used, *path.parts) if targets(target)}
-        beside = self._beside(job, spans)
-        others = self._loads(job, beside, spans)
         places = sorted({place for loads in others.values() for place in loads if place[0] in used})
         shared = [place for place in places if not path.slowdown(place) < MOVED]
         if not shared:
             return []
         before = [self._sums(job, run["job_key"], at) for run, at in earlier[-MOST_RUNS:]]
         rows = {row["job_key"]: row for row in beside}
-        start, end = _hull(spans)
+        start, end = hull(spans)
         found = []
         for place in shared:
             total = sum(of.get(place, 0.0) for of in others.values())
@@ -180,7 +180,7 @@ class NeighbourLoads:
 
     def _beside(self, job: VisibleJob, spans: Sequence[Times], run: str = "") -> list[Row]:
         """Jobs on the job's components at that time, but the run that the time is of."""
-        found = self._queries.sharing(job, *_hull(spans))
+        found = self._queries.sharing(job, *hull(spans))
         return [row for row in found if row["job_key"] != run]
 
     def _loads(
@@ -321,10 +321,6 @@ def _capacity(total: float, own: float, usual: float, factor: float) -> float:
     """Unknown capacity of a component: the one by which the load explains the phase, if any does."""
     bound = total + own
     return bound / factor if bound > factor * (own + usual) else np.nan
-
-
-def _hull(spans: Sequence[Times]) -> Times:
-    return min(start for start, _ in spans), max(end for _, end in spans)
 
 
 def _tens(at: float) -> float:

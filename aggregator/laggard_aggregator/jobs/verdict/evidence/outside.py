@@ -14,13 +14,13 @@ from laggard_aggregator.jobs.access.queries import MANY_OPERATIONS, rounded
 from laggard_aggregator.jobs.join.volumes import targets
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.verdict.analysis.causes import Neighbour
-from laggard_aggregator.jobs.verdict.evidence.minute_sums import Rollups, Times
+from laggard_aggregator.jobs.verdict.evidence.minute_sums import Rollups, Times, hull
 from laggard_aggregator.jobs.verdict.evidence.neighbours import PathState
-from laggard_aggregator.jobs.verdict.evidence.path_parts import MDT, MOVED, OPERATIONS, OST, REQUESTS
+from laggard_aggregator.jobs.verdict.evidence.path_parts import MDT, MOVED, OPERATIONS, OST, REQUESTS, USES
 
 _SOURCES: Final = {
-    MDT: ("lustre_mdc", ("req_waittime_samples",), OPERATIONS, "metadata operations a second"),
-    OST: ("lustre_osc", ("ost_read_samples", "ost_write_samples"), REQUESTS, "requests a second"),
+    MDT: (*USES[MDT], OPERATIONS, "metadata operations a second"),
+    OST: (*USES[OST], REQUESTS, "requests a second"),
 }
 _LEAST_PART: Final = 0.5
 """Of the load of all such nodes together, which one must have to be named."""
@@ -79,12 +79,11 @@ class OutsideLoads:
         self, source: str, fields: tuple[str, ...], target: str, spans: Sequence[Times]
     ) -> dict[str, float]:
         """Requests a second of each node to a target."""
-        start, end = min(low for low, _ in spans), max(high for _, high in spans)
 
         def named(node: str, name: str) -> str | None:
             return node if target in targets(name) else None
 
-        sums = Rollups(source, fields, named).read(self.directory, start, end)
+        sums = Rollups(source, fields, named).read(self.directory, *hull(spans))
         if sums is None:
             return {}
         counts, seconds = sums.during(spans)

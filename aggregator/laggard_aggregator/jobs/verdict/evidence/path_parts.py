@@ -15,7 +15,7 @@ from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.join.volumes import SOURCES, targets
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.verdict.analysis.causes import surprise
-from laggard_aggregator.jobs.verdict.evidence.minute_sums import MinuteSums, Named, Rollups, Times
+from laggard_aggregator.jobs.verdict.evidence.minute_sums import MinuteSums, Named, Rollups, Times, hull
 
 OST, MDT, FORWARDER = "OST", "MDT", "forwarder"
 BYTES, REQUESTS, OPERATIONS = "bytes", "requests", "operations"
@@ -31,6 +31,11 @@ _OF_INNER: Final = 0.7
 """Of a forwarder's slowdown, which a target explains by being as slow."""
 _AS_MUCH: Final = 0.8
 """Of a load: a peer with this share of it has as much."""
+USES: Final = {
+    OST: ("lustre_osc", ("ost_read_samples", "ost_write_samples")),
+    MDT: ("lustre_mdc", ("req_waittime_samples",)),
+}
+"""Source and fields with the requests of clients to targets of a kind."""
 _DIRECTIONS: Final = {"read": slice(0, 1), "write": slice(1, 2), "metadata": slice(2, None)}
 
 
@@ -44,14 +49,17 @@ class RunPath:
 
     def during(self, direction: str) -> Sequence[Times]:
         """Its phases of a direction; of metadata all where none is of metadata alone."""
-        every = [span for spans in self.spans.values() for span in spans]
-        return self.spans.get(direction) or (every if direction == "metadata" else [])
+        return self.spans.get(direction) or (self.every if direction == "metadata" else [])
+
+    @property
+    def every(self) -> list[Times]:
+        """All its phases."""
+        return [span for spans in self.spans.values() for span in spans]
 
     @property
     def hull(self) -> Times:
         """Start of its first phase and end of its last one."""
-        every = [span for spans in self.spans.values() for span in spans]
-        return min(start for start, _ in every), max(end for _, end in every)
+        return hull(self.every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +145,15 @@ class _Served:
         )
         return _Served(("",), count, micros, moved, self.seconds)
 
+    def aligned(self, names: Sequence[str]) -> "_Served":
+        """Those of `names` in their order; nothing was served by one that is missing."""
+        place = {name: at for at, name in enumerate(self.names)}
+        rows = np.array([place.get(name, -1) for name in names])
+        count, micros, moved = (
+            np.where(rows >= 0, every[:, rows], 0.0) for every in (self.count, self.micros, self.moved)
+        )
+        return _Served(tuple(names), count, micros, moved, self.seconds)
+
     def latencies(self, direction: str) -> tuple[FloatArray, FloatArray]:
         """Times of an operation (k, C) and of a byte (C,) in us, NaN with too few operations or no times."""
         own = _DIRECTIONS[direction]
@@ -205,9 +222,8 @@ class PathParts:
         missing = [kind for kind in (OST, MDT) if not run.parts.get(kind)]
         if not missing or not run.spans:
             return run
-        every = [span for spans in run.spans.values() for span in spans]
         clients = (*run.nodes, *run.parts.get(FORWARDER, ()))
-        shares = target_shares(self.directory, clients, every)
+        shares = target_shares(self.directory, clients, run.every)
         used = {kind: frozenset(name for of in shares.values() for name in of[kind]) for kind in missing}
         return replace(run, parts={**run.parts, **used})
 
@@ -309,14 +325,13 @@ def target_shares(
     """
     known = {short_name(name): name for name in clients}
     found: dict[str, dict[str, dict[str, float]]] = {name: {OST: {}, MDT: {}} for name in clients}
-    start, end = min(low for low, _ in spans), max(high for _, high in spans)
 
     def named(node: str, name: str) -> str | None:
         client, target = known.get(short_name(node)), targets(name)
         return f"{client} {target.pop()}" if client is not None and len(target) == 1 else None
 
-    for kind, (source, fields) in _USES.items():
-        sums = Rollups(source, fields, named, frozenset(known)).read(directory, start, end)
+    for kind, (source, fields) in USES.items():
+        sums = Rollups(source, fields, named, frozenset(known)).read(directory, *hull(spans))
         if sums is None:
             continue
         counts = sums.during(spans)[0].sum(axis=0)
@@ -329,12 +344,6 @@ def target_shares(
             total = sum(of_kind.values())
             of_client[kind] = {target: count / total for target, count in of_kind.items()}
     return found
-
-
-_USES: Final = {
-    OST: ("lustre_osc", ("ost_read_samples", "ost_write_samples")),
-    MDT: ("lustre_mdc", ("req_waittime_samples",)),
-}
 
 
 def _beyond(forwarder: PathPart, behind: float) -> PathPart:
@@ -351,7 +360,7 @@ def _served(layer: _Layer, sums: MinuteSums, spans: Sequence[Times]) -> _Served:
 
 
 def _usual(runs: Sequence[_Served], direction: str) -> tuple[FloatArray, FloatArray]:
-    """Median latencies of earlier runs' paths: of an operation (k, 1) and of a byte (1,)."""
+    """Median latencies over earlier runs, by component: of an operation (k, C) and of a byte (C,)."""
     known = [each.latencies(direction) for each in runs]
     if not known:
         return np.full((1, 1), np.nan), np.full(1, np.nan)
@@ -360,11 +369,8 @@ def _usual(runs: Sequence[_Served], direction: str) -> tuple[FloatArray, FloatAr
 
 def _own_slowdowns(now: _Served, history: Sequence[_Served], direction: str) -> FloatArray:
     """Slowdown (C,) of each component against its own median in the phases of earlier runs."""
-    found = np.full(len(now.names), np.nan)
-    for at, name in enumerate(now.names):
-        usual = _usual([each.only({name}) for each in history], direction)
-        found[at] = now.only({name}).slowdown(direction, usual)[0]
-    return found
+    usual = _usual([served.aligned(now.names) for served in history], direction)
+    return now.slowdown(direction, usual)
 
 
 def _of_peers(now: _Served, direction: str) -> tuple[FloatArray, FloatArray]:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from laggard_aggregator.jobs.index.reader import Row
-from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, targets
+from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, is_ost, targets
 from laggard_aggregator.jobs.verdict.analysis.phases import Phase
 from laggard_aggregator.jobs.verdict.evidence import path_parts
 from laggard_aggregator.jobs.verdict.evidence.minute_sums import Times
@@ -24,7 +24,7 @@ def run_path(components: Sequence[Row], phases: Iterable[Phase], served_by: Mapp
         spans[phase.direction].append((phase.start, phase.end))
     nodes = frozenset(row["node"] for row in components if row["layer"] == CLIENT)
     used = {target for row in components for target in targets(row["component"])}
-    osts = frozenset(name for name in used if name.rpartition("-")[2].startswith("OST"))
+    osts = frozenset(filter(is_ost, used))
     forwarders = {row["node"] for row in components if row["layer"] == FORWARDER}
     forwarders |= {served_by[node] for node in nodes if node in served_by}
     parts = {
