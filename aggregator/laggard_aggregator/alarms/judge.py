@@ -241,14 +241,15 @@ class Judge:
         attributes: tuple[Level, ...] = ()
         if isinstance(window, GroupWindow):
             attributes = self._attributes_of(window.group, window.components, window.attributes)
+        shared = (*levels, *attributes)
         split = None
         if found.note not in ("", TOO_FEW):
-            split = find_split(found, (*levels, *attributes), worse)
+            split = find_split(found, shared, worse)
         elif not found.note and not blames_parent(found, levels):
             split = find_class(found, attributes, worse)
-        split = series.sides.observe(split, found, (*levels, *attributes), window.start) if worse else None
+        split = series.sides.observe(split, found, shared, window.start) if worse else None
         if split is not None:
-            alone = found.anomalous & ~ordinary_members(found, split, (*levels, *attributes))
+            alone = found.anomalous & ~ordinary_members(found, split, shared)
             found = replace(found, anomalous=alone)
             series.suspects[component_of(split.value)] = LEVEL_OF_SPLITS
         verdicts, parents = escalate(found, levels, series.suspects)

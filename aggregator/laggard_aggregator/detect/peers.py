@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, GroupWindow
 
+MAD_TO_SIGMA = 1.4826
 SPIKE_SHARE = 0.15
 """Share of the weight at the upper end that a `trimmed_mean` leaves out."""
 
@@ -18,6 +19,13 @@ def new_samples(window: GroupWindow, metric: str, before: float | None, interval
     if before is None:
         return new
     return min(max(round((window.end - before) / interval_seconds), 0), new)
+
+
+def mad_spread(values: FloatArray) -> float:
+    """The standard deviation of values, shape (n,), by their median absolute deviation, as of a normal
+    distribution.
+    """
+    return MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values))))
 
 
 def row_median(values: FloatArray) -> FloatArray:

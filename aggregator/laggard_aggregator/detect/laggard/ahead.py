@@ -7,7 +7,7 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.laggard.evidence import MEMORY_WINDOWS
-from laggard_aggregator.detect.laggard.expected import Expected
+from laggard_aggregator.detect.laggard.expected import AMOUNTS, Expected
 from laggard_aggregator.detect.laggard.load import LoadModel, steadiness
 from laggard_aggregator.detect.laggard.load_curve import unseen_growth
 from laggard_aggregator.detect.laggard.spread import batch_variance, cross_spread
@@ -74,7 +74,7 @@ def ahead_of_peers(
     latency = above - reference
     rest = latency - model.fluctuation(relative, latency.shape) - recent_part[:, None]
     doubt = expected.doubt + np.where(alone, expected.wander, 0.0)
-    if {"operations", "throughput"} & relative.keys():
+    if AMOUNTS & relative.keys():
         # Less load than the peers' accuses nobody, and in a young group more load explains more than was
         # seen.
         less = leave_one_out_median(expected.log_time, trusted) - expected.log_time

@@ -39,7 +39,8 @@ STEADY_RATIO = 1.0 / 3.0
 CLOSED_SHARE = 0.75
 """Share of windows with steady requests in flight from which clients keep that number (a closed loop), and of
 the others from which they do not."""
-_AMOUNTS = {"operations", "throughput"}
+AMOUNTS = frozenset({"operations", "throughput"})
+"""Loads of which one is the demand on a component."""
 Load = Mapping[str, FloatArray]
 
 
@@ -127,7 +128,7 @@ class ExpectedTime:
 
         Of times alone: a rate times a rate is no number in flight. A change begins a new curve.
         """
-        if not _AMOUNTS & load.keys():
+        if not AMOUNTS & load.keys():
             return
         steady = _in_flight_is_steady(_log(load[_demand_name(load)]), logs)
         if steady is None:
@@ -200,7 +201,7 @@ class ExpectedTime:
         return demand + service if name == "operations" else demand
 
     def _position(self, load: Load, service: FloatArray, logs: FloatArray) -> FloatArray | None:
-        known = _AMOUNTS & load.keys()
+        known = AMOUNTS & load.keys()
         return self._curve.position(self._demand(load, service, logs)) if known else None
 
     def _group_level(self, rest: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ from scipy import special
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, StopTally
 from laggard_aggregator.detect.laggard.budget import WEEK_SECONDS
 from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays, Places
-from laggard_aggregator.detect.peers import row_median
+from laggard_aggregator.detect.peers import MAD_TO_SIGMA, row_median
 from laggard_aggregator.detect.settings import DetectSettings
 
 STOP_SECONDS = np.array([1.5, 3.0, 6.0])
@@ -130,7 +130,7 @@ class Stops(ComponentArrays):
         service = self.service[places, None]
         idle = busy - np.maximum(done * service, moved * self.per_byte[places, None])
         noise = np.nan_to_num(row_median(np.where(samples.working, np.abs(idle), np.nan)))
-        noise = np.maximum(NOISE_SPREADS * 1.4826 * noise, MIN_NOISE_SECONDS)
+        noise = np.maximum(NOISE_SPREADS * MAD_TO_SIGMA * noise, MIN_NOISE_SECONDS)
         self._follow(components, samples, idle, known & (service > 0) & (idle > noise[:, None]), start)
         fading = float(np.exp(-seconds / MEMORY_SECONDS))
         self.active[places] *= fading

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from laggard_aggregator.archive.table import Table, check_archive
+from laggard_aggregator.detect.peers import mad_spread
 from laggard_aggregator.files.json_line import six_digits
 from laggard_aggregator.jobs.darshan.engines import LogEngine
 from laggard_aggregator.jobs.darshan.findings import IoFinding, NotJudged, ranked, rate
@@ -224,7 +225,7 @@ def _earlier(engine: LogEngine, verdict: JobVerdict) -> Iterator[IoFinding]:
             continue
         median = float(np.median(earlier))
         logs = np.log(np.array(earlier))
-        spread = max(1.4826 * float(np.median(np.abs(logs - np.median(logs)))), 0.1)
+        spread = max(mad_spread(logs), 0.1)
         if own > MAX_OF_EARLIER * median or np.log(median / own) / spread < MIN_EARLIER_SCORE:
             continue
         text = (

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from laggard_aggregator.detect.peers import mad_spread
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.verdict.evidence.path_shares import busy_servers
 from laggard_aggregator.status.formatting import took
@@ -26,7 +27,6 @@ _SPREADS: Final = 5.0
 _LEAST_SPREAD: Final = 0.1
 _LARGER: Final = 2.0
 """Mean request size, as a multiple of the peers', that explains longer requests."""
-_MAD_TO_SIGMA: Final = 1.4826
 _SENTENCES: Final = 2
 _DOING: Final = {"read": "a read", "write": "a write", "metadata": "a metadata operation"}
 
@@ -182,7 +182,7 @@ def _beside(
     reference = median(seconds for seconds, _ in others)
     size, usual_size = judged[key][1], median(size for _, size in others)
     logs = np.log([seconds for seconds, _ in others])
-    spread = max(_MAD_TO_SIGMA * float(np.median(np.abs(logs - np.median(logs)))), _LEAST_SPREAD)
+    spread = max(mad_spread(logs), _LEAST_SPREAD)
     factor = own.seconds / reference
     return RequestTimes(
         own.bytes,
