@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from laggard_aggregator.offline.compressed import open_input
+from laggard_aggregator.files.compressed import open_input
 from laggard_aggregator.offline.csv_input import reason
 from laggard_common.errors import InputError
 from laggard_common.visible import visible

@@ -61,7 +61,10 @@ def add_init_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     sources = {
         "--darshan": ("DIR", "a folder of Darshan logs, with those below it, or a log"),
-        "--slurm": ("FILE", "output of sacct -P with JobIDRaw, Start, End, NodeList, or pytokio's JSON"),
+        "--slurm": (
+            "FILE",
+            "sacct -P with JobIDRaw, Start, End, NodeList; sacct --json; pytokio's JSON",
+        ),
         "--lmt": ("FILE", "LMT's database, h5lmt, TOKIO time series (HDF5) or summaries (CSV)"),
     }
     for option, (metavar, text) in sources.items():

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from laggard_aggregator.files.compressed import open_input
 from laggard_aggregator.offline.checked_values import CheckedValues
-from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_times import MISSING, TimeColumn
 from laggard_aggregator.offline.cut_rows import CutRow

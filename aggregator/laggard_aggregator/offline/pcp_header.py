@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from laggard_aggregator.offline.compressed import open_input
+from laggard_aggregator.files.compressed import open_input
 from laggard_common.errors import InputError
 
 _METRIC = rb"[A-Za-z]\w*(?:\.\w+)+"

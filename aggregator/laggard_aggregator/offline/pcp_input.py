@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from laggard_aggregator.detect.interface import FloatArray, IntArray
+from laggard_aggregator.files.compressed import open_input
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences
 from laggard_aggregator.offline.checked_values import CheckedValues
-from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_input import ONE_GROUP, Labels, reason, stem
 from laggard_aggregator.offline.csv_times import MISSING, TimeColumn

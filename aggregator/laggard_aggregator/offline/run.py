@@ -14,8 +14,8 @@ from laggard_aggregator.detect.interface import GroupWindow, Window
 from laggard_aggregator.detect.own_history import DEMAND, MIN_PAST_SECONDS
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.files.compressed import open_input
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_input import read_csv
 from laggard_aggregator.offline.pcp_header import is_pcp

@@ -1,10 +1,16 @@
-"""Slurm accounting for the store: text of `sacct -P` with its header, or pytokio's JSON of a job's steps.
+"""Slurm accounting for the store: text of `sacct -P` with its header, JSON of sacct, or pytokio's of steps.
+
+Both of sacct's are read and settled as `laggard jobs import` does.
 
 Times without a zone need one from the user: it is never guessed.
 """
 
+import codecs
+import io
 import json
+import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -15,12 +21,17 @@ from laggard_aggregator.jobs.darshan.tables import SLURM_JOB, SLURM_STEP
 from laggard_aggregator.jobs.darshan.text_input import Rows
 from laggard_aggregator.jobs.records.local_times import LocalTimes
 from laggard_aggregator.jobs.records.model import ReadReport
+from laggard_aggregator.jobs.records.settle import STEPS, settled_steps
 from laggard_aggregator.jobs.records.sources.inputs import is_json, opened
-from laggard_aggregator.jobs.records.sources.sacct_text import STEPS, step_tables
+from laggard_aggregator.jobs.records.sources.sacct_json import json_steps
+from laggard_aggregator.jobs.records.sources.sacct_text import step_tables
+from laggard_aggregator.status.formatting import counted
 from laggard_common.errors import InputError
 
 _MAX_JSON_BYTES: Final = 64 << 20
-_NO_NODES: Final = ("", "Unknown", "None", "None assigned", "N/A")
+_ROWS_AT_ONCE: Final = 50_000
+_PYTOKIO: Final = re.compile(rb"\s*\{\s*\"[0-9]")
+"""Its objects are named by jobs and steps, those of sacct by words."""
 
 
 def slurm_rows(path: Path, zone: str | None, skipped: list[str]) -> Rows:
@@ -31,25 +42,40 @@ def slurm_rows(path: Path, zone: str | None, skipped: list[str]) -> Rows:
     """
     times, report, count = LocalTimes(zone), ReadReport(), 0
     with opened(path) as file:
-        is_json_file = is_json(file)
-        for rows in [_json_rows(file, times)] if is_json_file else step_tables(file, times, report):
+        for rows in _portions(file, times, report):
             count += rows.num_rows
-            yield from _split(rows.filter(pc.is_valid(rows["start"])))
+            runs = settled_steps(rows)
+            yield from _split(runs.filter(pc.is_valid(runs["start"])))
         if not count and report.named:
             raise InputError("", report.named[0])
     skipped += [f"{path}: {count} rows left out: {reason}" for reason, count in sorted(report.broken.items())]
     skipped += [f"{path}: {reason}" for reason in sorted(report.doubts)]
+    skipped += [f"{path}: {named}" for named in report.named]
+    if report.ambiguous:
+        about = "with a local time that occurs twice, and no order or elapsed time that tells which"
+        skipped.append(f"{path}: {counted(report.ambiguous, 'row')} {about}: taken as the first")
+
+
+def _portions(file: io.BufferedReader, times: LocalTimes, report: ReadReport) -> Iterator[pa.Table]:
+    """Yields rows of STEPS. Raises InputError."""
+    if not is_json(file):
+        yield from step_tables(file, times, report)
+    elif _PYTOKIO.match(file.peek(64)[:64].removeprefix(codecs.BOM_UTF8)):
+        yield _pytokio_rows(file, times)
+    else:
+        rows = json_steps(file, report)
+        while several := list(islice(rows, _ROWS_AT_ONCE)):
+            yield pa.Table.from_pylist(several, schema=STEPS)
 
 
 def _split(rows: pa.Table) -> Rows:
     """Rows of jobs, and of steps."""
     parts = pc.extract_regex(rows["raw_id"], r"^(?P<job>[0-9]+)(?P<dot>\.?)(?P<step>.*)$")
     step = pc.struct_field(parts, "step")
-    nodes = pc.if_else(pc.is_in(rows["node_list"], pa.array(_NO_NODES)), "", rows["node_list"])
     columns = {
         "job_id": pc.struct_field(parts, "job").cast(pa.int64()),
         "step": step,
-        "nodes": nodes,
+        "nodes": rows["node_list"],
         **{name: rows[name] for name in ("job", "user", "name", "state", "node_count")},
         **{f"{name}_us": _micros(rows[name]) for name in ("start", "end")},
     }
@@ -65,7 +91,7 @@ def _micros(seconds: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.round(pc.multiply(seconds, 1e6)).cast(pa.int64())
 
 
-def _json_rows(file: BinaryIO, times: LocalTimes) -> pa.Table:
+def _pytokio_rows(file: BinaryIO, times: LocalTimes) -> pa.Table:
     """The steps of one job, as pytokio writes them."""
     text = file.read(_MAX_JSON_BYTES + 1)
     if len(text) > _MAX_JSON_BYTES:

@@ -1,6 +1,5 @@
 """Text inputs of a store, in lines and portions of rows, so that memory stays bounded."""
 
-import gzip
 import io
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -9,36 +8,27 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from laggard_aggregator.jobs.records.sources.inputs import opened
 from laggard_common.errors import InputError
 
 MAX_LINE_CHARS: Final = 1 << 20
 _MAX_CHARS: Final = 16 << 30
 """A compressed file that inflates must not fill the disk."""
 _ROWS_AT_ONCE: Final = 100_000
-_GZIP: Final = b"\x1f\x8b"
 
 Rows = Iterator[tuple[str, pa.Table]]
 """Tables of a store by name, each in portions."""
 
 
 def file_lines(path: Path) -> Iterator[str]:
-    """Yields the lines of a file, also of a gzip-compressed one, without their ends. Raises InputError."""
+    """Yields the lines of a file, also of a compressed one, without their ends. Raises InputError."""
     count = 0
-    try:
-        with path.open("rb") as raw:
-            is_gzip = raw.read(2) == _GZIP
-            raw.seek(0)
-            plain: Any = gzip.GzipFile(fileobj=raw) if is_gzip else raw
-            with closing(io.TextIOWrapper(plain, "utf-8", "replace", newline="\n")) as file:
-                while line := file.readline(MAX_LINE_CHARS + 1):
-                    count += len(line)
-                    if len(line) > MAX_LINE_CHARS or count > _MAX_CHARS:
-                        raise InputError(str(path), "no text: it has a line of over 1 MiB, or is over 16 GiB")
-                    yield line.rstrip("\r\n")
-    except gzip.BadGzipFile as exc:
-        raise InputError(str(path), f"damaged: {exc}") from exc
-    except (EOFError, OSError) as exc:
-        raise InputError(str(path), getattr(exc, "strerror", None) or f"damaged: {exc}") from exc
+    with opened(path) as plain, closing(io.TextIOWrapper(plain, "utf-8", "replace", newline="\n")) as file:
+        while line := file.readline(MAX_LINE_CHARS + 1):
+            count += len(line)
+            if len(line) > MAX_LINE_CHARS or count > _MAX_CHARS:
+                raise InputError(str(path), "no text: it has a line of over 1 MiB, or is over 16 GiB")
+            yield line.rstrip("\r\n")
 
 
 def portions(rows: Iterable[tuple[str, dict[str, Any]]], schemas: dict[str, pa.Schema]) -> Rows:

@@ -27,6 +27,15 @@ RECORDS: Final = pa.schema(
 )
 """Columns of JOBS but for the key. A null `revision_at` is derived from the record's own times."""
 
+STEPS: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("raw_id", "job", "user", "name", "state", "node_list")),
+        *((name, pa.float64()) for name in ("submit", "eligible", "start", "end")),
+        ("node_count", pa.int64()),
+    ]
+)
+"""Rows of jobs and of their steps; `raw_id` has the step behind a dot."""
+
 PENDING: Final = ("PENDING", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 RUNNING: Final = (
     *("RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT"),
@@ -46,6 +55,7 @@ UNTOLD_SECONDS: Final = 5.0
 """slurmctld tells slurmdbd of starts that often; of a run requeued sooner sacct shows nodes and no start."""
 MAX_SECONDS: Final = 1e11
 _TIMES: Final = ("eligible", "start", "end", "modified")
+_UNTOLD_OF_STEPS: Final = ("restarts", "modified", "doubtful", "revision_at")
 _TEXTS: Final = ("job", "user", "account", "name", "application", "partition")
 _NO_NODES: Final = pa.array(["None assigned", "None", "Unknown", "N/A", "(null)"])
 _SUFFIX: Final = r"\.(sh|bash|csh|slurm|sbatch|job|pbs|lsf|py)$"
@@ -65,8 +75,7 @@ def settled(found: pa.Table) -> pa.Table:
     for name in _TEXTS:
         columns[name] = pc.utf8_slice_codeunits(columns[name], 0, MAX_TEXT)
     columns["state"] = state = _state(columns["state"])
-    nodes = columns["node_list"]
-    columns["node_list"] = pc.if_else(pc.is_in(nodes, _NO_NODES), "", nodes)
+    columns["node_list"] = _node_lists(columns["node_list"])
     columns["node_count"] = node_counts(columns["node_count"], columns["node_list"])
     columns["application"] = _applications(columns["application"], columns["name"])
     for name in _TIMES:
@@ -83,6 +92,21 @@ def settled(found: pa.Table) -> pa.Table:
         ],
         schema=JOBS,
     )
+
+
+def settled_steps(rows: pa.Table) -> pa.Table:
+    """Rows of STEPS by the same rules as records of jobs, where they tell state and submission."""
+    columns = {name: rows[name].combine_chunks() for name in STEPS.names}
+    for name in ("job", "user", "name", "node_list"):
+        columns[name] = pc.fill_null(columns[name], "")
+    columns["state"] = state = _state(columns["state"])
+    columns["node_list"] = _node_lists(columns["node_list"])
+    columns["node_count"] = node_counts(columns["node_count"], columns["node_list"])
+    columns["submit"] = pc.coalesce(columns["submit"], columns["start"])
+    unknown = {name: pa.nulls(len(rows), RECORDS.field(name).type) for name in _UNTOLD_OF_STEPS}
+    settled_columns = columns | unknown
+    _settle_times(settled_columns, state)
+    return pa.table([settled_columns[name] for name in STEPS.names], schema=STEPS)
 
 
 def finality(state: pa.Array, end: pa.Array) -> "np.ndarray[Any, np.dtype[np.int8]]":
@@ -140,6 +164,11 @@ def _state(raw: pa.Array) -> pa.Array:
     codes = pc.utf8_upper(pc.fill_null(raw, "")).dictionary_encode()
     words = [text.split(" ")[0].rstrip("+") for text in codes.dictionary.to_pylist()]
     return pa.array(words, pa.string()).take(codes.indices)
+
+
+def _node_lists(told: pa.Array) -> pa.Array:
+    """Node lists, empty where the word for none stands."""
+    return pc.if_else(pc.is_in(told, _NO_NODES), "", told)
 
 
 def node_counts(told: pa.Array, lists: pa.Array) -> pa.Array:

@@ -5,9 +5,9 @@ The parser is the one that the agent folds with.
 
 from pathlib import Path
 
+from laggard_aggregator.files.compressed import open_input
 from laggard_aggregator.layers.columns import LayerRecording, TracedLayer, rank_of
 from laggard_aggregator.layers.readers.record_columns import RecordColumns
-from laggard_aggregator.offline.compressed import open_input
 from laggard_common.errors import InputError
 from laggard_common.trace_formats.dxt import DxtParser, is_dxt
 from laggard_common.trace_formats.reader import TraceReader

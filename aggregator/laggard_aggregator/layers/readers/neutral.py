@@ -19,6 +19,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from laggard_aggregator.files.compressed import open_input
 from laggard_aggregator.layers.columns import (
     ABSENT,
     UNKNOWN_RANK,
@@ -36,7 +37,6 @@ from laggard_aggregator.layers.readers.stamped_csv import (
     named,
     operations,
 )
-from laggard_aggregator.offline.compressed import open_input
 from laggard_common.errors import InputError
 
 COLUMNS = ("layer", "event", "request", "time_us", "file", "offset", "bytes", "operation")

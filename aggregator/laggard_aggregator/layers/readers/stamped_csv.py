@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
+from laggard_aggregator.files.compressed import open_input
 from laggard_aggregator.layers.columns import (
     ABSENT,
     OPERATIONS,
@@ -25,7 +26,6 @@ from laggard_aggregator.layers.columns import (
     TracedLayer,
     rank_of,
 )
-from laggard_aggregator.offline.compressed import open_input
 from laggard_common.errors import InputError
 
 _LAYERS = {"app": "application", "application": "application", "server": "server", "message": "library"}

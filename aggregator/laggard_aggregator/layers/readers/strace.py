@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from laggard_aggregator.files.compressed import open_input
 from laggard_aggregator.layers.columns import LayerRecording, TracedLayer, rank_of
 from laggard_aggregator.layers.readers.record_columns import RecordColumns
 from laggard_aggregator.layers.readers.text_lines import head
-from laggard_aggregator.offline.compressed import open_input
 from laggard_common.errors import InputError
 from laggard_common.trace_formats.reader import TraceReader
 from laggard_common.trace_formats.strace import OPTIONS, StraceParser, is_strace, time_fault

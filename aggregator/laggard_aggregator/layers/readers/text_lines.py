@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from laggard_aggregator.offline.compressed import open_input
+from laggard_aggregator.files.compressed import open_input
 
 T = TypeVar("T")
 _BLOCK_BYTES = 1 << 23

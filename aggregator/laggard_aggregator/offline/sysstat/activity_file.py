@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from laggard_aggregator.offline.compressed import open_input
+from laggard_aggregator.files.compressed import open_input
 from laggard_aggregator.offline.sysstat.report import Report
 from laggard_common.errors import InputError
 

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-from laggard_aggregator.offline.compressed import open_input
+from laggard_aggregator.files.compressed import open_input
 from laggard_aggregator.offline.csv_input import ONE_GROUP, Labels, stem
 from laggard_aggregator.offline.regrid import Rows
 from laggard_aggregator.offline.sample_grid import NS

@@ -1,11 +1,16 @@
 """Slurm and LMT inputs: own small files, and those of real systems beside the project."""
 
+import gzip
+import json
+import lzma
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import zstandard
 
 from laggard_aggregator.jobs.darshan import lmt_input
 from laggard_aggregator.jobs.darshan.lmt_input import lmt_rows, ost_number
@@ -131,10 +136,21 @@ def test_a_job_with_its_steps() -> None:
 
 
 @pytest.mark.shared_data
-def test_recorded_sacct() -> None:
-    found = slurm_tables(shared("slurm_recorded/sacct/D_P_all.txt"))
-    assert len(found["slurm_job"]) > 40
-    assert len(found["slurm_step"]) > 40
+def test_recorded_sacct_is_the_same_in_text_and_json() -> None:
+    text = slurm_tables(shared("slurm_recorded/sacct/D_P_all.txt"))
+    json_ = slurm_tables(shared("slurm_recorded/sacct/D.json.gz"))
+    names = {
+        "slurm_job": ("job_id", "job", "user", "state", "start_us", "end_us", "node_count", "nodes"),
+        "slurm_step": ("job_id", "step", "state", "start_us", "end_us", "node_count", "nodes"),
+    }
+    for table, columns in names.items():
+        in_text, in_json = (
+            {tuple(row[name] for name in columns) for row in found[table].to_pylist()}
+            for found in (text, json_)
+        )
+        assert len(in_text) > 40
+        assert in_text <= in_json, "rows that a name breaks are in JSON alone"
+        assert len(in_json - in_text) <= 4
 
 
 @pytest.mark.shared_data
@@ -178,8 +194,9 @@ def test_hostile_lines_of_sacct_are_left_out_and_told(tmp_path: Path, line: str)
     skipped: list[str] = []
     found = together(slurm_rows(path, None, skipped))
     assert found["slurm_job"]["job_id"].to_pylist() == [2]
-    (told,) = skipped
+    told, named = skipped
     assert told.startswith(f"{path}: 1 rows left out: ")
+    assert named.startswith(f"{path}: line 2: ")
 
 
 def test_a_name_that_comes_last_may_have_separators(tmp_path: Path) -> None:
@@ -194,7 +211,10 @@ def test_rows_that_are_left_out_are_counted(tmp_path: Path) -> None:
     skipped: list[str] = []
     found = together(slurm_rows(path, None, skipped))
     assert len(found["slurm_job"]) == 2
-    assert skipped == [f"{path}: 1 rows left out: more columns than the header"]
+    assert skipped == [
+        f"{path}: 1 rows left out: more columns than the header",
+        f"{path}: line 3: more columns than the header: 2|5|a|name|n1",
+    ]
     runs = tmp_path / "runs.csv"
     header = "darshan_jobid,darshan_start_time,darshan_end_time,fs_tot_bytes_read,fs_tot_bytes_written"
     runs.write_text(f"{header}\n1,5,6,7,8\n2,,6,7,8\n3,1e300,6,7,8\n")
@@ -221,3 +241,84 @@ def test_a_large_file_comes_in_portions(tmp_path: Path, monkeypatch: pytest.Monk
     found = [len(part) for name, part in slurm_rows(path, None, []) if name == "slurm_job"]
     assert sum(found) == 250_001
     assert len(found) > 2
+
+
+def test_a_resize_begins_with_its_submission_and_a_forecast_is_no_start(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(
+        "JobIDRaw|State|Submit|Eligible|Start|End|NodeList\n"
+        "30|RESIZING|100|100|110|150|n[1-4]\n"
+        "30|COMPLETED|150|150|110|190|n1\n"
+        "31|PENDING|100|100|900|Unknown|None assigned\n"
+        "32|NODE_FAIL|100|100|Unknown|130|n2\n"
+    )
+    rows = slurm_tables(path)["slurm_job"].to_pylist()
+    assert [(row["job_id"], row["start_us"], row["end_us"], row["node_count"]) for row in rows] == [
+        (30, 110_000_000, 150_000_000, 4),
+        (30, 150_000_000, 190_000_000, 1),
+        (32, 125_000_000, 130_000_000, 1),
+    ]
+
+
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "plain": bytes,
+    "gzip": gzip.compress,
+    "xz": lzma.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+}
+STEP_IDS = (
+    (0, "0"),
+    ("batch", "batch"),
+    ("4711.1", "1"),
+    ("4711.extern", "extern"),
+    (0xFFFFFFFB, "batch"),
+    ({"job_id": 4711, "step_id": 7}, "7"),
+    ({"sluid": "s0", "step_id": {"set": True, "infinite": False, "number": 8}}, "8"),
+    ({"job_id": 4711, "step_id": "interactive"}, "interactive"),
+)
+
+
+@pytest.mark.parametrize(("told", "name"), STEP_IDS)
+@pytest.mark.parametrize("packing", PACKED)
+def test_json_of_sacct_with_steps(tmp_path: Path, told: object, name: str, packing: str) -> None:
+    step = {
+        "step": {"id": told, "name": "a|b", "het": {"component": None}},
+        "state": ["COMPLETED"],
+        "nodes": {"count": 2, "range": "n[1-2]", "list": ["n1", "n2"]},
+        "time": {"start": {"set": True, "infinite": False, "number": 110}, "end": 150},
+    }
+    broken = {**step, "state": ["NO_STATE"]}
+    job = {
+        "job_id": 4711,
+        "state": {"current": ["RUNNING"]},
+        "time": {"submission": 100, "start": 105, "end": 0},
+        "allocation_nodes": 2,
+        "nodes": "n[1-2]",
+        "steps": [step, broken],
+    }
+    path = tmp_path / "sacct.json"
+    path.write_bytes(PACKED[packing](json.dumps({"jobs": [job], "errors": []}).encode()))
+    skipped: list[str] = []
+    found = together(slurm_rows(path, None, skipped))
+    (row,) = found["slurm_job"].to_pylist()
+    assert (row["job_id"], row["start_us"], row["end_us"], row["nodes"]) == (
+        4711,
+        105_000_000,
+        None,
+        "n[1-2]",
+    )
+    (row,) = found["slurm_step"].to_pylist()
+    assert (row["step"], row["name"], row["start_us"], row["end_us"], row["node_count"]) == (
+        *(name, "a|b", 110_000_000, 150_000_000, 2),
+    )
+    assert skipped == [
+        f"{path}: 1 rows left out: no state of a job: \"['NO_STATE']\"",
+        f"{path}: job 4711, element 2 of steps: no state of a job: \"['NO_STATE']\": a|b",
+    ]
+
+
+def test_errors_of_sacct_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.json"
+    path.write_text('{"errors": [{"description": "Unable to connect to slurmdbd"}], "jobs": []}')
+    with pytest.raises(InputError, match="Unable to connect"):
+        slurm_tables(path)

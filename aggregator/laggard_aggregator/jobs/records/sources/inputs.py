@@ -1,15 +1,15 @@
-"""Files with job metadata, plain or gzip-compressed, as tables of kind `jobs`."""
+"""Files with job metadata, plain or compressed, as tables of kind `jobs`."""
 
 import codecs
-import gzip
 import io
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
 
+from laggard_aggregator.files.compressed import open_input
 from laggard_aggregator.jobs.records.local_times import LocalTimes
 from laggard_aggregator.jobs.records.model import ReadReport
 from laggard_aggregator.jobs.records.settle import records, settled
@@ -20,7 +20,6 @@ from laggard_aggregator.jobs.records.sources.sacct_json import json_records
 from laggard_aggregator.jobs.records.sources.sacct_text import sacct_tables
 from laggard_common.errors import InputError
 
-_GZIP: Final = b"\x1f\x8b"
 _ROWS_AT_ONCE: Final = 50_000
 FORMATS: Final = ("sacct", "jsonl", "pbs", "flux")
 
@@ -49,17 +48,12 @@ def is_json(file: io.BufferedReader) -> bool:
 
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedReader]:
-    """A plain or gzip-compressed file. Raises InputError, with the path also for those of the block."""
+    """A file, also one of gzip, xz or zstd. Raises InputError, with the path also for those of the block."""
     try:
-        with path.open("rb") as raw:
-            packed: Any = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP else None
-            with closing(io.BufferedReader(packed) if packed is not None else raw) as file:
-                yield file
+        with open_input(path) as file:
+            yield io.BufferedReader(cast(Any, file))
     except InputError as exc:
         raise InputError(str(path), exc.reason) if not exc.path else exc from exc
-    except (EOFError, OSError) as exc:
-        reason = getattr(exc, "strerror", None) or f"damaged: {exc}"
-        raise InputError(str(path), reason) from exc
 
 
 def stream_tables(

@@ -1,10 +1,12 @@
 """JSON of `sacct --json` and slurmrestd (`/slurmdb/jobs`, `/slurm/jobs`), data parsers 0.0.38 to 0.0.45."""
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from laggard_aggregator.jobs.records.local_times import LocalTimes
 from laggard_aggregator.jobs.records.model import JobDataError, ReadReport
+from laggard_aggregator.jobs.records.settle import STEPS
 from laggard_aggregator.jobs.records.sources.json_stream import JsonStream
 from laggard_aggregator.jobs.records.sources.values import (
     at,
@@ -17,19 +19,50 @@ from laggard_aggregator.jobs.records.sources.values import (
     text,
 )
 
+_ANY_CLUSTER: Final = "any"
+_STEP_NAME: Final = re.compile(r"[0-9A-Za-z_+]{1,64}", re.ASCII)
+_NO_NUMBER: Final = 0xFFFFFFFE
+_SPECIAL_STEPS: Final = {0xFFFFFFFA: "interactive", 0xFFFFFFFB: "batch", 0xFFFFFFFC: "extern"}
+"""slurm.h, SLURM_INTERACTIVE_STEP and others."""
+
 
 def json_records(
     file: BinaryIO, cluster: str, _times: LocalTimes, report: ReadReport
 ) -> Iterator[Mapping[str, Any]]:
     """Yields a record for each job; broken ones are counted. Raises InputError for text that is no JSON."""
+    for record, _ in _records(file, cluster, report):
+        yield record
+
+
+def json_steps(file: BinaryIO, report: ReadReport) -> Iterator[dict[str, Any]]:
+    """Yields a row of STEPS for each job, each followed by those of its steps; as `json_records`."""
+    for record, job in _records(file, _ANY_CLUSTER, report):
+        raw = record["raw_id"]
+        yield {**{name: record[name] for name in STEPS.names if name != "raw_id"}, "raw_id": str(raw)}
+        steps = job.get("steps")
+        for count, step in enumerate(steps if isinstance(steps, list) else (), 1):
+            try:
+                yield _step(step, raw)
+            except JobDataError as exc:
+                report.leave_out(
+                    f"job {raw}, element {count} of steps", str(exc), str(at(step, "step", "name"))
+                )
+
+
+def _records(
+    file: BinaryIO, cluster: str, report: ReadReport
+) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
+    """Yields the record of each job, and the job."""
     stream = JsonStream(file)
     for count, job in enumerate(stream.elements("jobs"), 1):
         try:
-            yield (
+            record = (
                 _of_controller(job, cluster) if "submit_time" in _object(job) else _of_database(job, cluster)
             )
         except JobDataError as exc:
             report.leave_out(f"element {count} of jobs", str(exc), f"job {str(at(job, 'job_id'))[:40]}")
+            continue
+        yield record, job
     for reason in stream.failures:
         report.doubts[f"the query failed in part: {reason}"] += 1
 
@@ -102,6 +135,36 @@ def _identity(job: Mapping[str, Any], cluster: str, submit: float | None) -> dic
         "sluid": identifier(sluid) if sluid else "",
         "source": "sacct_json",
     }
+
+
+def _step(step: Any, job: int) -> dict[str, Any]:
+    """A step of a job."""
+    name = _step_name(at(step, "step", "id"))
+    component = integer(at(step, "step", "het", "component"))
+    told = node_list(at(step, "nodes", "range")) or node_list(at(step, "nodes", "list"))
+    return {
+        "raw_id": f"{job}.{name}{'' if component in (None, _NO_NUMBER) else f'+{component}'}",
+        "name": text(at(step, "step", "name")),
+        "state": state(at(step, "state")),
+        "node_list": told,
+        "node_count": integer(at(step, "nodes", "count")),
+        **{name: seconds(at(step, "time", name)) for name in ("start", "end")},
+    }
+
+
+def _step_name(told: Any) -> str:
+    """The part of a step's id behind the dot: of `0`, `"batch"`, `"4711.0"`, or an object with one."""
+    if isinstance(told, Mapping) and "step_id" in told:
+        told = told["step_id"]
+    if isinstance(told, str) and not told.isdecimal():
+        name = told.rpartition(".")[2]
+        if _STEP_NAME.fullmatch(name) is None:
+            raise JobDataError(f"no id of a step: {told[:40]!r}")
+        return name
+    number = integer(told)
+    if number is None or not 0 <= number < 1 << 32:
+        raise JobDataError(f"no id of a step: {str(told)[:40]!r}")
+    return _SPECIAL_STEPS.get(number, str(number))
 
 
 def _shown(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.jobs.records.local_times import LocalTimes
 from laggard_aggregator.jobs.records.model import ReadReport
-from laggard_aggregator.jobs.records.settle import RECORDS, STATES, node_counts
+from laggard_aggregator.jobs.records.settle import RECORDS, STATES, STEPS
 from laggard_common.errors import InputError
 
 BLOCK_BYTES: Final = 16 << 20
@@ -35,14 +35,6 @@ _NAME: Final = r"^[0-9A-Za-z_.\-]{1,64}$"
 _REQUIRED: Final = ("State", "Submit", "Start", "End", "NodeList")
 _STEPS_REQUIRED: Final = ("Start", "End", "NodeList")
 _STEP: Final = r"^[0-9]{1,18}(\..*)?$"
-STEPS: Final = pa.schema(
-    [
-        *((name, pa.string()) for name in ("raw_id", "job", "user", "name", "state", "node_list")),
-        *((name, pa.float64()) for name in ("start", "end")),
-        ("node_count", pa.int64()),
-    ]
-)
-"""Rows of jobs and of their steps; `raw_id` has the step behind a dot."""
 _TEXTS: Final = {"user": "User", "account": "Account", "name": "JobName", "partition": "Partition"}
 _COUNTS: Final = {
     "uid": ("UID",),
@@ -133,9 +125,9 @@ class SacctText:
         raw = cells.column("JobIDRaw", "JobID")
         good = pc.match_substring_regex(raw, _STEP)
         cells.require(good, "no number of a job or step (JobIDRaw)")
-        texts = {name.lower(): cells.column(name) for name in ("Start", "End")}
+        texts = {name.lower(): cells.column(name) for name in ("Submit", "Eligible", "Start", "End")}
         elapsed = pc.cast(_digits(cells.column("ElapsedRaw")), pa.float64())
-        stamps, _, readable = self._times.columns(texts, elapsed)
+        stamps, doubtful, readable = self._times.columns(texts, elapsed)
         cells.require(readable, _TIME_FORMS)
         columns = {
             "raw_id": raw,
@@ -144,13 +136,12 @@ class SacctText:
             "name": cells.column("JobName"),
             "state": cells.column("State"),
             "node_list": cells.column("NodeList"),
-            "node_count": node_counts(
-                _counts(cells.column("NNodes", "AllocNodes")), cells.column("NodeList")
-            ),
+            "node_count": _counts(cells.column("NNodes", "AllocNodes")),
             **stamps,
         }
-        table = pa.table([columns[name] for name in STEPS.names], schema=STEPS)
-        return table.filter(pa.array(cells.keep))
+        keep = pa.array(cells.keep)
+        self._report.ambiguous += pc.sum(pc.and_(doubtful, keep)).as_py() or 0
+        return pa.table([columns[name] for name in STEPS.names], schema=STEPS).filter(keep)
 
     def _rows(self, lines: Sequence[str]) -> tuple[list[Sequence[str]], list[int]]:
         """Rows with as many cells as the header, and the numbers of their lines."""
