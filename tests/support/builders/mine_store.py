@@ -134,11 +134,13 @@ def lmt(path: Path) -> Path:
     return path
 
 
-def hdf5(path: Path, form: str, written: NDArray[np.int64], lost: tuple[int, int]) -> Path:
+def hdf5(
+    path: Path, form: str, written: NDArray[np.int64], lost: tuple[int, int], gap: float = np.nan
+) -> Path:
     """Bytes written (T, OSTs from 14) every 5 s, twice as many read. `form`: h5lmt, tokio bytes, tokio rates.
 
     `lost`: time and OST without a reading. h5lmt has rates by OST and the end of an interval, TOKIO's series
-    bytes or rates by its beginning and OST, NaN for lost ones.
+    bytes or rates by its beginning and OST, `gap` for lost ones: pytokio fills in -0.0.
     """
     import h5py  # noqa: PLC0415
 
@@ -160,7 +162,7 @@ def hdf5(path: Path, form: str, written: NDArray[np.int64], lost: tuple[int, int
                 )
                 dataset.attrs["OSTNames"] = names
                 continue
-            values[lost] = np.nan
+            values[lost] = gap
             unit = form.removeprefix("tokio ")
             scaled = values / 5 if unit == "rates" else values
             dataset = file.create_dataset(f"datatargets/{kind.lower()}{unit}", data=scaled)

@@ -235,7 +235,8 @@ class _LmtSeries:
 def _intervals(series: _LmtSeries, at_once: slice) -> Rows:
     read, written, is_missing = series.part(at_once)
     steps, times = series.steps[at_once], series.times[at_once]
-    is_valid = ~is_missing & np.isfinite(read) & np.isfinite(written) & (read >= 0) & (written >= 0)
+    is_valid = ~is_missing & np.isfinite(read) & np.isfinite(written)
+    is_valid &= ~(np.signbit(read) | np.signbit(written))  # also -0.0, by which pytokio marks a lost reading
     is_valid &= (read < 2**62) & (written < 2**62)
     is_valid &= ((steps > 0) & (steps * 1_000_000 <= _MAX_GAP_US))[:, None]
     place, at = np.nonzero(is_valid.T)
@@ -338,11 +339,14 @@ def _summaries(path: Path, skipped: list[str]) -> Iterator[dict[str, Any]]:
         for cells in lines:
             row = dict(zip(header, cells[max(len(cells) - len(header), 0) :], strict=False))
             try:
-                job, begin, end, read, written = (int(float(row[name])) for name in _NEEDED)
+                job, begin, end, *both = (float(row[name]) for name in _NEEDED)
+                read, written = map(int, both)
+                job, begin, end = map(int, (job, begin, end))
             except (ValueError, KeyError, OverflowError):
                 incomplete += 1  # a run without the one or the other
                 continue
-            if max(map(abs, (job, begin * 1_000_000, end * 1_000_000, read, written))) >= 2**62:
+            is_possible = 0 < begin <= end and min(job, *both) >= 0
+            if not is_possible or max(job, end * 1_000_000, read, written) >= 2**62:
                 incomplete += 1
                 continue
             yield {
@@ -356,7 +360,9 @@ def _summaries(path: Path, skipped: list[str]) -> Iterator[dict[str, Any]]:
     except csv.Error as exc:
         raise InputError(str(path), f"no CSV: {exc}") from exc
     if incomplete:
-        skipped.append(f"{path}: {incomplete} runs without times or bytes of the file system")
+        skipped.append(
+            f"{path}: {incomplete} runs without times or bytes of the file system that can be right"
+        )
 
 
 def _text(name: Any) -> str:

@@ -32,6 +32,12 @@ _MAX_JSON_BYTES: Final = 64 << 20
 _ROWS_AT_ONCE: Final = 50_000
 _PYTOKIO: Final = re.compile(rb"\s*\{\s*\"[0-9]")
 """Its objects are named by jobs and steps, those of sacct by words."""
+_PYTOKIO_STEPS: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("raw_id", "job", "node_list", "start", "end")),
+        ("node_count", pa.int64()),
+    ]
+)
 
 
 def slurm_rows(path: Path, zone: str | None, skipped: list[str]) -> Rows:
@@ -61,7 +67,7 @@ def _portions(file: io.BufferedReader, times: LocalTimes, report: ReadReport) ->
     if not is_json(file):
         yield from step_tables(file, times, report)
     elif _PYTOKIO.match(file.peek(64)[:64].removeprefix(codecs.BOM_UTF8)):
-        yield _pytokio_rows(file, times)
+        yield _pytokio_rows(file, times, report)
     else:
         rows = json_steps(file, report)
         while several := list(islice(rows, _ROWS_AT_ONCE)):
@@ -91,33 +97,40 @@ def _micros(seconds: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.round(pc.multiply(seconds, 1e6)).cast(pa.int64())
 
 
-def _pytokio_rows(file: BinaryIO, times: LocalTimes) -> pa.Table:
-    """The steps of one job, as pytokio writes them."""
+def _pytokio_rows(file: BinaryIO, times: LocalTimes, report: ReadReport) -> pa.Table:
+    """Rows of STEPS: the steps of one job, as pytokio writes them."""
     text = file.read(_MAX_JSON_BYTES + 1)
     if len(text) > _MAX_JSON_BYTES:
         raise InputError("", "JSON of more than 64 MiB: expected the steps of one job")
     try:
-        return pa.Table.from_pylist(list(_json_steps(json.loads(text), times)), schema=STEPS)
+        steps = list(_json_steps(json.loads(text)))
+        rows = pa.Table.from_pylist(steps, schema=_PYTOKIO_STEPS)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, pa.ArrowException) as exc:
         expected = "expected steps with start, end and nodelist, as pytokio writes them"
         raise InputError("", f"{expected}: {exc}") from exc
+    cells = {name: rows[name].combine_chunks() for name in ("start", "end")}
+    stamps, doubtful, readable = times.columns(cells, pa.nulls(len(rows), pa.float64()))
+    for at in pc.indices_nonzero(pc.invert(readable)).to_pylist():
+        told = " to ".join(cells[name][at].as_py() for name in cells)
+        report.leave_out(f"step {rows['raw_id'][at]}", "no times", told)
+    report.ambiguous += pc.sum(pc.and_(doubtful, readable)).as_py() or 0
+    columns = {name: rows[name] for name in rows.column_names} | stamps
+    table = pa.table(
+        [columns.get(name, pa.nulls(len(rows), STEPS.field(name).type)) for name in STEPS.names], schema=STEPS
+    )
+    return table.filter(readable)
 
 
-def _json_steps(steps: Any, times: LocalTimes) -> Iterator[dict[str, Any]]:
+def _json_steps(steps: Any) -> Iterator[dict[str, Any]]:
     for name, step in steps.items():
         nodes = [str(node) for node in step["nodelist"]]
-        start, end = times.micros([str(step["start"]), str(step["end"])])
         number = name.partition(".")[0]
         if not (number.isascii() and number.isdecimal() and len(number) <= 18):
             raise ValueError(f"no number of a job or step: {name[:40]!r}")
         yield {
             "raw_id": name,
             "job": number,
-            "user": "",
-            "name": "",
-            "state": "",
             "node_list": ",".join(nodes),
             "node_count": len(nodes),
-            "start": None if start is None else start / 1e6,
-            "end": None if end is None else end / 1e6,
+            **{side: str(step[side]).strip() for side in ("start", "end")},
         }

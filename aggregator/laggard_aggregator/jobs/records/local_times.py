@@ -65,14 +65,6 @@ class LocalTimes:
         stamps = {name: pa.array(value, mask=np.isnan(value)) for name, value in early.items()}
         return stamps, pa.array(doubtful), pa.array(valid)
 
-    def micros(self, texts: Sequence[str]) -> list[int | None]:
-        """Microseconds since the epoch, None for a time that is not known yet. Raises InputError."""
-        cells = pa.array([text.strip() for text in texts], pa.string())
-        seconds, _, good = self._seconds(cells)
-        if not good.all():
-            raise InputError("", f"expected a time, got {texts[int(np.argmin(good))][:40]!r}")
-        return [None if np.isnan(at) else round(at * 1e6) for at in seconds.tolist()]
-
     def in_order(self, texts: Sequence[str]) -> tuple[list[int | None], int]:
         """Microseconds since the epoch of times that only go on, and how many of them are doubtful.
 
@@ -91,7 +83,7 @@ class LocalTimes:
         known = good & ~np.isnan(early)
         return [
             round(at * 1e6) if is_known else None for at, is_known in zip(early.tolist(), known, strict=True)
-        ], (doubtful)
+        ], doubtful
 
     def _seconds(self, cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Earlier and later reading of each cell, NaN for unknown, and which cells can be read."""

@@ -85,16 +85,19 @@ def test_counters_of_lmt_are_differenced_and_resets_left_out(tmp_path: Path) -> 
         lmt_tables(tmp_path / "lmt.sqlite3")
 
 
-@pytest.mark.parametrize("form", ["h5lmt", "tokio bytes", "tokio rates"])
+@pytest.mark.parametrize(
+    ("form", "gap"),
+    [("h5lmt", 0.0), ("tokio bytes", np.nan), ("tokio bytes", -0.0), ("tokio rates", -0.0)],
+)
 @pytest.mark.parametrize("cells", [4_000_000, 7])
 def test_one_series_in_three_hdf5_formats(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, cells: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, gap: float, cells: int
 ) -> None:
     """Three OSTs, five intervals of 5 s; the second OST lost its third reading. `cells`: read at once."""
     pytest.importorskip("h5py")
     monkeypatch.setattr(lmt_input, "_CELLS_AT_ONCE", cells)
     written = np.arange(15).reshape(5, 3) * 5000
-    path = mine_store.hdf5(tmp_path / "lmt.hdf5", form, written, lost=(2, 1))
+    path = mine_store.hdf5(tmp_path / "lmt.hdf5", form, written, lost=(2, 1), gap=gap)
     rows = lmt_tables(path)["lmt"].to_pylist()
     found = {(row["ost_index"], row["start_us"] // 1_000_000 - mine_store.START): row for row in rows}
     assert {(row["file_system"], row["end_us"] - row["start_us"]) for row in rows} == {("scratch", 5_000_000)}
@@ -217,10 +220,11 @@ def test_rows_that_are_left_out_are_counted(tmp_path: Path) -> None:
     ]
     runs = tmp_path / "runs.csv"
     header = "darshan_jobid,darshan_start_time,darshan_end_time,fs_tot_bytes_read,fs_tot_bytes_written"
-    runs.write_text(f"{header}\n1,5,6,7,8\n2,,6,7,8\n3,1e300,6,7,8\n")
+    impossible = "4,5,6,-7,8\n5,6,5,7,8\n6,5,6,7,-0.5\n7,5,6,nan,8\n"
+    runs.write_text(f"{header}\n1,5,6,7,8\n2,,6,7,8\n3,1e300,6,7,8\n{impossible}")
     found = together(lmt_rows(runs, None, skipped := []))
     assert found["lmt_total"]["job_id"].to_pylist() == [1]
-    assert skipped == [f"{runs}: 2 runs without times or bytes of the file system"]
+    assert skipped == [f"{runs}: 6 runs without times or bytes of the file system that can be right"]
 
 
 @pytest.mark.parametrize("content", ["a" * (2 << 20), 'x,"' + "y" * 200_000])
@@ -322,3 +326,28 @@ def test_errors_of_sacct_are_said(tmp_path: Path) -> None:
     path.write_text('{"errors": [{"description": "Unable to connect to slurmdbd"}], "jobs": []}')
     with pytest.raises(InputError, match="Unable to connect"):
         slurm_tables(path)
+
+
+def test_pytokios_times_in_the_hour_that_occurs_twice(tmp_path: Path) -> None:
+    """On 2 November 2025 in California 01:00 to 02:00 passes twice."""
+    path = tmp_path / "steps.json"
+    steps = {
+        "1.0": {"start": "2025-11-02T01:50:00", "end": "2025-11-02T01:10:00", "nodelist": ["n1"]},
+        "1.1": {"start": "2025-11-02T00:50:00", "end": "2025-11-02T02:10:00", "nodelist": ["n1"]},
+        "1.2": {"start": "2025-11-02T01:10:00", "end": "2025-11-02T01:20:00", "nodelist": ["n1"]},
+        "1.3": {"start": "2025-11-02T01:10:00", "end": "Unknown", "nodelist": ["n1"]},
+    }
+    path.write_text(json.dumps(steps))
+    skipped: list[str] = []
+    found = together(slurm_rows(path, PACIFIC, skipped))["slurm_step"].to_pylist()
+    first = 1_762_070_400  # 00:00 PDT is 07:00 UTC, less an hour: 2 November, 01:00 PDT = 08:00 UTC
+    assert [(row["start_us"], row["end_us"]) for row in found] == [
+        (int((first + 50 * 60) * 1e6), int((first + 3600 + 10 * 60) * 1e6)),
+        (int((first - 10 * 60) * 1e6), int((first + 2 * 3600 + 10 * 60) * 1e6)),
+        (int((first + 10 * 60) * 1e6), int((first + 20 * 60) * 1e6)),
+        (int((first + 10 * 60) * 1e6), None),
+    ]
+    assert skipped == [
+        f"{path}: 2 rows with a local time that occurs twice, and no order or elapsed time that tells which: "
+        "taken as the first"
+    ]
