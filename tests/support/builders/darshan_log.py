@@ -198,6 +198,7 @@ class LogWriter:
     mounts: list[tuple[str, str]] = field(default_factory=lambda: [("lustre", "/scratch"), ("ext4", "/")])
     partial: set[int] = field(default_factory=set)
     regions: dict[int, bytearray] = field(default_factory=dict)
+    versions: dict[int, int] = field(default_factory=lambda: dict(VERSIONS))
     names: dict[int, str] = field(default_factory=dict)
 
     def file(self, name: str) -> int:
@@ -236,6 +237,17 @@ class LogWriter:
         head = struct.pack("<Qq5q", self.file(name), rank, 64, 1, osts[0] if osts else -1, size, len(osts))
         self.region(LUSTRE).extend(head + struct.pack(f"<{len(osts)}q", *osts))
 
+    def composite(self, name: str, components: list[tuple[int, int, list[int]]], rank: int = -1) -> None:
+        """The layout of a file by component: begin, end (-1: none) and OSTs. Plain ones cannot be beside."""
+        self.versions[LUSTRE] = 2
+        osts = [ost for *_, several in components for ost in several]
+        packed = b"".join(
+            struct.pack("<7q16s", 1 << 20, len(several), 0, 16, begin, end, 0, b"")
+            for begin, end, several in components
+        )
+        head = struct.pack("<Qqqq", self.file(name), rank, len(components), len(osts))
+        self.region(LUSTRE).extend(head + packed + struct.pack(f"<{len(osts)}q", *osts))
+
     def trace(self, name: str, rank: int, node: str, writes: list[tuple[int, int, float, float]]) -> None:
         """Traced writes: offset, length, start, end."""
         head = struct.pack("<Qqq64sqq", self.file(name), rank, 0, node.encode(), len(writes), 0)
@@ -268,6 +280,6 @@ class LogWriter:
         flags = sum(1 << module for module in self.partial)
         header = HEADER.pack(b"3.41", MAGIC, 0, flags)
         header += b"".join(struct.pack("<QQ", *place) for place in places)
-        header += struct.pack(f"<{MODULES}I", *(VERSIONS.get(module, 0) for module in range(MODULES)))
+        header += struct.pack(f"<{MODULES}I", *(self.versions.get(module, 0) for module in range(MODULES)))
         path.write_bytes(header + bytes(body))
         return path

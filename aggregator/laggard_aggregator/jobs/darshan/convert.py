@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from laggard_aggregator.jobs.darshan import tables
-from laggard_aggregator.jobs.darshan.darshan_log import DarshanLog, Layouts, LogHead, ModuleRecords
+from laggard_aggregator.jobs.darshan.darshan_log import DarshanLog, LogHead, ModuleRecords
 from laggard_aggregator.jobs.darshan.job_tables import JobTables
 from laggard_aggregator.jobs.darshan.log_runs import LogRun
 from laggard_aggregator.jobs.darshan.request_sizes import small_requests
 from laggard_aggregator.jobs.darshan.run_times import RunTimes, bounded, record_times
+from laggard_aggregator.jobs.darshan.stripes import StripesOfFiles, highest_bytes
 
 _ALL_RANKS: Final = -1
 _DXT: Final = {"DXT_POSIX": "POSIX", "DXT_MPIIO": "MPI-IO"}
@@ -33,15 +34,15 @@ def convert(path: Path, log: int, directory: Path) -> None:
             name: records for name in ("POSIX", "STDIO", "MPI-IO") if (records := opened.records(name))
         }
         run = RunTimes.of(str(path), head, modules.values())
-        layouts = opened.layouts()
-        files = _file_table(log, head, run, names, modules, layouts)
+        stripes = StripesOfFiles(opened.layouts(), highest_bytes(modules))
+        files = _file_table(log, head, run, names, modules, stripes)
         _write(
             directory,
             "darshan_job",
             [_job_table(log, os.fsencode(path).decode("utf-8", "replace"), head, run, files)],
         )
         _write(directory, "darshan_file", [files])
-        _write(directory, "job_ost", [_ost_table(log, head, names, layouts)])
+        _write(directory, "job_ost", [_ost_table(log, head, names, stripes)])
         _write(directory, "dxt", _dxt_tables(log, head, run, opened))
 
 
@@ -117,10 +118,9 @@ def _file_table(  # noqa: PLR0917
     run: RunTimes,
     names: Mapping[int, str],
     modules: Mapping[str, ModuleRecords],
-    layouts: Layouts | None,
+    stripes: StripesOfFiles,
 ) -> pa.Table:
     mount_of = _MountPoints(head.mounts)
-    stripes = _Stripes(layouts)
     mpiio = modules.get("MPI-IO")
     collective = _collective(mpiio)
     parts = []
@@ -221,56 +221,18 @@ class _MountPoints:
         return self._known[directory]
 
 
-class _Stripes:
-    """Layout of files by their id. Several ranks may have recorded that of one file: the first counts."""
-
-    def __init__(self, layouts: Layouts | None) -> None:
-        self._of: dict[int, tuple[int, int, list[int]]] = {}
-        if layouts is None:
-            return
-        rows = zip(layouts.ids.tolist(), layouts.sizes.tolist(), layouts.offsets.tolist(), strict=True)
-        for at, (each, size, offset) in enumerate(rows):
-            osts = layouts.osts[layouts.first[at] : layouts.first[at + 1]]
-            if each not in self._of and osts.size:
-                self._of[each] = (size, offset, sorted({ost for ost in osts.tolist() if ost >= 0}))
-
-    def __iter__(self) -> Any:
-        return iter(self._of.items())
-
-    def columns(self, ids: NDArray[np.int64]) -> dict[str, Any]:
-        """Stripe size, count and first OST, and the words of the bitmap; null for files without a layout."""
-        known = [self._of.get(each) for each in ids.tolist()]
-        is_none = np.array([each is None for each in known], bool)
-        words = np.zeros((tables.OST_WORDS, len(known)), np.uint64)
-        for at, each in enumerate(known):
-            for ost in each[2] if each else ():
-                if ost < tables.OST_WORDS * 64:
-                    words[ost // 64, at] |= np.uint64(1) << np.uint64(ost % 64)
-        found: dict[str, Any] = {
-            "stripe_size": _masked([each[0] if each else 0 for each in known], is_none),
-            "stripe_count": _masked([len(each[2]) if each else 0 for each in known], is_none),
-            "stripe_offset": _masked([each[1] if each else 0 for each in known], is_none),
-        }
-        for word, column in enumerate(tables.WORD_COLUMNS):
-            found[column] = pa.array(words[word].view(np.int64), mask=is_none)
-        return found
-
-
-def _masked(values: list[int], is_none: NDArray[np.bool_]) -> pa.Array:
-    return pa.array(np.array(values, np.int64), mask=is_none)
-
-
-def _ost_table(log: int, head: LogHead, names: Mapping[int, str], layouts: Layouts | None) -> pa.Table:
+def _ost_table(log: int, head: LogHead, names: Mapping[int, str], layouts: StripesOfFiles) -> pa.Table:
     mount_of = _MountPoints(head.mounts)
     ids: list[int] = []
     mounts: list[str] = []
     osts: list[int] = []
     stripes: list[int] = []
-    for each, (_, _, of_file) in _Stripes(layouts):
-        ids += [each] * len(of_file)
-        mounts += [mount_of(names.get(each, ""))[0]] * len(of_file)
-        osts += of_file
-        stripes += [len(of_file)] * len(of_file)
+    for each, of_file in layouts:
+        count = len(of_file.osts)
+        ids += [each] * count
+        mounts += [mount_of(names.get(each, ""))[0]] * count
+        osts += of_file.osts
+        stripes += [count] * count
     columns = {"log": [log] * len(ids), "job_id": [head.job_id] * len(ids), "file_id": ids, "mount": mounts}
     return pa.table({**columns, "ost": osts, "stripes": stripes}, schema=tables.JOB_OST)
 

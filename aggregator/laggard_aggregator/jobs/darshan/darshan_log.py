@@ -5,8 +5,10 @@ Logs are input from anyone: run this in a child process (`readers`), which the C
 
 import os
 import struct
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,13 +44,19 @@ class ModuleRecords:
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """Stripes of files on Lustre; `osts` has those of all files, `first` where each file's begin."""
+    """Layouts of files on Lustre.
+
+    `ids` (R,) of the records; `first` (R + 1,) where each one's components begin in `sizes` of stripes,
+    `begins` and `ends` (C,) in bytes of the file (an end of -1 is none); `stripes` (C + 1,) where each
+    component's stripes begin in `osts`.
+    """
 
     ids: NDArray[np.int64]
-    ranks: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    offsets: NDArray[np.int64]
     first: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    stripes: NDArray[np.int64]
     osts: NDArray[np.int64]
 
 
@@ -193,16 +201,23 @@ class DarshanLog:
         place = self._modules().get("LUSTRE")
         if place is None:
             return None
-        rows: list[tuple[int, int, int, int]] = []
-        osts: list[NDArray[np.int64]] = []
+        ids, first = array("q"), array("q", [0])
+        components, stripes, osts = array("q"), array("q", [0]), array("q")
         for record in self._variable(place[0], "struct darshan_lustre_record"):
-            size, offset, found = self._layout(record)
-            rows.append((_signed(int(record.base_rec.id)), int(record.base_rec.rank), size, offset))
-            osts.append(found)
-        table = np.array(rows, np.int64).reshape(-1, 4)
-        first = np.cumsum([0, *(len(each) for each in osts)])
-        stripes = np.concatenate(osts) if osts else np.zeros(0, np.int64)
-        return Layouts(table[:, 0], table[:, 1], table[:, 2], table[:, 3], first, stripes)
+            of_record = self._osts(record)
+            count = int(record.num_comps) if of_record else 0
+            left = iter(of_record)
+            for at in range(count):
+                size, several, _, _, begin, end, _ = record.comps[at].counters
+                components.extend((size, begin, end))
+                osts.extend(islice(left, len(of_record) if count == 1 else max(several, 0)))
+                stripes.append(len(osts))
+            ids.append(_signed(int(record.base_rec.id)))
+            first.append(len(stripes) - 1)
+        sizes, begins, ends = np.array(components, np.int64).reshape(-1, 3).T
+        return Layouts(
+            _integers(ids), _integers(first), sizes, begins, ends, _integers(stripes), _integers(osts)
+        )
 
     def requests(self, module: str) -> Iterator[TracedRequests]:
         """Yields the requests of DXT_POSIX or DXT_MPIIO in portions, so that millions fit in memory."""
@@ -251,13 +266,13 @@ class DarshanLog:
             finally:
                 self._lib.darshan_free(holder[0])
 
-    def _layout(self, record: Any) -> tuple[int, int, NDArray[np.int64]]:
-        """Stripe size, first OST and OSTs of a file; of a composite layout, those of all its components."""
+    def _osts(self, record: Any) -> list[int]:
+        """OSTs of all components of a layout, one after another."""
         stripes = int(record.num_stripes)
         if stripes <= 0 or int(record.num_comps) <= 0:
-            return 0, -1, np.zeros(0, np.int64)
-        osts = np.frombuffer(self._ffi.buffer(record.ost_ids, stripes * 8), np.int64).copy()
-        return int(record.comps[0].counters[0]), int(osts[0]), osts
+            return []
+        osts: list[int] = np.frombuffer(self._ffi.buffer(record.ost_ids, stripes * 8), np.int64).tolist()
+        return osts
 
     def _modules(self) -> dict[str, tuple[int, bool]]:
         found = {}
@@ -295,6 +310,10 @@ class DarshanLog:
 
     def _damaged(self, part: str) -> InputError:
         return InputError(str(self._path), f"damaged: {part} cannot be read")
+
+
+def _integers(values: "array[int]") -> NDArray[np.int64]:
+    return np.array(values, np.int64)
 
 
 def _signed(value: int) -> int:

@@ -254,11 +254,16 @@ def _osts(tables: JobTables, accesses: Accesses) -> Iterator[NotJudged | _PeerMe
     if accesses.module != "POSIX":
         yield NotJudged(tables.job_id, rule, f"{accesses.module} records have no stripes")
         return
-    if not len(tables.osts):
+    if not len(tables.osts) and "LUSTRE" not in tables.modules:
         reason = "the log has no LUSTRE module: the OSTs of its files are unknown"
         yield NotJudged(tables.job_id, rule, reason)
         return
     active = np.flatnonzero((accesses.bytes > 0) & (accesses.time_us > 0))
+    on_lustre = np.asarray(pc.fill_null(pc.equal(accesses.rows["file_system"], "lustre"), False))[active]
+    unknown = int(np.unique(accesses.file_id[active[on_lustre & (accesses.stripes[active] < 0)]]).size)
+    if unknown:
+        reason = f"{counted(unknown, 'file')} on Lustre, whose layout is unknown or known in part, left out"
+        yield NotJudged(tables.job_id, rule, reason)
     for mount in sorted(pc.unique(tables.osts["mount"]).to_pylist()):
         files, osts, stripes = _placed(tables.osts.filter(pc.equal(tables.osts["mount"], mount)))
         records, placed = _joined(active, accesses.file_id, files)
