@@ -1,4 +1,4 @@
-"""Which OSTs the bytes of files lie on, of plain and of composite (progressive) layouts."""
+"""OSTs that the bytes of files lie on, of plain and of composite (progressive) layouts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
