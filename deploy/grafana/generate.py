@@ -197,11 +197,14 @@ GROUP = Dashboard(
             "Own value and peers",
             "timeseries",
             (
-                (f'laggard_component_observed{{group="$group"}} {_NAMED}', "{{name}} {{metric}}"),
-                (f'laggard_component_reference{{group="$group"}} {_NAMED}', "peers of {{name}} {{metric}}"),
+                (f'laggard_component_observed{{group="$group"}} {_NAMED}', "{{name}} {{metric}} {{unit}}"),
+                (
+                    f'laggard_component_reference{{group="$group"}} {_NAMED}',
+                    "peers of {{name}} {{metric}} {{unit}}",
+                ),
             ),
             "none",
-            about="In the metric's unit, which the page names.",
+            about="In the unit that the legend names.",
             link="/group/$group",
         ),
         Panel(
@@ -269,13 +272,13 @@ NODE = Dashboard(
             "Spool", f"max(laggard_agent_spool_bytes{_NODE})", "Bytes that wait to be acknowledged.", "bytes"
         ),
         stat(
-            "Dropped",
-            f"max(laggard_agent_dropped_samples_total{_NODE})",
-            "Samples dropped because the spool was full.",
+            "Dropped in an hour",
+            f"max(increase(laggard_agent_dropped_samples_total{_NODE}[1h]))",
+            "Samples dropped in the last hour because the spool was full.",
         ),
         stat("Memory", f"max(laggard_agent_resident_bytes{_NODE})", "Resident memory of the agent.", "bytes"),
         Panel(
-            "Alarms of its components",
+            "Its slow components: times slower",
             "timeseries",
             (
                 (
@@ -286,7 +289,7 @@ NODE = Dashboard(
             ),
             "none",
             width=24,
-            about="Times slower than the peers; 1 when there is nothing to say.",
+            about="On average, of components that were anomalous of late; 1 without any.",
         ),
         Panel(
             "Agent's CPU",
@@ -393,7 +396,7 @@ ITSELF = Dashboard(
         Panel(
             "Agents' memory",
             "timeseries",
-            (("laggard_role_resident_bytes_quantile", "{{role}} {{q}}"),),
+            (("laggard_role_resident_bytes_quantile", "{{role}} {{quantile}}"),),
             "bytes",
             about="Quantiles over the nodes of a role.",
         ),
@@ -413,7 +416,7 @@ ITSELF = Dashboard(
         Panel(
             "Time of a reading, the slowest node",
             "timeseries",
-            (('laggard_role_collector_seconds_quantile{percentile="100"}', "{{role}} {{collector}}"),),
+            (('laggard_role_collector_seconds_quantile{quantile="1"}', "{{role}} {{collector}}"),),
             "s",
         ),
     ),

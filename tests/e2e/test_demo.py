@@ -7,10 +7,12 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from tests.support.figures import Stated, in_rows, in_sentences, plain
 from tests.support.processes import get_json, get_text, is_running, run_command, started
 from tests.support.wait import LIMIT_SECONDS, wait_until
 
@@ -56,6 +58,7 @@ def test_page_top_metrics_and_terminal_name_the_same_lun(tmp_path: Path) -> None
         metrics, page = get_text(address), get_text(url)
         (job,) = get_json(f"{url}/api/v1/jobs/1")["jobs"]
         jobs, job_page = get_text(f"{url}/jobs"), get_text(f"{url}/jobs/1")
+        component_page = get_text(f"{url}/component/luns/oss-08/loop27")
         demo.send_signal(signal.SIGTERM)
         assert demo.wait(LIMIT_SECONDS) == 0
     terminal = re.findall(r"laggard: alarm on (\S+):", log.read_text())
@@ -70,6 +73,35 @@ def test_page_top_metrics_and_terminal_name_the_same_lun(tmp_path: Path) -> None
     assert "recording%2F1%2F" in jobs
     assert "recorded on 2026-11-21" in job_page
     assert (job["verdict"], job["coverage"]) == ("too few runs", 1.0)
+    assert_factors_are_quotients(listed[0], top, metrics, log.read_text(), page, component_page)
+
+
+def assert_factors_are_quotients(
+    listed: dict[str, Any], top: str, metrics: str, terminal: str, page: str, component_page: str
+) -> None:
+    """Wherever a factor stands beside two values, it is their quotient."""
+    assert listed["factor"] == listed["observed"] / listed["reference"]
+    (located,) = re.findall(r"([\d.]+)×", listed["evidence"])
+    heading, row = (re.split("  +", line) for line in top.splitlines()[1:3])
+    ranked = dict(zip(heading, row, strict=True))
+    exposed = {
+        name: float(value)
+        for name, value in re.findall(
+            r"^laggard_component_(\w+)\{[^}]*loop27[^}]*\} (\S+)$", metrics, re.MULTILINE
+        )
+    }
+    assert exposed["factor_ratio"] == exposed["observed"] / exposed["reference"]
+    assert 'metric="await",unit="ms"' in metrics
+    stated = [
+        Stated(located, listed["observed"], listed["reference"]),
+        Stated(ranked["times slower"], *(float(ranked[name].split()[0]) for name in ("own", "peers"))),
+        *in_sentences(plain(page)),
+        *in_sentences(plain(component_page)),
+        *in_rows(component_page),
+    ]
+    assert len(stated) >= 9, "sentences and located causes of two pages, and three windows and more"
+    assert [each for each in stated if not each.agrees] == []
+    assert re.search(r"laggard: alarm on \S+: it is [\d.]+ times slower than its peers", terminal)
 
 
 def test_the_folder_is_kept_on_request(tmp_path: Path) -> None:

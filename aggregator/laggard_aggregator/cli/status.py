@@ -71,9 +71,8 @@ def _lines(parts: Mapping[str, Any], now: float, local: bool) -> Iterator[str]:
     compare = "compares" if len(groups) == 1 else "compare"
     yield f"{formatting.counted(len(groups), 'group')} {compare} {formatting.counted(live, 'component')}"
     yield from unjudged(groups)
-    yield from ranking(parts["stragglers"]["stragglers"], now, local, terminal_width(sys.stdout)) or [
-        "no stragglers"
-    ]
+    table = ranking(parts["stragglers"]["stragglers"], now, local, terminal_width(sys.stdout))
+    yield from (line.text for line in table) if table else ["no stragglers"]
     yield from _located(parts["stragglers"]["stragglers"])
     for decision in parts["decisions"]["decisions"]:
         yield _decision(decision, local)

@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from laggard_aggregator.cli import client
@@ -12,7 +13,7 @@ from laggard_aggregator.cli.client import Client
 from laggard_aggregator.cli.options import add_local
 from laggard_aggregator.files.json_line import line
 from laggard_aggregator.status import formatting
-from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
+from laggard_aggregator.status.text_table import StyledLine, TableColumn, terminal_width, text_table
 from laggard_common.errors import ServiceError
 from laggard_common.visible import visible
 
@@ -36,17 +37,19 @@ def run(args: argparse.Namespace) -> int:
         for straggler in _listed(aggregator):
             print(line({"record": "straggler", **straggler}))
         return 0
-    if args.once:
-        print("\n".join(screen(aggregator, time.time(), args.local, terminal_width(sys.stdout))))
-        return 0
     from rich.console import Console, Group
-    from rich.live import Live
     from rich.text import Text
 
     console = Console()
+    if args.once:
+        for row in screen(aggregator, time.time(), args.local, terminal_width(sys.stdout)):
+            console.print(Text(row.text, row.style), soft_wrap=True)
+        return 0
+    from rich.live import Live
 
     def picture() -> Group:
-        return Group(*map(Text, screen(aggregator, time.time(), args.local, console.width)))
+        lines = screen(aggregator, time.time(), args.local, console.width)
+        return Group(*(Text(line.text, line.style) for line in lines))
 
     # Taken while waiting and at no other moment: a KeyboardInterrupt may get lost in a destructor, and a
     # handler that sets an event waits for ever where it interrupts that event's own wait.
@@ -61,15 +64,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def screen(aggregator: Client, now: float, local: bool = False, width: int | None = None) -> list[str]:
+def screen(aggregator: Client, now: float, local: bool = False, width: int | None = None) -> list[StyledLine]:
     """The screen at `now`, epoch seconds, from the aggregator's answers; times in UTC unless `local`."""
     listed = _listed(aggregator)
     groups = aggregator.get("/api/v1/groups")
     try:
         return [
-            f"laggard, {formatting.zoned(now, local)}",
+            StyledLine(f"laggard, {formatting.zoned(now, local)}", "bold"),
             *ranking(listed, now, local, width),
-            *_remarks(listed, groups["groups"]),
+            *map(StyledLine, _remarks(listed, groups["groups"])),
         ]
     except (KeyError, TypeError) as exc:
         raise ServiceError(f"{aggregator.url}: not a laggard aggregator's answer") from exc
@@ -99,7 +102,7 @@ _COLUMNS = (
 
 def ranking(
     stragglers: Sequence[Mapping[str, Any]], now: float, local: bool = False, width: int | None = None
-) -> list[str]:
+) -> list[StyledLine]:
     """The stragglers as lines of a table, in the order given; none without any. `now` in epoch seconds."""
     rows = [
         (
@@ -114,7 +117,13 @@ def ranking(
         )
         for straggler in stragglers
     ]
-    return text_table(_COLUMNS, rows, width) if rows else []
+    styles = ("", *(_STYLES[_alarm(straggler)] for straggler in stragglers))
+    table = text_table(_COLUMNS, rows, width) if rows else []
+    return [StyledLine(line, style) for line, style in zip_longest(table, styles[: len(table)], fillvalue="")]
+
+
+_STYLES = {"yes": "bold red", "silenced": "dim", "no": "yellow"}
+"""Styles of rows by their alarm."""
 
 
 def _remarks(stragglers: Sequence[object], groups: Sequence[Mapping[str, Any]]) -> list[str]:

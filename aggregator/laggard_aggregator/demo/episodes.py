@@ -4,16 +4,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
+from laggard_aggregator.alarms.factors import factor_now
+from laggard_aggregator.status.formatting import factor, slower
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """An alarm from raising to clearing, in recorded seconds; `cleared` None while it is raised."""
+    """An alarm from raising to clearing, in recorded seconds; `cleared` None while it is raised.
+
+    `told`: how slow it is, the predicate of a sentence.
+    """
 
     component: str
     since: float
     raised: float
-    severity: float
+    told: str
     cleared: float | None = None
 
     def described(self, seconds: float) -> str:
@@ -25,8 +30,8 @@ class Episode:
         else:
             ended = f"cleared {self.cleared - seconds:.0f} s after the end of the recording"
         return (
-            f"laggard: alarm on {self.component}: {self.severity:.1f} times slower than peers, since "
-            f"second {self.since:.0f}, raised at second {self.raised:.0f}, {ended}"
+            f"laggard: alarm on {self.component}: it {self.told}, since second {self.since:.0f}, "
+            f"raised at second {self.raised:.0f}, {ended}"
         )
 
 
@@ -45,10 +50,19 @@ def episodes(
                 alarm.component,
                 recorded_at(alarm.since),
                 recorded_at(alarm.raised_at),
-                alarm.worst_severity,
+                _told(alarm, over=event.kind == "cleared"),
                 recorded_at(event.at) if event.kind == "cleared" else None,
             )
     return list(found.values())
+
+
+def _told(alarm: Alarm, *, over: bool) -> str:
+    """Its factor now, and on average where that differs; of a cleared one the worst average."""
+    if over:
+        return f"was up to {factor(alarm.worst_severity)} slower than its peers on average".replace(
+            "×", " times"
+        )
+    return slower(factor_now(alarm), average=alarm.severity)
 
 
 def shortcomings(found: Iterable[Episode], faulty: str, fault_start: float) -> list[str]:

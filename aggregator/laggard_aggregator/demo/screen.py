@@ -3,15 +3,15 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.demo.episodes import Episode
+from laggard_aggregator.status.text_table import TableColumn, text_table
 from laggard_aggregator.status.view import Status
 from laggard_common.visible import visible
 
@@ -67,7 +67,7 @@ class Screen:
         judged = latest(self._view.judgements(), self._group)
         if self._live is not None:
             alarmed = {component for group, component, _ in self._view.alarms() if group == self._group}
-            self._live.update(picture(state, judged, alarmed), refresh=True)
+            self._live.update(picture(state, judged, alarmed, self._console.width), refresh=True)
             return
         for episode in state.episodes:
             if (change := (episode.component, episode.raised, episode.cleared)) not in self._said:
@@ -103,40 +103,56 @@ def summary(judged: Judgement | None) -> str:
     )
 
 
-def picture(state: State, judged: Judgement | None, alarmed: set[str]) -> RenderableType:
-    """The table with its remarks."""
+_COLUMNS = (
+    TableColumn("LUN"),
+    TableColumn("state"),
+    TableColumn("await", right=True, dispensable=1),
+    TableColumn("peers", right=True, dispensable=3),
+    TableColumn("times slower", right=True, dispensable=2),
+    TableColumn("score", right=True, dispensable=4),
+    TableColumn("persistence", right=True, dispensable=5),
+)
+
+
+def picture(state: State, judged: Judgement | None, alarmed: set[str], width: int) -> RenderableType:
+    """The table with its remarks, at most `width` columns wide."""
     title = f"{state.where}, replayed at {state.speed}x the speed"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)  # 80 columns
-    for heading in ("LUN", "state"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "state")
-    for heading in ("await", "peers", "times slower", "score", "persistence"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows, styles = [], [""]
     places = {} if judged is None else {name: c for c, name in enumerate(judged.components)}
     for component in state.components:
         c = places.get(component)
         if judged is None or c is None or not judged.verdicts.judged[c]:
-            table.add_row(Text(visible(component)), "-", *[""] * 5)
+            rows.append((component, "-", *[""] * 5))
+            styles.append("dim")
             continue
         v = judged.verdicts
-        table.add_row(
-            Text(visible(component)),
-            _state(component in alarmed, bool(judged.straggler[c]), bool(v.anomalous[c])),
-            _ms(v.observed[c]),
-            _ms(v.reference[c]),
-            f"{_slower(v.observed[c], v.reference[c]):.1f}",
-            f"{v.score[c]:.2f}",
-            str(judged.persistence[c]),
+        state_, style = _state(component in alarmed, bool(judged.straggler[c]), bool(v.anomalous[c]))
+        styles.append(style)
+        rows.append(
+            (
+                component,
+                state_,
+                _ms(v.observed[c]),
+                _ms(v.reference[c]),
+                f"{_slower(v.observed[c], v.reference[c]):.1f}",
+                f"{v.score[c]:.2f}",
+                str(judged.persistence[c]),
+            )
         )
+    table = zip_longest(text_table(_COLUMNS, rows, width), styles, fillvalue="")
     lines = (*(episode.described(state.seconds) for episode in state.episodes), *state.remarks)
-    return Group(table, *(Text(visible(line)) for line in lines))
+    return Group(
+        title, "", *(Text(line, style) for line, style in table), "", *(Text(visible(line)) for line in lines)
+    )
 
 
-def _state(alarmed: bool, straggler: bool, anomalous: bool) -> Text:
+def _state(alarmed: bool, straggler: bool, anomalous: bool) -> tuple[str, str]:
+    """The state of a component in a word, and the style of its row."""
     if alarmed:
-        return Text("ALARM", style="bold red")
+        return "ALARM", "bold red"
     if straggler:
-        return Text("straggler", style="red")
-    return Text("anomalous", style="yellow") if anomalous else Text("ok", style="green")
+        return "straggler", "red"
+    return ("anomalous", "yellow") if anomalous else ("ok", "")
 
 
 def _ms(value: float) -> str:

@@ -60,6 +60,8 @@ class RoleView:
     """The figures of a role's agents as in NodeView, without those of agents that do not report them.
 
     Sums, and values by quantile (nearest rank, QUANTILES), empty where no agent reports the figure.
+    `dropped_samples`, `missed_ticks` and `cpu_seconds` add up since the aggregator's start: an agent that
+    restarts or goes takes nothing away.
     `clock_offset_seconds`: absolute.
     """
 

@@ -97,6 +97,7 @@ class Nodes:
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
+        self._grown: dict[str, dict[str, float]] = {}  # counters of _COUNTERS by role, since the start
         self._offsets_ns: int | None = None  # when they were last asked for and there
 
     def __len__(self) -> int:
@@ -151,8 +152,17 @@ class Nodes:
             return
         node.offset.add(made_ns, received_ns)
         figures = tuple(check(status.get(name)) for name, check in _FIGURES.items())
+        self._add_increases(node.role, node.figures, figures)
         node.figures = figures if any(figure not in {"", None} for figure in figures) else ()
         node.collectors = dict(_collectors(status.get("collectors")))
+
+    def _add_increases(self, role: str, before: Sequence[Any], figures: Sequence[Any]) -> None:
+        """Adds what an agent's counters grew by; those of an agent that was not known are where it begins."""
+        grown = self._grown.setdefault(role, dict.fromkeys(_COUNTERS, 0.0))
+        for at, name in enumerate(_FIGURES):
+            if name in _COUNTERS and before and None not in (before[at], figures[at]):
+                # A smaller one was counted since the agent's start.
+                grown[name] += figures[at] - before[at] if figures[at] >= before[at] else figures[at]
 
     def silent_since(self, before_ns: int) -> list[str]:
         """The nodes without a batch since `before_ns`."""
@@ -244,7 +254,7 @@ class Nodes:
             agents = roles.setdefault(node.role, [])
             if node.figures or node.collectors or node.last_data_ns:
                 agents.append(node)  # else no agent known: there may be tens of thousands of such names
-        return tuple(_role_view(role, agents) for role, agents in sorted(roles.items()))
+        return tuple(_role_view(role, roles[role], self._grown.get(role, {})) for role in sorted(roles))
 
     def views(self, now_ns: int) -> tuple[NodeView, ...]:
         """Every node, by name."""
@@ -298,7 +308,7 @@ def _view(name: str, node: _Node, now_ns: int) -> NodeView:
     )
 
 
-def _role_view(role: str, agents: Sequence[_Node]) -> RoleView:
+def _role_view(role: str, agents: Sequence[_Node], grown: Mapping[str, float]) -> RoleView:
     known: dict[str, list[Any]] = {
         name: [node.figures[at] for node in agents if node.figures and node.figures[at] is not None]
         for at, name in enumerate(_FIGURES)
@@ -314,9 +324,9 @@ def _role_view(role: str, agents: Sequence[_Node]) -> RoleView:
     return RoleView(
         role=role,
         spool_bytes=sum(known["spool_bytes"]),
-        dropped_samples=sum(known["dropped_samples"]),
-        missed_ticks=sum(known["missed_ticks"]),
-        cpu_seconds=sum(known["cpu_seconds"], 0.0),
+        dropped_samples=int(grown.get("dropped_samples", 0)),
+        missed_ticks=int(grown.get("missed_ticks", 0)),
+        cpu_seconds=grown.get("cpu_seconds", 0.0),
         spool=quantiles(known["spool_bytes"]),
         resident_bytes=quantiles(known["resident_bytes"]),
         clock_offset_seconds=quantiles(abs(offset) for offset in offsets if not math.isnan(offset)),
@@ -368,3 +378,5 @@ _FIGURES: Mapping[str, Callable[[object], Any]] = {
     "unacknowledged_seconds": _count,
 }
 """Figures that an agent reports of itself, and the check of each."""
+_COUNTERS = frozenset({"dropped_samples", "missed_ticks", "cpu_seconds"})
+"""Those that only grow while an agent runs."""

@@ -19,7 +19,7 @@ from statistics import median
 
 from laggard_aggregator.alarms.alarms import Key
 from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS
-from laggard_aggregator.status.formatting import counted, factor, plain
+from laggard_aggregator.status.formatting import counted, factor, led_by_average, plain
 
 LEAST_SHARE = 0.5
 """Share of the logarithm of a factor that the factor at the place behind must reach to explain it.
@@ -52,7 +52,8 @@ class Sign:
     """A straggler, or (`confirmed` False) a component anomalous now, in one group and metric.
 
     `key`: group, permanent ID and metric; `name`: the current name. `place`: of its source. `severity`: times
-    slower than its peers, NaN where the metric is no time.
+    slower than its peers on average, NaN where the metric is no time. `factor`: that of the latest window,
+    which texts have, as values stand beside them; NaN where it is unknown.
     """
 
     key: Key
@@ -61,6 +62,7 @@ class Sign:
     level: str
     severity: float
     confirmed: bool
+    factor: float = NAN
 
     @property
     def component(self) -> str:
@@ -267,6 +269,11 @@ def _parent(sign: Sign) -> Location:
     return Location(sign.level, sign.component, said, sign.component)
 
 
+def _told(sign: Sign) -> float:
+    """The factor that texts have: that of the latest window, unless it is unknown or as its peers'."""
+    return sign.severity if led_by_average(sign.factor, sign.severity) else sign.factor
+
+
 def _size(sign: Sign) -> float:
     return _known(sign.severity)
 
@@ -280,7 +287,7 @@ def _said(signs: Sequence[Sign]) -> str:
     worst = sorted(signs, key=lambda sign: (-_size(sign), sign.key))
     named = [
         f"{plain(sign.key[2])} of {plain(sign.name)}"
-        + (f" {factor(sign.severity)}" if math.isfinite(sign.severity) else "")
+        + (f" {factor(told)}" if math.isfinite(told := _told(sign)) else "")
         for sign in worst[:MAX_NAMED]
     ]
     more = f" and {len(worst) - MAX_NAMED} more" if len(worst) > MAX_NAMED else ""

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from laggard_aggregator.alarms.alarms import Key
+from laggard_aggregator.alarms.factors import factor_now
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.groups.membership import PeerGroup
 from laggard_aggregator.groups.topology import Topology
@@ -48,7 +49,8 @@ def signs(rows: Iterable[Standing], sources: Mapping[str, str]) -> Iterator[Sign
         severity = row.severity if row.anomalous or row.alarm is None else row.alarm.worst_severity
         if place == "inside" or not _is_time(source, row.metric):
             severity = math.nan
-        yield Sign(row.key, row.name, place, row.level, severity, row.slow)
+        now = factor_now(row, 1) if math.isfinite(severity) else math.nan
+        yield Sign(row.key, row.name, place, row.level, severity, row.slow, now)
 
 
 def paths(

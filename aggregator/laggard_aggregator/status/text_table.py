@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from laggard_common.visible import visible
 
@@ -17,6 +17,13 @@ class TableColumn:
     heading: str
     right: bool = False
     dispensable: int = 0
+
+
+class StyledLine(NamedTuple):
+    """A line of text, and its style for `rich` on a terminal."""
+
+    text: str
+    style: str = ""
 
 
 def terminal_width(output: TextIO) -> int | None:

@@ -94,6 +94,25 @@ class Column(MemberColumn):
     band: tuple[float, ...]
     note: str
 
+    def factors(self, worse: int) -> FloatArray:
+        """Times slower of each component (C,), as `window_factors`."""
+        return window_factors(self.observed, self.reference, self.severity, worse)
+
+
+def window_factors(
+    observed: NDArray[Any], reference: NDArray[Any], severity: NDArray[Any], worse: int = 1
+) -> FloatArray:
+    """Times slower in windows by themselves, as `quotient`; `severity`, the average, where that is unknown.
+
+    `worse`: side of the metric; 0: the larger of both ways. NaN without a severity.
+    """
+    own, peers = observed.astype(np.float64), reference.astype(np.float64)
+    with np.errstate(all="ignore"):
+        ratio = own / peers
+        factors = np.maximum(ratio, 1 / ratio) if worse == 0 else ratio ** float(worse)
+    known = (own > 0) & (peers > 0) & np.isfinite(factors) & np.isfinite(severity)
+    return np.where(known, factors, severity)
+
 
 AnyColumn = TypeVar("AnyColumn", bound=MemberColumn)
 
@@ -125,11 +144,7 @@ class ComponentHistory:
 
         `worse`: side of the metric; 0: the larger of both ways.
         """
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self.observed / self.reference
-            own = np.maximum(ratio, 1 / ratio) if worse == 0 else ratio ** float(worse)
-        known = np.isfinite(own) & (own > 0) & np.isfinite(self.severity)
-        return np.where(known, own, self.severity)
+        return window_factors(self.observed, self.reference, self.severity, worse)
 
 
 @dataclass

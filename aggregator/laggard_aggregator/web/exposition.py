@@ -46,6 +46,11 @@ class Scrape:
     started_at: float = math.nan
 
     @property
+    def sources(self) -> Mapping[str, str]:
+        """The source of each group."""
+        return {group.name: group.source for group in self.groups}
+
+    @property
     def drained(self) -> list[NodeView]:
         """Those of `nodes` under maintenance."""
         return drained(self.nodes, self.decisions)

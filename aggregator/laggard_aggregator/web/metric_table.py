@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from laggard_aggregator.alarms.factors import factor_now
 from laggard_aggregator.ingest.node_view import NodeState, RoleView
 from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.status import shadows, urls
@@ -35,22 +36,25 @@ def _per(
     return row
 
 
-def _percentile(quantile: float) -> str:
-    return f"{100 * quantile:g}"
-
-
 def _role_quantiles(name: str, text: str, get: Callable[[RoleView], Mapping[float, float]]) -> MetricRow:
     def series(values: Scrape) -> Series:
         for role in values.roles:
             for quantile, value in get(role).items():
-                yield (role.role, _percentile(quantile)), value
+                yield (role.role, f"{quantile:g}"), value
 
-    return MetricRow(name, ("role", "percentile"), text, series)
+    return MetricRow(name, ("role", "quantile"), text, series)
 
 
 _component = _per(
     ("group", "component", "metric", "level"),
     lambda values: (((s.group, s.component, s.metric, s.level), s) for s in values.standings()),
+)
+_value = _per(
+    ("group", "component", "metric", "level", "unit"),
+    lambda values: (
+        ((s.group, s.component, s.metric, s.level, unit(values.sources.get(s.group, ""), s.metric)), s)
+        for s in values.standings()
+    ),
 )
 _node = _per(("node",), lambda values: (((node.node,), node) for node in values.nodes))
 _collector = _per(
@@ -182,14 +186,26 @@ PER_COMPONENT = (
         "Times slower than the peers, on average over the windows of the evidence; 2 takes twice as long.",
         lambda s: s.severity,
     ),
-    _component(
+    MetricRow(
+        "laggard_component_factor_ratio",
+        ("group", "component", "metric", "level"),
+        "Times slower than the peers in the latest window: observed by reference (inverse if less is worse).",
+        lambda values: (
+            (
+                (s.group, s.component, s.metric, s.level),
+                factor_now(s, worse(values.sources.get(s.group, ""), s.metric)),
+            )
+            for s in values.standings()
+        ),
+    ),
+    _value(
         "laggard_component_observed",
-        "Value of the component in the latest window, in the unit of its metric.",
+        "Value of the component in the latest window, in the unit of the label (none: a number or share).",
         lambda s: s.observed,
     ),
-    _component(
+    _value(
         "laggard_component_reference",
-        "Value of the component's peers in the latest window, in the unit of the metric.",
+        "Value of the component's peers in the latest window, in the unit of the label.",
         lambda s: s.reference,
     ),
     MetricRow(
@@ -315,18 +331,18 @@ PER_ROLE = (
         "laggard_role_spool_bytes", "Size of the spools of all agents of the role.", lambda r: r.spool_bytes
     ),
     _role(
-        "laggard_role_dropped_samples",
-        "Samples dropped because the spool was full, sum over the agents of the role.",
+        "laggard_role_dropped_samples_total",
+        "Samples that the agents of the role dropped because their spool was full.",
         lambda r: r.dropped_samples,
     ),
     _role(
-        "laggard_role_missed_ticks",
-        "Ticks missed because the agent was late, sum over the agents of the role.",
+        "laggard_role_missed_ticks_total",
+        "Ticks that the agents of the role missed because they were late.",
         lambda r: r.missed_ticks,
     ),
     _role(
-        "laggard_role_cpu_seconds",
-        "CPU time used since each agent's start, sum over the agents of the role.",
+        "laggard_role_cpu_seconds_total",
+        "CPU time used by the agents of the role.",
         lambda r: r.cpu_seconds,
     ),
     _role_quantiles("laggard_role_spool_bytes_quantile", "Size of an agent's spool.", lambda r: r.spool),
@@ -350,10 +366,10 @@ PER_ROLE = (
     ),
     MetricRow(
         "laggard_role_collector_seconds_quantile",
-        ("role", "collector", "percentile"),
+        ("role", "collector", "quantile"),
         "Duration of the collector's latest collection on a node.",
         lambda values: (
-            ((role.role, name, _percentile(quantile)), seconds)
+            ((role.role, name, f"{quantile:g}"), seconds)
             for role in values.roles
             for name, collector in role.collectors.items()
             for quantile, seconds in collector.seconds.items()

@@ -77,7 +77,7 @@ def test_status_names_located_causes(capsys: pytest.CaptureFixture[str]) -> None
     assert located == [
         "located: lun oss-1/sdb: await of oss-1/sdb 4.0×: the disk",
         "located: lun oss-3/wwn-5: await of oss-3/wwn-5: the disk",
-        'located: lun oss-9/"odd\\name: await of oss-9/"odd\\name 6.0×: the disk',
+        'located: lun oss-9/"odd\\name: await of oss-9/"odd\\name 4.0×: the disk',
     ]
 
 
@@ -159,7 +159,9 @@ def test_names_are_whole_at_80_columns() -> None:
     view = live_status.MadeView()
     view.alarms_ = {key: value for value in (live_status.alarm("luns", long),) for key in (value.key,)}
     with served(view) as url:
-        lines = top.screen(Client(url), live_status.NOW, width=80)
+        screen = top.screen(Client(url), live_status.NOW, width=80)
+    lines = [line.text for line in screen]
+    assert [line.style for line in screen][:3] == ["bold", "", "bold red"]
     assert max(map(len, lines)) <= 80
     assert long in lines[2]
     assert {"component", "times slower", "alarm"} <= set(re.split("  +", lines[1]))

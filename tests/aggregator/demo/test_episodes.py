@@ -6,7 +6,7 @@ from laggard_aggregator.demo.episodes import Episode, episodes, shortcomings
 
 
 def raised(component: str, since: float, at: float, group: str = "luns", worst: float = 5.0) -> AlarmEvent:
-    alarm = Alarm(group, component, "await", "component", since, at, at, 2.0, 4.0, worst, 8.0, 2.0)
+    alarm = Alarm(group, component, "await", "component", since, at, at, 2.0, 4.0, worst, 12.0, 2.0)
     return AlarmEvent("raised", alarm, at)
 
 
@@ -29,11 +29,15 @@ RIGHT = raised("oss-08/loop27", 1018.0, 1027.0)
 
 def test_an_episode_from_raising_to_clearing() -> None:
     other = raised("x", 1, 2, group="this-machine")
-    assert found(RIGHT, other) == [Episode("oss-08/loop27", 180.0, 270.0, 5.0)]
-    worse = replace(RIGHT.alarm, worst_severity=9.0)
-    assert found(RIGHT, other, standing=[worse]) == [Episode("oss-08/loop27", 180.0, 270.0, 9.0)]
+    assert found(RIGHT, other) == [
+        Episode("oss-08/loop27", 180.0, 270.0, "is 6.0 times slower than its peers, 4.0 times on average")
+    ]
+    steady = replace(RIGHT.alarm, severity=6.2)
+    now = Episode("oss-08/loop27", 180.0, 270.0, "is 6.0 times slower than its peers")
+    assert found(RIGHT, other, standing=[steady]) == [now]
     events = (RIGHT, other, cleared(RIGHT, 1054.0, worst=21.0))
-    assert found(*events) == [Episode("oss-08/loop27", 180.0, 270.0, 21.0, 540.0)]
+    told = "was up to 21 times slower than its peers on average"
+    assert found(*events) == [Episode("oss-08/loop27", 180.0, 270.0, told, 540.0)]
     assert errors(*events) == []
 
 

@@ -18,7 +18,7 @@ def state(second: float) -> State:
         seconds=660,
         speed=10,
         components=LUNS,
-        episodes=[Episode("oss-1/wwn-2", 180, 270, 21.3)],
+        episodes=[Episode("oss-1/wwn-2", 180, 270, "is 21 times slower than its peers")],
         remarks=("this machine: no verdict: too few members",),
     )
 
@@ -32,7 +32,7 @@ def shown(console: Console, *seconds: float) -> str:
 
 
 def test_the_table_on_a_terminal() -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=120)
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=130)
     text = shown(console, 245.0)
     assert "second 245 of 660, replayed at 10x the speed" in text
     rows = {cells[0]: cells[1:] for line in text.splitlines() if (cells := line.replace("│", " ").split())}
@@ -40,7 +40,7 @@ def test_the_table_on_a_terminal() -> None:
     assert rows["oss-2/wwn-4"][0] == "ok"
     assert rows["oss-3/wwn-5"] == ["-"]  # not judged
     assert rows["oss-4/new"] == ["-"]  # not known yet
-    assert "laggard: alarm on oss-1/wwn-2: 21.3 times slower than peers, since second 180, " in text
+    assert "laggard: alarm on oss-1/wwn-2: it is 21 times slower than its peers, since second 180, " in text
     assert "raised at second 270, not cleared yet" in text
     assert "this machine: no verdict: too few members" in text
 
@@ -64,7 +64,7 @@ def test_names_act_on_no_terminal(terminal: bool) -> None:
     shown_state = replace(
         state(61.0),
         components=(hostile,),
-        episodes=[Episode(hostile, 180, 270, 21.3)],
+        episodes=[Episode(hostile, 180, 270, "is slow")],
         remarks=(f"this machine: {hostile}",),
     )
     console = Console(file=io.StringIO(), force_terminal=terminal, color_system=None, width=150)
@@ -95,9 +95,18 @@ def test_names_are_whole_at_80_columns() -> None:
     assert any("ALARM" in line and "oss-1/wwn-2" in line and line.endswith("6") for line in lines)
 
 
+def test_on_a_narrow_terminal_the_names_and_states_stay() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=40)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "\n", shown(console, 245.0)).splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 40
+    assert next(line.split() for line in lines if "LUN" in line) == ["LUN", "state", "await"]
+    for name in LUNS:
+        assert any(line.startswith(name) for line in lines), name
+
+
 def test_after_the_recording_seconds_are_counted_from_its_end() -> None:
     assert state(739.0).where == "79 s after the end of the recording, whose last part is repeated"
     assert state(600.0).where == "second 600 of 660"
-    found = Episode("oss-08/loop27", 180, 270, 21.3, 739.0)
+    found = Episode("oss-08/loop27", 180, 270, "was slow", 739.0)
     assert found.described(660).endswith("raised at second 270, cleared 79 s after the end of the recording")
     assert found.described(800).endswith("raised at second 270, cleared at second 739")

@@ -154,14 +154,33 @@ def test_what_agents_say_is_summed_over_their_role() -> None:
     nodes.add("cn-1", "compute", NOW)
     compute, storage = nodes.roles()
     assert (compute.role, compute.spool_bytes, compute.collectors, compute.spool) == ("compute", 0, {}, {})
-    assert (storage.spool_bytes, storage.dropped_samples, storage.missed_ticks) == (4096, 9, 3)
-    assert storage.cpu_seconds == 4.5
+    assert storage.spool_bytes == 4096
     assert storage.resident_bytes == {0.5: 30, 0.99: 30, 1.0: 30}
     assert storage.spool == {0.5: 4096, 0.99: 4096, 1.0: 4096}
     assert storage.clock_offset_seconds == {0.5: 0, 0.99: 1, 1.0: 1}
     diskstats, net = storage.collectors["diskstats"], storage.collectors["net"]
     assert (diskstats.failing, diskstats.seconds) == (1, {0.5: 0.5, 0.99: 0.5, 1.0: 0.5})
     assert (net.failing, net.seconds[1.0]) == (0, 2.0)
+
+
+def test_counters_of_a_role_only_grow() -> None:
+    """The first status of an agent is where it begins."""
+    nodes, grown = book(), []
+    nodes.add("oss-2", "storage", NOW)
+    for name, dropped, cpu in (
+        ("oss-1", 5, 2.5),
+        ("oss-2", 1000, 900.0),
+        ("oss-2", 1001, 900.5),
+        ("oss-1", 0, 0.25),  # started again
+        ("oss-1", None, 0.5),
+    ):
+        nodes.status(name, {**STATUS, "dropped_samples": dropped, "cpu_seconds": cpu}, NOW, NOW)
+        (storage,) = nodes.roles()
+        grown.append((storage.dropped_samples, storage.cpu_seconds))
+    assert grown == [(2, 1.0), (2, 1.0), (3, 1.5), (3, 1.75), (3, 2.0)]
+    nodes.forget("oss-2")
+    (storage,) = nodes.roles()
+    assert (storage.dropped_samples, storage.cpu_seconds) == grown[-1]
 
 
 def test_collectors_that_a_node_invents_do_not_add_up() -> None:

@@ -62,7 +62,7 @@ def test_the_pages_have_a_row_an_alarm_with_its_duration() -> None:
     cleared = replace(first.transitions[0], kind="cleared", at=NOW - 300)
     view.history.judged([first, replace(first, end=NOW - 300, transitions=(cleared,))])
     text = text_of(page("/alarms", view))
-    assert "Component Group Metric Slow since Raised Cleared Lasted At worst" in text
+    assert "Component Group Metric Slow since Raised Cleared Lasted Worst average" in text
     assert "oss-1/wwn-9 luns await 2025-10-09 06:5" in text
     assert "2025-10-09 06:56:40 UTC 2025-10-09 08:56:40 UTC 2 h 5 min " in text
     assert text.count("oss-1/wwn-9") == 1

@@ -61,8 +61,10 @@ def test_an_alarm_has_its_beginning_and_values_with_its_own_labels() -> None:
     view, labels = live_status.site(), tuple(sorted(ALARM.items()))
     text = exposed(view)
     assert samples(text, "laggard_alarm_since_timestamp_seconds")[labels] == live_status.NOW - 300
-    assert samples(text, "laggard_component_observed")[labels] == 8.0
-    assert samples(text, "laggard_component_reference")[labels] == 2.0
+    with_unit = (*labels, ("unit", "ms"))
+    assert samples(text, "laggard_component_observed")[with_unit] == 8.0
+    assert samples(text, "laggard_component_reference")[with_unit] == 2.0
+    assert samples(text, "laggard_component_factor_ratio")[labels] == 4.0
     view.names["oss-1/wwn-2"] = "oss-1/sdk"
     assert samples(exposed(view), "laggard_alarm_since_timestamp_seconds").keys() == {
         labels,
@@ -70,7 +72,7 @@ def test_an_alarm_has_its_beginning_and_values_with_its_own_labels() -> None:
     }
     view.alarms_.clear()
     assert samples(exposed(view), "laggard_alarm_since_timestamp_seconds") == {}
-    assert labels in samples(exposed(view), "laggard_component_observed")  # its accumulator is not zero
+    assert with_unit in samples(exposed(view), "laggard_component_observed")  # its accumulator is not zero
 
 
 @pytest.mark.parametrize(

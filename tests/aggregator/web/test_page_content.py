@@ -258,3 +258,18 @@ def test_ids_and_landmarks_are_unique() -> None:
     assert text.index("</span>", text.index('id="as-of"')) < text.index('id="live-state"'), (
         "not swapped with it"
     )
+
+
+def test_a_constant_step_is_steady_however_few_windows_it_has() -> None:
+    """Against the windows before the step it would be a creep, which calls for another cure."""
+    judged = live_status.judgement(
+        "luns", ("a", "b", "c", "d"), [6, 0, 0, 0], [4.0, 1.0, 1.0, 1.0], [True] * 4
+    )
+    view = live_status.MadeView(groups_=(live_status.group("luns", 4),), judgements_=(judged,))
+    for at in range(12):
+        observed = np.array([12.0 if at >= 8 else 2.0, 2.0, 2.0, 2.0])
+        window = replace(judged.verdicts, observed=observed)
+        start = live_status.NOW - 300 + 60.0 * (at - 8)
+        view.history.judged([replace(judged, start=start, end=start + 60, verdicts=window)])
+    assert "steady" in text_of(page("/", view)).split("Evidence Next step")[1]
+    assert "getting slower" not in page("/", view)

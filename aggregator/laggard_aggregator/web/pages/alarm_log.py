@@ -174,7 +174,7 @@ def alarm_table(
         of("cleared_at", "Cleared", lambda each: each.cleared_at, is_time=True),
         of("duration_seconds", "Lasted", lambda each: each.lasted(now.time), right=True),
         of("severity", "", lambda each: each.of.severity),
-        of("worst_severity", "At worst", lambda each: each.of.worst_severity, right=True),
+        of("worst_severity", "Worst average", lambda each: each.of.worst_severity, right=True),
         of("state", "", state),
         of("silenced", "", silenced, sorts=False),
         of("comments", "", comments, sorts=False),
@@ -183,7 +183,7 @@ def alarm_table(
         Filter[AlarmEpisode]("role", "Role", lambda each: (now.role_of(each.of.group),), now.roles()),
         Filter[AlarmEpisode]("group", "Group", lambda each: each.of.group),
         Filter[AlarmEpisode](
-            "factor", "At worst at least", lambda each: each.of.worst_severity, is_number=True
+            "factor", "Worst average at least", lambda each: each.of.worst_severity, is_number=True
         ),
         Filter[AlarmEpisode]("state", "State", lambda each: (state(each),), ("raised", "cleared")),
     )

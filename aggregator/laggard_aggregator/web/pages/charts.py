@@ -280,25 +280,27 @@ class Heat:
         return tuple(self.starts[places].tolist())
 
 
-def heat(courses: Sequence[Sequence[Column]], last: int = MAX_WINDOWS) -> Heat:
-    """Heat map of one group from the courses of one or more metrics; a cell shows the worst.
+def heat(courses: Sequence[tuple[Sequence[Column], int]], last: int = MAX_WINDOWS) -> Heat:
+    """Heat map of one group; a cell shows the worst of its metrics, by the factor of that window alone.
 
-    At most `last` columns; with more windows each column covers several.
+    `courses`: columns and worse side of each metric. At most `last` columns; with more windows each column
+    covers several.
     """
-    spans = {column.end: column.start for columns in courses for column in columns}
+    spans = {column.end: column.start for columns, _ in courses for column in columns}
     ends = sorted(spans)
-    lists = {id(column.names): column.names for columns in courses for column in columns}
+    lists = {id(column.names): column.names for columns, _ in courses for column in columns}
     names = tuple(sorted({name for each in lists.values() for name in each}))
     row = {name: at for at, name in enumerate(names)}
     place = {end: at for at, end in enumerate(ends)}
     levels = np.zeros((len(names), len(ends)), dtype=np.uint8)
     factors = np.full((len(names), len(ends)), np.nan, dtype=np.float32)
     places = {key: np.array([row[name] for name in each], dtype=np.intp) for key, each in lists.items()}
-    for columns in courses:
+    for columns, side in courses:
         for column in columns:
             at, rows = place[column.end], places[id(column.names)]
-            levels[rows, at] = np.maximum(levels[rows, at], levels_of(column))
-            factors[rows, at] = np.fmax(factors[rows, at], column.severity)
+            own = column.factors(side)
+            levels[rows, at] = np.maximum(levels[rows, at], levels_of(column, own))
+            factors[rows, at] = np.fmax(factors[rows, at], own)
     whole = Heat(
         components=names,
         levels=levels,
@@ -312,14 +314,13 @@ def heat(courses: Sequence[Sequence[Column]], last: int = MAX_WINDOWS) -> Heat:
     return _narrowed(whole, last)
 
 
-def levels_of(column: Column) -> NDArray[np.uint8]:
-    """The level of each component in one window."""
-    severity = column.severity
+def levels_of(column: Column, factors: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """The level of each component in one window; `factors` (C,): times slower in it."""
     with np.errstate(invalid="ignore"):
         # Without a ratio the detector's score gives the distance beyond its threshold.
-        size = np.where(np.isfinite(severity), severity, column.score)
+        size = np.where(np.isfinite(factors), factors, column.score)
         grade = SLOW + (size >= formatting.GRADES["serious"]) + (size >= formatting.GRADES["severe"])
-        calm = WELL + (severity >= formatting.WIDE_RATIO)
+        calm = WELL + (factors >= formatting.WIDE_RATIO)
     level = np.where(column.state == ANOMALOUS, grade, calm)
     level = np.where(column.state == UNJUDGED, OPEN, level)
     return np.where(column.state == ABSENT, GONE, level).astype(np.uint8)

@@ -154,9 +154,7 @@ def _windows(course: ComponentHistory, metric: str, known: str, side: int, query
         PageColumn[int]("factor", "Factor", lambda at: float(factors[at]), right=True),
         PageColumn[int]("severity", "On average", lambda at: float(course.severity[at]), right=True),
         PageColumn[int]("score", "Score", lambda at: float(course.score[at]), right=True),
-        PageColumn[int](
-            "state", "Verdict", lambda at: verdict(int(course.state[at]), float(course.severity[at]))
-        ),
+        PageColumn[int]("state", "Verdict", lambda at: verdict(int(course.state[at]), float(factors[at]))),
     )
     return PageTable(
         "windows",
@@ -180,7 +178,7 @@ def _window(course: ComponentHistory, at: int, known: str, factor: float) -> dic
         "factor": formatting.factor(factor),
         "severity": formatting.factor(float(course.severity[at])),
         "score": formatting.figure(float(course.score[at])),
-        "verdict": verdict(state, float(course.severity[at])),
+        "verdict": verdict(state, factor),
         "anomalous": state == ANOMALOUS,
     }
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from laggard_aggregator.metrics.registry import worse
 from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView
 from laggard_aggregator.web.pages.charts import GONE, OPEN, SLOW, SLOWER, SLOWEST, WELL, WIDE, Heat, heat
@@ -69,7 +70,8 @@ def group(now: Now, name: str, query: Query) -> dict[str, Any]:
         raise NotKnownError(f"no group {name!r}")
     if metric and metric not in view.metrics:
         raise NotKnownError(f"group {name!r} is not compared by {metric!r}")
-    whole = heat([now.history.columns(name, each) for each in ((metric,) if metric else view.metrics)])
+    metrics = (metric,) if metric else view.metrics
+    whole = heat([(now.history.columns(name, each), worse(view.source, each)) for each in metrics])
     found = slow(now)
     slow_here = {each.component for each in found if any(e.standing.group == name for e in each.evidence)}
     levels = {

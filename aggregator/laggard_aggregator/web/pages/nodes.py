@@ -70,7 +70,7 @@ def node(now: Now, name: str, query: Query) -> dict[str, Any]:
     itself = next((each for each in found_slow if each.component == name), None)
     blamed_in = {evidence.standing.group for evidence in itself.evidence} if itself else set()
     components = _on_node(now, name, blamed_in)
-    components.sort(key=lambda each: (not each["anomalous"], -_or_zero(each["severity"]), each["name"]))
+    components.sort(key=lambda each: (not each["anomalous"], -_or_zero(each["factor"]), each["name"]))
     return {
         "view": found,
         "problems": problems(found),
@@ -109,12 +109,13 @@ def _components(rows: list[dict[str, Any]], query: Query) -> PageTable[dict[str,
         PageColumn[dict[str, Any]]("component", "", lambda each: each["component"]),
         PageColumn[dict[str, Any]]("group", "Group", lambda each: each["group"]),
         PageColumn[dict[str, Any]]("metric", "Metric", lambda each: each["metric"]),
-        PageColumn[dict[str, Any]]("severity", "Factor", lambda each: each["severity"], right=True),
+        PageColumn[dict[str, Any]]("factor", "Factor", lambda each: each["factor"], right=True),
+        PageColumn[dict[str, Any]]("severity", "", lambda each: each["severity"]),
         PageColumn[dict[str, Any]]("state", "Verdict", lambda each: each["verdict"]),
     )
     filters = (
         Filter[dict[str, Any]]("group", "Group", lambda each: each["group"]),
-        Filter[dict[str, Any]]("factor", "Factor at least", lambda each: each["severity"], is_number=True),
+        Filter[dict[str, Any]]("factor", "Factor at least", lambda each: each["factor"], is_number=True),
         Filter[dict[str, Any]](
             "state",
             "Verdict",
@@ -151,12 +152,14 @@ def _on_node(now: Now, name: str, blamed_in: Collection[str]) -> list[dict[str, 
     found = []
     for judged in now.judgements:
         v = judged.verdicts
+        factors = now.factors(judged)
         for at, component in enumerate(judged.components):
             if component == name or component.startswith(f"{name}/"):
                 said = bool(v.judged[at])
                 anomalous = said and bool(v.anomalous[at])
                 state = ANOMALOUS if anomalous else NORMAL if said else UNJUDGED
                 severity = float(v.severity[at]) if said else math.nan
+                factor = float(factors[at]) if said else math.nan
                 blamed = judged.group in blamed_in and component != name
                 found.append(
                     {
@@ -165,8 +168,9 @@ def _on_node(now: Now, name: str, blamed_in: Collection[str]) -> list[dict[str, 
                         "url": urls.component(judged.group, component, judged.metric),
                         "group": judged.group,
                         "metric": judged.metric,
+                        "factor": factor,
                         "severity": severity,
-                        "verdict": verdict(state, severity, blamed=blamed),
+                        "verdict": verdict(state, factor, blamed=blamed),
                         "anomalous": anomalous,
                     }
                 )

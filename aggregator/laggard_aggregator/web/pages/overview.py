@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from laggard_aggregator.metrics.registry import worse
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.next_steps import Command
 from laggard_aggregator.status.view import GroupView, failing
@@ -189,7 +190,9 @@ def slow_by_group(found: Sequence[Slow]) -> Counter[str]:
 
 def group_map(now: Now, group: GroupView, found: Sequence[Slow]) -> dict[str, Any]:
     """A group with a heat map of its worst components and the count of the others."""
-    whole = heat([now.history.columns(group.name, metric) for metric in group.metrics])
+    whole = heat(
+        [(now.history.columns(group.name, each), worse(group.source, each)) for each in group.metrics]
+    )
     anomalous = int((whole.anomalous > 0).sum())
     rows = whole.by_severity()[: min(max(anomalous, CALM_ROWS), MAP_ROWS)].tolist()
     more = max(anomalous - len(rows), 0)

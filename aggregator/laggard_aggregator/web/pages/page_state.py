@@ -10,13 +10,15 @@ from typing import Any, TypeVar, cast
 from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import KINDS, Decision, silencing
+from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.ingest.node_view import NodeState, NodeView
 from laggard_aggregator.log.journal import Durability
+from laggard_aggregator.metrics.registry import worse
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.view import MAX_LAG_SECONDS, Counters, GroupView, Status
-from laggard_aggregator.status.window_history import WindowHistory
+from laggard_aggregator.status.window_history import WindowHistory, window_factors
 
 Answer = TypeVar("Answer")
 
@@ -114,6 +116,16 @@ class Now:
     def role_of(self, group: str) -> str:
         """The role of a group, empty for an unknown one and for one of any role."""
         return self.groups[group].role if group in self.groups else ""
+
+    def worse(self, group: str, metric: str) -> int:
+        """The worse side of a metric of a group, as `registry.worse`."""
+        return worse(self.groups[group].source, metric) if group in self.groups else 1
+
+    def factors(self, judged: Judgement) -> FloatArray:
+        """Times slower of each component in the window of a judgement (C,), as `window_factors`."""
+        v = judged.verdicts
+        side = self.worse(judged.group, judged.metric)
+        return window_factors(v.observed, v.reference, v.severity, side)
 
     def places(self) -> dict[str, tuple[str, str]]:
         """Group and permanent ID of every component that is compared, by its ID and its current name."""

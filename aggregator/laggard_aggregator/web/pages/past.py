@@ -127,7 +127,7 @@ class Past:
                 of("component", "", lambda row: row["component"]),
                 of("group", "Group", lambda row: row["group"]),
                 of("metric", "Metric", lambda row: row["metric"]),
-                of("worst_severity", "At worst", lambda row: row["worst"], right=True),
+                of("worst_severity", "Worst average", lambda row: row["worst"], right=True),
                 of("windows", "Anomalous windows", lambda row: row["windows"], right=True),
                 of("first", "First", lambda row: row["first"], is_time=True),
                 of("last", "Last", lambda row: row["end"], is_time=True),

@@ -27,7 +27,7 @@ class Hit(NamedTuple):
     component: str = ""
     role: str = ""
     state: str = ""
-    severity: float = math.nan
+    factor: float = math.nan
 
     @property
     def kind(self) -> str:
@@ -60,13 +60,13 @@ def search(now: Now, query: Query) -> dict[str, Any]:
         PageColumn[Hit]("group", "Group", lambda hit: hit.group or None),
         PageColumn[Hit]("role", "Role", lambda hit: hit.role or None),
         PageColumn[Hit]("state", "State", lambda hit: hit.state or None),
-        PageColumn[Hit]("severity", "Factor", lambda hit: hit.severity, right=True),
+        PageColumn[Hit]("factor", "Factor", lambda hit: hit.factor, right=True),
     )
     roles = tuple(sorted({*now.roles(), *(role for role, _ in now.node_counts)}))
     filters = (
         Filter[Hit]("role", "Role", lambda hit: (hit.role,), roles),
         Filter[Hit]("group", "Group", lambda hit: hit.group),
-        Filter[Hit]("factor", "Factor at least", lambda hit: hit.severity, is_number=True),
+        Filter[Hit]("factor", "Factor at least", lambda hit: hit.factor, is_number=True),
         Filter[Hit]("state", "State", lambda hit: (hit.state,), _STATES),
     )
     return {
@@ -102,8 +102,8 @@ def _hits(now: Now, words: _Words) -> Iterator[Hit]:
     found: dict[tuple[str, str], tuple[str, float]] = {}
     for judged in now.judgements:
         v = judged.verdicts
-        figures = zip(v.judged.tolist(), v.anomalous.tolist(), v.severity.tolist(), strict=True)
-        for component, (said, anomalous, severity) in zip(judged.components, figures, strict=True):
+        figures = zip(v.judged.tolist(), v.anomalous.tolist(), now.factors(judged).tolist(), strict=True)
+        for component, (said, anomalous, factor) in zip(judged.components, figures, strict=True):
             if component not in ranks:
                 names[component] = now.shown(component)
                 ranks[component] = words.rank(component, names[component])
@@ -112,7 +112,7 @@ def _hits(now: Now, words: _Words) -> Iterator[Hit]:
             key = (judged.group, component)
             state, worst = found.get(key, ("not judged", math.nan))
             if said:
-                worst = worst if worst >= severity or math.isnan(severity) else severity
+                worst = worst if worst >= factor or math.isnan(factor) else factor
                 state = "anomalous" if anomalous or state == "anomalous" else "like its peers"
             found[key] = state, worst
     for (group, component), (state, worst) in found.items():

@@ -11,7 +11,7 @@ from laggard_aggregator.alarms.alarms import Key
 from laggard_aggregator.alarms.factors import factor_now
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS
-from laggard_aggregator.metrics.registry import unit, worse
+from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.next_steps import Command, commands, hint
@@ -104,14 +104,18 @@ class Slow:
 
     @property
     def trend(self) -> str:
-        """`getting slower`, `steady`, `getting better`, `recovering`, `new`, or `no data now`."""
+        """`getting slower`, `steady`, `getting better`, `recovering`, `new`, or `no data now`.
+
+        Of the windows since the episode began: against those before it, a step would look like a creep.
+        """
         row, course = self.first.standing, self.first.course
         if not row.judged:
             return "no data now"
         if not row.anomalous:
             return "recovering"
         factors = course.factors(self.first.worse)
-        told = factors[(course.state != ABSENT) & np.isfinite(factors)]
+        began = row.since if math.isfinite(row.since) else -math.inf
+        told = factors[(course.state != ABSENT) & np.isfinite(factors) & (course.start >= began)]
         if told.size < 4:
             return "new"
         recent, before = float(np.median(told[-2:])), float(np.median(told[-6:-2]))
@@ -161,12 +165,13 @@ def slow(now: Now) -> tuple[Slow, ...]:
     return tuple(slow_by(now, rows, where) for rows in order)
 
 
-def watched(now: Now) -> list[Standing]:
-    """Components anomalous in the latest window and not confirmed, the worst first."""
+def watched(now: Now) -> list[tuple[Standing, float]]:
+    """Components anomalous in the latest window and not confirmed, with their factors, the worst first."""
     rows = now.standings()
     stand = {row.component for row in rows if row.slow}
     found = (row for row in rows if row.anomalous and row.component not in stand)
-    return sorted(found, key=lambda row: _rank(now, row))
+    ordered = sorted(found, key=lambda row: _rank(now, row))
+    return [(row, factor_now(row, now.worse(row.group, row.metric))) for row in ordered]
 
 
 def slow_by(now: Now, rows: Iterable[Standing], where: Mapping[Key, Location]) -> Slow:
@@ -177,7 +182,7 @@ def slow_by(now: Now, rows: Iterable[Standing], where: Mapping[Key, Location]) -
         course = now.history.course(row.group, row.metric, row.component)
         known = unit(group.source, row.metric) if group else ""
         against = group.reference(row.level) if group else "peers"
-        found.append(Evidence(row, known, course, _worse(now, row), against))
+        found.append(Evidence(row, known, course, now.worse(row.group, row.metric), against))
     first = found[0].standing
     decisions = now.decided(first.component, first.name)
     location = next((where[e.standing.key] for e in found if e.standing.key in where), None)
@@ -186,12 +191,12 @@ def slow_by(now: Now, rows: Iterable[Standing], where: Mapping[Key, Location]) -
 
 def _rank(now: Now, row: Standing) -> tuple[float, ...]:
     """Stragglers first, then the worst; of equally bad ones the most persistent (Intrepid 4.3)."""
-    return (not row.slow, -_size(row, _worse(now, row)), row.alarm is None, -(row.persistence or 0))
-
-
-def _worse(now: Now, row: Standing) -> int:
-    group = now.groups.get(row.group)
-    return worse(group.source, row.metric) if group else 1
+    return (
+        not row.slow,
+        -_size(row, now.worse(row.group, row.metric)),
+        row.alarm is None,
+        -(row.persistence or 0),
+    )
 
 
 def _size(row: Standing, side: int) -> float:
