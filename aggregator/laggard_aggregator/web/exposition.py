@@ -114,7 +114,7 @@ Series = Iterable[tuple[tuple[str, ...], Value]]
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """One metric. A counter is recognised by the suffix `_total` of its name."""
+    """One metric. The suffix `_total` of its name makes it a counter, the label `quantile` a summary."""
 
     name: str
     labels: tuple[str, ...]
@@ -123,16 +123,23 @@ class MetricRow:
 
     @property
     def type(self) -> str:
-        """`counter` or `gauge`."""
+        """`counter`, `summary` (quantiles alone, without sum and count) or `gauge`."""
+        if "quantile" in self.labels:
+            return "summary"
         return "counter" if self.name.endswith("_total") else "gauge"
 
     def family(self, values: Scrape) -> MetricFamily:
         """The metric with its series; without any, its help is exposed all the same."""
+        series = ((labels, v) for labels, v in self.series(values) if v is not None and not math.isnan(v))
+        if self.type == "summary":
+            quantiles = MetricFamily(self.name, self.help, self.type)
+            for labels, value in series:
+                quantiles.add_sample(self.name, dict(zip(self.labels, labels, strict=True)), value)
+            return quantiles
         make = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
         family = make(self.name, self.help, labels=self.labels)
-        for labels, value in self.series(values):
-            if value is not None and not math.isnan(value):
-                family.add_metric(labels, value)
+        for labels, value in series:
+            family.add_metric(labels, value)
         return family
 
 
