@@ -56,6 +56,7 @@ def record(phase: Phase) -> dict[str, Any]:
         "end": phase.end,
         "amount": round(phase.amount),
         "unknown_seconds": six_digits(phase.unknown_seconds),
+        "busy_seconds": six_digits(phase.busy_seconds),
     }
 
 
@@ -90,13 +91,12 @@ def _found(path: Path, names: dict[str, str], time_column: str, method: str) -> 
 
 def _cells(phase: Phase) -> list[str]:
     duration = phase.end - phase.start
-    rate = phase.amount / duration
     is_count = phase.direction == "metadata"
     return [
         phase.direction,
         zoned(phase.start) if phase.start > _CLOCK_FROM else f"{phase.start:g} s",
         lasting(duration),
         counted(round(phase.amount), "operation") if is_count else size(phase.amount),
-        f"{figure(rate)}/s" if is_count else f"{size(rate)}/s",
+        f"{figure(phase.rate)}/s" if is_count else f"{size(phase.rate)}/s",
         lasting(phase.unknown_seconds) if phase.unknown_seconds else "",
     ]

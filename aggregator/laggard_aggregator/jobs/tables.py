@@ -72,9 +72,11 @@ JOB_SERIES: Final = pa.schema(
         *_columns((TEXT, "node")),
         *_columns((pa.float64(), "resolution_seconds start"), nullable=False),
         *_columns((pa.list_(pa.float64()), " ".join(_VOLUMES))),
+        *_columns((pa.float64(), "reading_seconds")),
     ]
 )
-"""A null element is a gap; `node` is null for the sum over the job."""
+"""A null element is a gap; `node` is null for the sum over the job. `reading_seconds`: mean time between the
+readings of the series."""
 
 JOB_COMPONENTS: Final = pa.schema(
     [

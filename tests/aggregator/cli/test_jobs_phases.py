@@ -32,6 +32,7 @@ def test_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "end": 1_763_650_000 + end,
             "amount": amount,
             "unknown_seconds": unknown,
+            "busy_seconds": end - start - unknown,
         }
         for direction, start, end, amount, unknown in (
             ("write", 99.5, 149.5, 48 * 500_000_000, 2.0),

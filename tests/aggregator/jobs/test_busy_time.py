@@ -65,7 +65,7 @@ def test_a_rate_is_the_amount_by_the_time_in_which_it_moved(tmp_path: Path, inte
     assert row["iops"] == pytest.approx(300, rel=0.02)
     assert row["peak_read_mib_per_second"] == pytest.approx(763, rel=0.01)
     (series,) = series_rows(account, 1)
-    assert (series["resolution_seconds"], len(series["read_bytes"])) == (10.0, 50)
+    assert (series["resolution_seconds"], len(series["read_bytes"])) == (1.0, 500)
 
 
 def test_a_stretch_without_doubt_counts_whole() -> None:

@@ -284,7 +284,39 @@ def test_a_running_job_and_one_without_counters_are_not_judged(tmp_path: Path) -
     running, bare = job_row(1, end=None, state="RUNNING"), job_row(2)
     write_rows(tmp_path, "jobs", [running, bare])
     assert verdict_on(tmp_path, running).sentence == "Not judged: it has not ended"
-    assert verdict_on(tmp_path, bare).sentence == "Not judged: the archive has no I/O of it"
+    assert verdict_on(tmp_path, bare).sentence == "Not judged: the archive has no counters of it"
+
+
+def test_a_job_whose_volumes_are_known_is_never_without_io(tmp_path: Path) -> None:
+    idle, small = job_row(1), job_row(2)
+    write_rows(tmp_path, "jobs", [idle, small])
+    rows = [summary_row(idle, read_bytes=0.0, written_bytes=0.0, metadata_operations=0.0)]
+    rows += [summary_row(small, read_bytes=4e4, written_bytes=2e3, metadata_operations=12.0)]
+    write_rows(tmp_path, "job_summaries", rows)
+    assert verdict_on(tmp_path, idle).sentence == "Not judged: it did no I/O, by its counters"
+    reason = "it read 40 kB and wrote 2 kB, with 12 metadata operations"
+    expected = f"Not judged: none of its I/O stands out as a phase: {reason}"
+    assert verdict_on(tmp_path, small).sentence == expected
+
+
+def test_runs_of_a_few_short_phases_are_judged(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Ten minutes by 10 s; the last run took four times as long for each of its five reads of 14 GiB."""
+    jobs = jobs_of()
+    rows = []
+    for n, job in enumerate(jobs):
+        slower = 4.0 if n == RUNS - 1 else float(rng.uniform(0.97, 1.03))
+        seconds = np.zeros(620)
+        for first in range(90, 600, 120):
+            seconds[first : first + round(16 * slower)] = 14 * GIB / round(16 * slower)
+        values = seconds.reshape(-1, 10).sum(axis=1).tolist()
+        rows.append(series_row(job, 10.0, 1.0) | {"read_bytes": values, "written_bytes": [0.0] * 62})
+    write_rows(tmp_path, "jobs", jobs)
+    for job, row in zip(jobs, rows, strict=True):
+        write_rows(tmp_path, "job_series", [row], job["end"] // DAY * DAY)
+    assert verdict_on(tmp_path, jobs[-2]).verdict == "as usual"
+    found = verdict_on(tmp_path, jobs[-1])
+    assert (found.verdict, len(found.phases)) == ("slow", 5)
+    assert found.factor == pytest.approx(4.0, rel=0.1)
 
 
 def test_runs_that_may_not_be_seen_are_no_history(tmp_path: Path, rng: np.random.Generator) -> None:

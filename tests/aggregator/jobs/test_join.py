@@ -9,7 +9,6 @@ import pytest
 
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.jobs.join import accounts
 from laggard_aggregator.jobs.join.accounts import JoinedJob
 from laggard_aggregator.jobs.join.join_pass import JoinPass, JoinSettings
 from laggard_aggregator.jobs.join.membership import FREE, Membership, Occupation
@@ -26,12 +25,6 @@ from tests.support.builders.archives import START_NS
 START = START_NS // MS
 SECOND = 10**9
 LATER_NS = START_NS + 30 * 3600 * SECOND
-
-
-@pytest.fixture(autouse=True)
-def fine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Series of 1 s."""
-    monkeypatch.setattr(accounts, "FINE_LENGTH_SECONDS", 1000)
 
 
 def moving(first_ms: int, seconds: int, rate: int = 1_000_000, before: int = 0) -> list[NaiveReading]:

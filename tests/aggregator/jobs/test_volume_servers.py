@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.jobs.join import accounts
 from laggard_aggregator.jobs.join.accounts import JobAccount
 from laggard_aggregator.jobs.join.membership import Occupation
 from laggard_aggregator.jobs.join.scan import Join
@@ -17,12 +16,6 @@ from tests.support.builders.archives import START_NS
 RATE = 1_000_000
 SECONDS = 400
 BRICKS = {"gl-1": "data", "gl-2": "data", "gl-3": "other"}
-
-
-@pytest.fixture(autouse=True)
-def fine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Series of 1 s."""
-    monkeypatch.setattr(accounts, "FINE_LENGTH_SECONDS", 1000)
 
 
 def counted(rate: int) -> list[NaiveReading]:

@@ -138,8 +138,20 @@ def test_a_timeline_has_reads_and_writes_in_one_picture_with_the_phases_on_it() 
     values = np.full(80, 5e6)
     gap = np.concatenate([values[:40], [NAN], values[41:]])
     phases = [
-        {"direction": "write", "start": 1_700_000_015.0, "end": 1_700_000_035.0, "amount": 1e8},
-        {"direction": "metadata", "start": 1_700_000_005.0, "end": 1_700_000_085.0, "amount": 400.0},
+        {
+            "direction": "write",
+            "start": 1_700_000_015.0,
+            "end": 1_700_000_035.0,
+            "amount": 1e8,
+            "busy_seconds": 20.0,
+        },
+        {
+            "direction": "metadata",
+            "start": 1_700_000_005.0,
+            "end": 1_700_000_085.0,
+            "amount": 400.0,
+            "busy_seconds": 80.0,
+        },
     ]
     own = job_series(read_bytes=gap, written_bytes=values, metadata_operations=values / 1e6)
     inner = job_series(layer="server", read_bytes=values)

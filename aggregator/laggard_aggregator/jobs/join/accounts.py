@@ -12,9 +12,10 @@ from laggard_aggregator.detect.interface import FloatArray, IntArray
 from laggard_aggregator.jobs.join.volumes import LAYERS
 
 SECOND_NS = 1_000_000_000
-FINE_SECONDS, USUAL_SECONDS = 1, 10
-FINE_LENGTH_SECONDS = 120
-"""Jobs up to this length have series of FINE_SECONDS, longer ones of USUAL_SECONDS or its doubles."""
+FINE_LENGTHS = {1: 900, 2: 1800, 5: 7200}
+"""Seconds of a value by the length up to which jobs have series of them: at least some 700 values, so that a
+phase of ten seconds is more than one of them; longer jobs have USUAL_SECONDS or its doubles."""
+USUAL_SECONDS = 10
 MOST_BINS = 43_000
 """Values of a series: with three of them in four layers a job takes about 4 MiB of memory and less on
 disk."""
@@ -23,13 +24,14 @@ disk."""
 _FINE_BINS = 8_700
 """Values of a job's sums, from which rates are: an hour or two by the second, no more memory than a day by
 USUAL_SECONDS takes."""
-_DIVISORS = (10, 5, 2)
+_STEPS = (1, 2, 5, 10)
 
 
 def resolution_of(seconds: float) -> int:
     """Seconds of one value in the series of a job of this length."""
-    if seconds <= FINE_LENGTH_SECONDS:
-        return FINE_SECONDS
+    for step, most_seconds in FINE_LENGTHS.items():
+        if seconds <= most_seconds:
+            return step
     step = USUAL_SECONDS
     while seconds / step > MOST_BINS:
         step *= 2
@@ -69,9 +71,9 @@ class JoinedJob:
     @property
     def fine_parts(self) -> int:
         """Values of its sums to one of its series."""
-        if self.step_ns <= FINE_SECONDS * SECOND_NS:
-            return 1
-        return next((parts for parts in _DIVISORS if self.bins * parts <= _FINE_BINS), 1)
+        step = self.step_ns // SECOND_NS
+        fits = (step // fine for fine in _STEPS if step % fine == 0 and self.bins * step <= _FINE_BINS * fine)
+        return next(fits, 1)
 
     @property
     def fine_ns(self) -> int:

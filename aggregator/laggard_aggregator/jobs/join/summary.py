@@ -42,6 +42,7 @@ def series_rows(account: JobAccount, revision_at: int) -> list[ResultRow]:
             "layer": layer,
             "node": None,
             "resolution_seconds": account.job.step_ns / SECOND_NS,
+            "reading_seconds": account.interval_ns(layer) / SECOND_NS or None,
             "start": account.job.start_ns / SECOND_NS,
             "read_bytes": _list(moved[READ], known[layer]),
             "written_bytes": _list(moved[WRITTEN], known[layer]),

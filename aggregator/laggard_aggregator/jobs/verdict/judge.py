@@ -35,6 +35,7 @@ from laggard_aggregator.jobs.verdict.causes import JobCauses, JobFinding, SlowJo
 from laggard_aggregator.jobs.verdict.evidence.component_times import ComponentTimes, component_times
 from laggard_aggregator.jobs.verdict.evidence.logs import log_findings
 from laggard_aggregator.jobs.verdict.evidence.requests import requests, waiting
+from laggard_aggregator.status.formatting import counted, size
 
 MOST_EARLIER: Final = 20
 """Earlier runs beside a job; each takes a look into the archive's folder of its day."""
@@ -146,7 +147,7 @@ class JobJudge:
         logs = log_findings(self._results.logs(job))
         others = [*logs, *(JobFinding(**asdict(advised), cause="") for advised in advice(footprint))]
         if not phases:
-            sentence = _with_log("Not judged: the archive has no I/O of it", logs)
+            sentence = _with_log(f"Not judged: {_unphased(job)}", logs)
             return RunReport("not judged", sentence, findings=others)
         earlier = self._queries.earlier(job, MOST_EARLIER)
         phased = [(other, known) for other in earlier if (known := self._phases_of(other))]
@@ -190,17 +191,22 @@ def _phases(series: Iterable[Row]) -> Iterator[Phase]:
             continue
         middle = np.arange(len(values)) + 0.5  # phases end half a value around those of their values
         times = row["start"] + row["resolution_seconds"] * middle
-        phases += find_phases(rate_series(times, values), direction)
+        series_of = rate_series(times, values)
+        phases += find_phases(series_of, direction, reading_seconds=row.get("reading_seconds"))
     yield from sorted(phases, key=lambda phase: (phase.start, phase.direction))
 
 
 def _run(job: VisibleJob, phases: Sequence[Phase]) -> RunPhases:
-    """A run for `judge`: time and amount of all phases of each direction."""
+    """A run for `judge`: busy time and amount of all phases of each direction.
+
+    A few metadata operations within one reading took no known time: they count where there is nothing else.
+    """
     sums: dict[PhaseKey, tuple[float, float]] = {}
-    for phase in phases:
+    timed = [phase for phase in phases if phase.is_timed or phase.direction != "metadata"]
+    for phase in timed or phases:
         key = (phase.direction, phase.direction)
         seconds, amount = sums.get(key, (0.0, 0.0))
-        sums[key] = (seconds + phase.end - phase.start, amount + phase.amount)
+        sums[key] = (seconds + phase.busy_seconds, amount + phase.amount)
     filled = {key: (seconds, max(amount, 1.0)) for key, (seconds, amount) in sums.items()}
     return RunPhases(job["job_key"], job["application"], job["node_count"] or 1, filled)
 
@@ -221,6 +227,18 @@ def _footprint(job: VisibleJob, components: Sequence[Row], modes: Mapping[str, M
         server_bytes=job["s_server_read_bytes"] if asked else None,
         waiting=waiting(job, components),
     )
+
+
+def _unphased(job: VisibleJob) -> str:
+    """Why a job has no phases."""
+    read, written, metadata = (job[f"s_{name}"] for name in _DIRECTIONS)
+    if read is None and written is None and metadata is None:
+        return "the archive has no counters of it"
+    if not (read or written or metadata):
+        return "it did no I/O, by its counters"
+    moved = f"it read {size(read or 0.0)} and wrote {size(written or 0.0)}"
+    opened = counted(round(metadata or 0.0), "metadata operation")
+    return f"none of its I/O stands out as a phase: {moved}, with {opened}"
 
 
 def _with_log(sentence: str, logs: Sequence[JobFinding]) -> str:

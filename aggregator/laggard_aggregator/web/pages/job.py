@@ -35,7 +35,7 @@ def answer(job: Mapping[str, Any]) -> Answer:
         within = ""
     hint = _HELP.get(job["verdict"], "")
     if job["verdict"] == "not judged":
-        hint = _RUNS_YET if job["end"] is None else "" if job["phases"] else _NO_IO
+        hint = _RUNS_YET if job["end"] is None else "" if job["coverage"] or job["phases"] else _NO_IO
     todo = dict.fromkeys(each["advice"] for each in job["findings"] if each["advice"])
     if within:
         todo = dict.fromkeys(("The job cannot help it: tell the operators of the storage", *todo))

@@ -109,7 +109,7 @@ def _strip(
 
 def phase_text(phase: Mapping[str, Any]) -> str:
     """A phase in words."""
-    seconds = phase["end"] - phase["start"]
+    seconds = phase["busy_seconds"]
     is_metadata = phase["direction"] == "metadata"
     amount = (
         formatting.counted(round(phase["amount"]), "operation")

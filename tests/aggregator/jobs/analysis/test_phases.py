@@ -181,3 +181,50 @@ def test_rows_at_one_distance_are_those_of_uneven_ones() -> None:
     np.testing.assert_array_equal(even.place, uneven.place)
     assert even.size == uneven.size
     assert even.step == pytest.approx(uneven.step, rel=0.01)
+
+
+QCD_READ = [0] * 9 + [9228, 5204] + [0] * 10 + [8468, 5966] + [0] * 10 + [4596, 9320, 517] + [0] * 10
+"""MiB in ten seconds: 15.7 s of reading at 919 MiB/s after each 85 s of computing."""
+
+
+def test_short_phases_at_a_high_rate_are_found_in_few_long_rows() -> None:
+    amounts = np.array(QCD_READ) * MIB
+    phases = find_phases(rate_series(np.arange(amounts.size) * 10.0, amounts), "read")
+    assert [(p.start, p.end) for p in phases] == [(85, 105), (205, 225), (325, 355)]
+    assert sum(p.amount for p in phases) == amounts.sum()
+    assert all(p.rate == pytest.approx(919 * MIB, rel=0.09) for p in phases)
+
+
+def test_a_phase_shorter_than_a_row_may_lie_in_two_of_them() -> None:
+    """Reads of 8 s in rows of ten."""
+    amounts = np.zeros(65)
+    for first, parts in ((11, (1724, 5412)), (24, (3351, 3785)), (37, (5242, 1894)), (50, (7136,))):
+        amounts[first : first + len(parts)] = np.array(parts) * MIB
+    phases = find_phases(rate_series(np.arange(65) * 10.0, amounts), "read")
+    assert [round(p.start + 5) // 10 for p in phases] == [11, 24, 37, 50]
+    assert sum(p.amount for p in phases) == amounts.sum()
+    assert not phases[-1].is_timed
+
+
+def test_rare_blips_of_a_log_file_are_no_phases() -> None:
+    rng = np.random.default_rng(5)
+    amounts = np.where(rng.random(600) < 0.05, rng.gamma(2, 0.1 * MIB, 600), 0.0)
+    assert found(amounts) == []
+
+
+def test_rates_are_by_the_time_in_which_bytes_moved() -> None:
+    """Readings every five rows spread the first and last bytes over rows in which nothing moved."""
+    amounts = np.zeros(300)
+    for first in (100, 200):
+        amounts[first : first + 20] = 500 * MIB
+    spread = np.repeat(np.roll(amounts, 3).reshape(-1, 5).mean(axis=1), 5)
+    phases = find_phases(rate_series(np.arange(300), spread), "write", reading_seconds=5.0)
+    assert [p.end - p.start for p in phases] == [25, 25]
+    assert [p.busy_seconds for p in phases] == pytest.approx([20, 20])
+    assert [p.rate for p in phases] == pytest.approx([500 * MIB] * 2)
+
+
+def test_a_noise_that_goes_on_all_the_time_is_one_phase_from_1_mib_a_second_on() -> None:
+    rng = np.random.default_rng(9)
+    (phase,) = found(rng.gamma(1, 50 * MIB, 600))
+    assert (phase.start, phase.end) == (-0.5, 599.5)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from laggard_aggregator.jobs.join.busy_time import busy_shares
 from laggard_aggregator.jobs.verdict.analysis.background import Background, Mask, is_white, median_byte_rate
 from laggard_aggregator.jobs.verdict.analysis.rate_series import FloatArray, RateSeries
 from laggard_aggregator.jobs.verdict.analysis.spans import Span, closed, refined, runs, span_means, united
@@ -32,7 +33,10 @@ _EDGE = 2
 _LEAST_EVIDENCE = 6.0
 """Standard errors of a phase's mean above the background."""
 _SPIKE = 0.5
-"""Of one or two rows: the least share of the job's level."""
+"""Of one or two rows, added up as a phase shorter than a row may lie in two: the least share of the job's
+level."""
+_SILENT = 0.01
+"""Of a level: a background below this share of it is silence."""
 _SHORT = 3
 _BULK = 0.6
 """Share of the volume that longer spans move where short ones are blips of the background."""
@@ -41,6 +45,8 @@ _WEAK_VOLUME = 0.01
 """Of a weaker phase, as a share of the median volume of the stronger ones."""
 _CONTRAST = (1.0, 3.0)
 """Least level above the background, as a multiple of it: of the first pass, of weaker phases."""
+_WITHIN_READING = 1.5
+"""Readings: a phase that lasted no longer may have lasted any part of one."""
 _TRIVIAL = {"read": 2.0**20, "write": 2.0**20, "metadata": 20.0}
 """Rate a second, of a job whose rate never changes: below it is background, above it one phase."""
 _NEGLIGIBLE = 1 / 32
@@ -51,7 +57,9 @@ _NEGLIGIBLE = 1 / 32
 class Phase:
     """One phase. `start`, `end`: seconds, half a row before its first and after its last row.
 
-    `amount`: bytes or operations of its rows; `unknown_seconds`: of its gaps.
+    `amount`: bytes or operations of its rows; `unknown_seconds`: of its gaps. `busy_seconds`: time in which
+    they moved, which is less where the first and last rows are partly filled. `is_timed`: whether that is
+    known; of a phase within one reading it is the most that it can be.
     """
 
     direction: str
@@ -59,14 +67,26 @@ class Phase:
     end: float
     amount: float
     unknown_seconds: float
+    busy_seconds: float
+    is_timed: bool = True
+
+    @property
+    def rate(self) -> float:
+        """Amount a second while it moved."""
+        return self.amount / self.busy_seconds
 
 
-def find_phases(series: RateSeries, direction: str, method: str = METHODS[0]) -> list[Phase]:
-    """The phases of one direction, in order of time; empty for a job that does nothing in it."""
+def find_phases(
+    series: RateSeries, direction: str, method: str = METHODS[0], reading_seconds: float | None = None
+) -> list[Phase]:
+    """The phases of one direction, in order of time; empty for a job that does nothing in it.
+
+    `reading_seconds`: mean time between the readings that rows are from, where it is not that of a row.
+    """
     rows = series.gridded()
-    if method == "dwt":
-        return _with_times(series, direction, dwt_spans(rows))
-    return _with_times(series, direction, phase_spans(rows, _TRIVIAL[direction] * series.step))
+    spans = dwt_spans(rows) if method == "dwt" else phase_spans(rows, _TRIVIAL[direction] * series.step)
+    interval = max((reading_seconds or series.step) / series.step, 1.0)
+    return _with_times(series, direction, spans, interval)
 
 
 def phase_spans(rows: FloatArray, trivial: float) -> list[Span]:
@@ -111,13 +131,15 @@ class _Search:
         """Spans of the open rows that stand out from the background of these rows.
 
         A background learned from the quietest stretches may be too low where it is sparse; all rows outside
-        of the spans found then give it. Spans of a few rows may be blips of it.
+        of the spans found then give it. Low spans of a few rows may be blips of it.
         """
         background = Background.learned(self.rate, self.smooth, is_open)
         found = self._above(background, is_open, contrast)
         outside = is_open.copy()
+        level = median_byte_rate(np.concatenate([[0.0], *(self.rate[a:b] for a, b in found)]))
+        tall = level if self._is_silent(background, level) else np.inf
         for first, past in found:
-            if past - first > _SHORT:
+            if past - first > _SHORT or self.rate[first:past].sum() >= tall:
                 outside[max(first - _EDGE, 0) : past + _EDGE] = False
         if found and outside.sum() > 8 * _MARGIN and is_white(self.rate, outside):
             second = Background.of(self.rate[outside], self.smooth[outside])
@@ -129,10 +151,11 @@ class _Search:
         above = np.where(is_open, np.maximum(self.smooth - background.mean, 0.0), 0.0)
         level = median_byte_rate(above)
         if level <= max(contrast * background.mean, 4 * background.smooth_spread):
-            is_one_phase = bool(is_open.all()) and float(self.rate.mean()) >= self.trivial
-            return [(0, self.rate.size)] if is_one_phase else []
-        if level < _NEGLIGIBLE * self.trivial or is_white(self.rate, is_open):
+            return self._one_phase(is_open)
+        if level < _NEGLIGIBLE * self.trivial:
             return []
+        if not self._is_silent(background, level) and is_white(self.rate, is_open):
+            return self._one_phase(is_open)
         enter = max(_ENTER * level, _ENTER_SPREADS * background.smooth_spread)
         candidates = closed(runs(above > enter), self.known)
         levels = span_means(self.rate, candidates) - background.mean
@@ -146,9 +169,20 @@ class _Search:
         lengths = np.array([past - first for first, past in edged])
         excess = span_means(self.rate, edged) - background.mean
         peaks = np.array([self.rate[first:past].max() for first, past in edged]) - background.mean
-        least = np.where(lengths < _SHORT, _SPIKE, _ENTER) * level
-        good = (excess * np.sqrt(lengths) > _LEAST_EVIDENCE * background.spread) & (peaks > least)
+        is_short = lengths < _SHORT
+        heights = np.where(is_short, excess * lengths, peaks)
+        least = np.where(is_short, _SPIKE, _ENTER) * level
+        good = (excess * np.sqrt(lengths) > _LEAST_EVIDENCE * background.spread) & (heights > least)
         return [edged[i] for i in np.flatnonzero(good)]
+
+    def _is_silent(self, background: Background, level: float) -> bool:
+        """Whether what has this level is no noise of the background."""
+        return level >= self.trivial and background.mean <= _SILENT * level
+
+    def _one_phase(self, is_open: Mask) -> list[Span]:
+        """All rows, of a job whose rate never changes and is not trivial."""
+        is_one_phase = bool(is_open.all()) and float(self.rate.mean()) >= self.trivial
+        return [(0, self.rate.size)] if is_one_phase else []
 
 
 def _without_blips(found: list[Span], rate: FloatArray) -> list[Span]:
@@ -177,8 +211,9 @@ def _filled(rows: FloatArray, known: Mask) -> FloatArray:
     return np.interp(np.arange(rows.size), place, values)
 
 
-def _with_times(series: RateSeries, direction: str, found: Iterable[Span]) -> list[Phase]:
+def _with_times(series: RateSeries, direction: str, found: Iterable[Span], interval: float) -> list[Phase]:
     phases = []
+    rows = np.nan_to_num(series.gridded())
     sums = np.concatenate(([0.0], np.cumsum(series.amounts)))
     for first, past in found:
         low, high = np.searchsorted(series.place, (first, past))
@@ -188,5 +223,20 @@ def _with_times(series: RateSeries, direction: str, found: Iterable[Span]) -> li
         unknown = (end - start) - int(high - 1 - low) * series.step
         unknown = unknown if unknown > series.step / 2 else 0.0
         half = series.step / 2
-        phases.append(Phase(direction, start - half, end + half, float(sums[high] - sums[low]), unknown))
+        amount, seconds = float(sums[high] - sums[low]), end - start + series.step
+        busy = _busy_rows(rows, first, past, interval)
+        phases.append(
+            Phase(
+                direction,
+                *(start - half, end + half, amount, unknown),
+                busy_seconds=min(busy * series.step, seconds) or seconds,
+                is_timed=busy > _WITHIN_READING * interval,
+            )
+        )
     return phases
+
+
+def _busy_rows(rows: FloatArray, first: int, past: int, interval: float) -> float:
+    """Rows of a phase in which something moved; the readings are `interval` rows apart in the mean."""
+    ends = (int(first > 0), int(past < rows.size))  # a job's own ends may hold more than a row's time
+    return float(busy_shares(np.pad(rows[first:past], ends), interval).sum())

@@ -71,6 +71,6 @@ def slow_directions(phases: Sequence[Phase], earlier: Sequence[Sequence[Phase]])
 
 
 def _sums(phases: Iterable[Phase], direction: str) -> Times:
-    """Seconds and amount of the phases of a direction."""
+    """Busy seconds and amount of the phases of a direction."""
     own = [phase for phase in phases if phase.direction == direction]
-    return sum(phase.end - phase.start for phase in own), sum(phase.amount for phase in own)
+    return sum(phase.busy_seconds for phase in own), sum(phase.amount for phase in own)
