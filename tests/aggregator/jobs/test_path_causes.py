@@ -4,9 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
+from laggard_aggregator.jobs.verdict.evidence.neighbours import PathState
+from laggard_aggregator.jobs.verdict.evidence.path_parts import PathPart, RunPath
 from tests.support.builders.forwarder_site import (
     FORWARDERS,
     MDTS,
@@ -190,6 +193,13 @@ def test_one_file_for_all_processes_is_the_jobs_own_change(tmp_path: Path) -> No
     assert "100% of its bytes were N-1 (one file of all processes)" in job["sentence"]
 
 
+def test_an_ost_that_alone_is_slow_is_named_beside_the_jobs_own_change(tmp_path: Path) -> None:
+    slow = replace(USUAL, ost_us={OSTS[0]: 6 * OST_US}, mount_us=MOUNT_US + 20_000)
+    job = Scene(tmp_path, slow, shared=True).verdict()
+    own = ("own change", "N-1 (one file of all processes)")
+    assert set(causes(job)) == {own, ("slow component", OSTS[0])}
+
+
 def test_a_flood_of_a_login_node_is_the_cause(tmp_path: Path) -> None:
     scene = Scene(tmp_path, replace(USUAL, operations=6000, meta_us=5 * META_US), metadata=6000)
     scene.site.works(["login-2"], scene.first, scene.first + 25, FLOOD)
@@ -200,6 +210,58 @@ def test_a_flood_of_a_login_node_is_the_cause(tmp_path: Path) -> None:
         "login-2, which has no job, ran with 5,000 metadata operations a second on scratch-MDT0000"
         in job["sentence"]
     )
+
+
+def test_writes_are_not_blamed_on_a_flood_on_their_mdt(tmp_path: Path) -> None:
+    """It slows the one open a second that the job does, which does not wait for it as it writes."""
+    slow = replace(USUAL, ost_us={OSTS[0]: 6 * OST_US}, mount_us=MOUNT_US + 20_000, meta_us=5 * META_US)
+    scene = Scene(tmp_path, slow)
+    scene.site.works(["login-2"], scene.first, scene.first + 25, FLOOD)
+    assert causes(scene.verdict()) == [("slow component", OSTS[0])]
+
+
+def test_writers_of_one_file_whose_other_osts_are_as_ever_are_innocent(tmp_path: Path) -> None:
+    slow = replace(USUAL, ost_us={OSTS[0]: 6 * OST_US}, mount_us=MOUNT_US + 20_000)
+    scene = Scene(tmp_path, slow, shared=False)
+    other = scene.beside(4357, NODES["fwd-4"][:2], replace(slow, osts=(OSTS[0], OSTS[3])))
+    scene.site.traced(other, NODES["fwd-4"][:2], scene.first + 5, shared=True)
+    assert causes(scene.verdict()) == [("slow component", OSTS[0])]
+
+
+def test_an_ost_that_only_others_behind_the_forwarder_use_is_innocent(tmp_path: Path) -> None:
+    """No server tells whose requests they are, but they come when the other job works."""
+    scene = Scene(tmp_path, USUAL, has_job_stats=False)
+    slow = replace(USUAL, osts=OSTS[4:5], ost_us={OSTS[4]: 6 * OST_US})
+    for run in range(RUNS):
+        nodes, first = NODES["fwd-1"][2:], run * MINUTES
+        scene.site.job(4350 + run, nodes, first, first + 25, user="otto", application="other")
+        work = slow if run == RUNS - 1 else replace(USUAL, osts=OSTS[4:5])
+        scene.site.works(nodes, first + 2, first + 12, work, 4350 + run)
+    assert causes(scene.verdict()) == []
+
+
+@pytest.mark.parametrize(
+    ("directions", "place", "slowdown"),
+    [
+        (["write"], (OSTS[0], "bytes"), 6.0),
+        (["write"], (MDTS[0], "operations"), 1.0),
+        (["metadata"], (OSTS[0], "bytes"), 1.0),
+        (["metadata", "write"], (MDTS[0], "operations"), 5.0),
+        (["write"], (OSTS[1], "bytes"), 1.0),
+        (["write"], ("fwd-1", "bytes"), np.nan),
+        (["metadata"], ("cn-01/scratch", "operations"), np.nan),
+    ],
+)
+def test_only_what_a_slow_direction_waits_for_may_be_slow(
+    directions: list[str], place: tuple[str, str], slowdown: float
+) -> None:
+    """A target without a latency was not used, as others have one; of mounts and forwarders none is known."""
+    parts = {
+        OSTS[0]: PathPart(OSTS[0], "OST", {"write": 6.0}, 6.0, 0.0),
+        MDTS[0]: PathPart(MDTS[0], "MDT", {"metadata": 5.0}, np.nan, 0.0),
+    }
+    state = PathState(RunPath({}, {}), parts, directions, frozenset({"fwd-1"}))
+    assert state.slowdown(place) == pytest.approx(slowdown, nan_ok=True)
 
 
 def test_a_slow_compute_node_is_the_cause(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from laggard_aggregator.jobs.verdict.analysis.causes import (
     ranked_causes,
 )
 from laggard_aggregator.jobs.verdict.analysis.phases import Phase
-from laggard_aggregator.jobs.verdict.evidence import path_parts
 from laggard_aggregator.jobs.verdict.evidence.alarms import PathAlarm, path_alarms
 from laggard_aggregator.jobs.verdict.evidence.component_series import JobPlaces, component_series
 from laggard_aggregator.jobs.verdict.evidence.neighbours import (
@@ -41,7 +40,7 @@ from laggard_aggregator.jobs.verdict.evidence.neighbours import (
     described,
 )
 from laggard_aggregator.jobs.verdict.evidence.outside import OutsideLoad, OutsideLoads
-from laggard_aggregator.jobs.verdict.evidence.path_parts import MOVED, PathPart, PathParts
+from laggard_aggregator.jobs.verdict.evidence.path_parts import MOVED, SLOW, PathPart, PathParts
 from laggard_aggregator.jobs.verdict.evidence.path_shares import carried_shares, names
 from laggard_aggregator.jobs.verdict.evidence.requests import (
     MEANS,
@@ -54,6 +53,7 @@ from laggard_aggregator.jobs.verdict.evidence.requests import (
 from laggard_aggregator.jobs.verdict.evidence.run_paths import part_shares, run_path, slow_directions
 from laggard_aggregator.jobs.verdict.evidence.slow_nodes import slow_nodes
 from laggard_aggregator.jobs.verdict.evidence.slow_parts import SlowPart, slow_parts
+from laggard_aggregator.jobs.verdict.evidence.target_shares import TargetShares
 
 _OPERATORS: Final = "Nothing in the job: tell the operators"
 _DOING: Final = {"read": "reads", "write": "writes", "metadata": "metadata operations"}
@@ -132,10 +132,13 @@ class JobCauses:
         recent = earlier[-MOST_RUNS:]
         rows = self._results.of_jobs("job_components", [job for job, _ in recent])
         before = [(rows.get(job.key, []), phases) for job, phases in recent]
-        path = self._path(asked, components, before)
-        runs = [(job, _spans(phases)) for job, phases in recent]
-        beside = self._neighbours.evidence(asked.job, _spans(asked.phases), phase.factor, runs, path)
-        outside = list(self._outside.evidence(path, _spans(asked.phases), [spans for _, spans in runs]))
+        runs = [(asked.job, _spans(asked.phases)), *((job, _spans(phases)) for job, phases in recent)]
+        now, *then = self._neighbours.of_runs(asked.job, runs)
+        path = self._path(
+            asked, [(components, asked.phases), *before], [now.shares, *(e.shares for e in then)]
+        )
+        beside = self._neighbours.evidence(now, then, phase.factor, path)
+        outside = list(self._outside.evidence(path, now.spans, [run.spans for run in then]))
         loads = [*(load.evidence for load in beside), *(load.evidence for load in outside)]
         own = list(own_numbers(asked.job, [job for job, _ in recent], self.requests_of, self._modes_of))
         loaded = {cause.component for cause in ranked_causes(phase, [], loads, [])}
@@ -143,7 +146,7 @@ class JobCauses:
         ill = {
             part.name: part
             for part in path.parts.values()
-            if part.is_slow and part.name not in loaded and not is_changed
+            if part.is_slow and part.name not in loaded and not (is_changed and _is_common(part, path))
         }
         carried = carried_shares(components)
         alarms = [
@@ -174,14 +177,16 @@ class JobCauses:
     def _path(
         self,
         asked: SlowJob,
-        components: Sequence[Row],
-        earlier: Sequence[tuple[Sequence[Row], Sequence[Phase]]],
+        runs: Sequence[tuple[Sequence[Row], Sequence[Phase]]],
+        shares: Sequence[TargetShares],
     ) -> PathState:
-        """The components on the job's path with their latencies, beside those of earlier runs."""
-        now = run_path(components, asked.phases, self._served_by)
-        before = [run_path(rows, phases, self._served_by) for rows, phases in earlier]
-        forwarders = {*self._served_by.values(), *now.parts[path_parts.FORWARDER]}
-        directions = slow_directions(asked.phases, [phases for _, phases in earlier])
+        """The components on the path of the first of `runs`, with their latencies beside the others'."""
+        now, *before = (
+            run_path(rows, phases, self._served_by, own)
+            for (rows, phases), own in zip(runs, shares, strict=True)
+        )
+        forwarders = {*self._served_by.values(), *now.parts[FORWARDER]}
+        directions = slow_directions(asked.phases, [phases for _, phases in runs[1:]])
         found = PathParts(self._directory, frozenset(forwarders)).of(now, before, directions)
         short = frozenset(map(short_name, forwarders))
         return PathState(now, {part.name: part for part in found}, directions, short)
@@ -215,6 +220,17 @@ def _is_explained(alarm: str, loaded: Collection[str], ill: Collection[str]) -> 
     """Whether an alarm tells of a load, or is a client's view of a part that is known to be slow."""
     own, node = names(alarm, ""), client_node(alarm)
     return not own.isdisjoint(loaded) or (node is not None and not (own | {node}).isdisjoint(ill))
+
+
+def _is_common(part: PathPart, path: PathState) -> bool:
+    """Whether the job's others of a kind are as slow, or it has none: its own change may do that."""
+    direction, slowdown = part.worst
+    others = [
+        other.slowdowns[direction]
+        for other in path.parts.values()
+        if other.kind == part.kind and other.name != part.name and direction in other.slowdowns
+    ]
+    return not others or slowdown < SLOW * float(np.median(others))
 
 
 def _chance(part: PathPart | None) -> float:

@@ -12,10 +12,11 @@ import numpy as np
 
 from laggard_aggregator.archive.table import Among, Table, day_of
 from laggard_aggregator.jobs.join.path_pass import client_node
+from laggard_aggregator.jobs.join.volumes import FORWARDER
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.verdict.analysis.causes import PathStraggler
 from laggard_aggregator.jobs.verdict.evidence.minute_sums import Times
-from laggard_aggregator.jobs.verdict.evidence.path_parts import FORWARDER, RunPath
+from laggard_aggregator.jobs.verdict.evidence.path_parts import RunPath
 from laggard_aggregator.jobs.verdict.evidence.path_shares import names
 
 _USUAL_DAYS: Final = 7

@@ -6,6 +6,7 @@ Loads are bytes, requests, metadata operations, and bytes that are written to fi
 load slows nobody down on a component whose latency is as usual.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,18 +19,25 @@ from laggard_aggregator.jobs.access.queries import JobQueries, rounded
 from laggard_aggregator.jobs.access.results import JobResults
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.reader import Row
-from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, METADATA, SERVER, targets
+from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, METADATA, SERVER, is_ost, targets
+from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.verdict.analysis.causes import Neighbour
 from laggard_aggregator.jobs.verdict.evidence.minute_sums import Times, hull
 from laggard_aggregator.jobs.verdict.evidence.path_parts import (
     BYTES,
-    MDT,
     MOVED,
     OPERATIONS,
-    OST,
     REQUESTS,
     PathPart,
     RunPath,
+)
+from laggard_aggregator.jobs.verdict.evidence.run_paths import forwarders_of
+from laggard_aggregator.jobs.verdict.evidence.target_shares import (
+    MDT,
+    OST,
+    Progress,
+    TargetShares,
+    progress,
     target_shares,
 )
 
@@ -56,6 +64,8 @@ _MOST_TRACES: Final = 16
 """Jobs whose traces are read for one verdict."""
 
 _INNER: Final = {MDT: METADATA, OST: SERVER}
+_AS_MUCH: Final = 0.8
+"""Of a load: a peer with this share of it has as much."""
 
 Place = tuple[str, str]
 """A shared component, and the unit of its load a second."""
@@ -89,15 +99,48 @@ class PathState:
     forwarders: frozenset[str] = frozenset()
 
     def slowdown(self, place: Place) -> float:
-        """Slowdown of a component that a load may explain, NaN if it is unknown; 1 where it cannot."""
-        part = self.parts.get(place[0])
-        if part is None:
-            return np.nan
-        if place[1] in part.innocent_loads:
+        """Slowdown of a component that a load may explain, NaN if it is unknown; 1 where it cannot.
+
+        Reads and writes do not wait for MDTs, metadata operations not for OSTs, and nothing for a component
+        without a latency whose peers have one.
+        """
+        name, unit = place
+        kind = self._kind(name)
+        if kind in _INNER and not any((each == "metadata") == (kind == MDT) for each in self.directions):
             return 1.0
-        own = ("metadata",) if part.kind == MDT else self.directions
-        known = [part.slowdowns[each] for each in own if each in part.slowdowns]
-        return max(known, default=np.nan)
+        part = self.parts.get(name)
+        if part is None:
+            return 1.0 if any(other.kind == kind for other in self.parts.values()) else np.nan
+        return 1.0 if unit in part.innocent_loads else part.worst[1]
+
+    def _kind(self, name: str) -> str | None:
+        """OST, MDT, forwarder, or None of a component of another kind."""
+        if targets(name):
+            return OST if is_ost(name) else MDT
+        return FORWARDER if short_name(name) in self.forwarders else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunLoads:
+    """Mean loads in a run's phases: `own`, and those of `others`, by job, with their `rows`.
+
+    `shares`: of targets in the run's own work, where no server tells.
+    """
+
+    spans: Sequence[Times]
+    own: Loads
+    others: Mapping[str, Loads]
+    rows: Mapping[str, Row]
+    shares: TargetShares
+
+    @property
+    def sums(self) -> Loads:
+        """Loads of all others together."""
+        sums: dict[Place, float] = defaultdict(float)
+        for loads in self.others.values():
+            for place, load in loads.items():
+                sums[place] += load
+        return sums
 
 
 class NeighbourLoads:
@@ -122,89 +165,105 @@ class NeighbourLoads:
         self._shared_writes = shared_writes
         self._shares: dict[str, float] = {}
 
-    def evidence(
-        self,
-        job: VisibleJob,
-        spans: Sequence[Times],
-        factor: float,
-        earlier: Sequence[tuple[VisibleJob, Sequence[Times]]],
-        path: PathState,
-    ) -> list[NeighbourEvidence]:
-        """Evidence for `ranked_causes`, of each component of `job`; `earlier`: runs and their spans.
-
-        Raises ArchiveError.
-        """
+    def of_runs(
+        self, job: VisibleJob, runs: Sequence[tuple[Mapping[str, Any], Sequence[Times]]]
+    ) -> list[RunLoads]:
+        """Loads of runs of a job in their spans, on components of `job`. Raises ArchiveError."""
         self._shares = {}
-        beside = self._beside(job, spans)
-        others = self._loads(job, [job, *beside], spans)
-        mine = others.pop(job.key)
-        used = {component for (component, _), load in mine.items() if load > 0}
+        return [self._of_run(job, run, spans) for run, spans in runs]
+
+    def evidence(
+        self, now: RunLoads, earlier: Sequence[RunLoads], factor: float, path: PathState
+    ) -> list[NeighbourEvidence]:
+        """Evidence for `ranked_causes`, of each component of a run that is `factor` times slower."""
+        used = {component for (component, _), load in now.own.items() if load > 0}
         used -= {target.rpartition("-")[0] for target in (*used, *path.parts) if targets(target)}
-        places = sorted({place for loads in others.values() for place in loads if place[0] in used})
-        shared = [place for place in places if not path.slowdown(place) < MOVED]
-        if not shared:
-            return []
-        before = [self._sums(job, run["job_key"], at) for run, at in earlier[-MOST_RUNS:]]
-        rows = {row["job_key"]: row for row in beside}
-        start, end = hull(spans)
+        sums = now.sums
+        shared = [place for place in sorted(sums) if place[0] in used and not path.slowdown(place) < MOVED]
+        before = [run.sums for run in earlier] if shared else []
+        start, end = hull(now.spans)
         found = []
         for place in shared:
-            total = sum(of.get(place, 0.0) for of in others.values())
-            key = max(others, key=lambda each: (others[each].get(place, 0.0), each))
-            load, row = others[key].get(place, 0.0), rows[key]
-            history = np.array([sums.get(place, 0.0) for sums in before])
+            total = sums[place]
+            key = max(now.others, key=lambda each: (now.others[each].get(place, 0.0), each))
+            load, row = now.others[key].get(place, 0.0), now.rows[key]
+            history = np.array([each.get(place, 0.0) for each in before])
             usual = float(np.median(history)) if history.size else 0.0
-            if load < max(_LEAST_LOADS[place[1]], _LEAST_PART * (total - usual)):
+            if load < max(_LEAST_LOADS[place[1]], _LEAST_PART * (total - usual)) or _is_spared(
+                place, now.others[key], path
+            ):
                 continue
+            own = now.own.get(place, 0.0)
             evidence = Neighbour(
                 key,
                 place[0],
                 place[1],
                 total,
-                mine.get(place, 0.0),
+                own,
                 history,
-                _capacity(total, mine.get(place, 0.0), usual, factor),
+                _capacity(total, own, usual, factor),
                 path.slowdown(place),
             )
             times = max(row["start"], start), min(row["end"], end)
             found.append(NeighbourEvidence(evidence, row, load, place[1], times))
         return found
 
-    def _sums(self, job: VisibleJob, run: str, spans: Sequence[Times]) -> Loads:
-        """Load of all others on the components of `job`, during the phases of an earlier run."""
-        sums: dict[Place, float] = {}
-        for loads in self._loads(job, self._beside(job, spans, run), spans).values():
-            for place, load in loads.items():
-                sums[place] = sums.get(place, 0.0) + load
-        return sums
-
-    def _beside(self, job: VisibleJob, spans: Sequence[Times], run: str = "") -> list[Row]:
-        """Jobs on the job's components at that time, but the run that the time is of."""
-        found = self._queries.sharing(job, *hull(spans))
-        return [row for row in found if row["job_key"] != run]
+    def _of_run(self, judged: VisibleJob, run: Mapping[str, Any], spans: Sequence[Times]) -> RunLoads:
+        beside = self._queries.sharing(judged, *hull(spans))
+        rows = {row["job_key"]: row for row in beside if row["job_key"] != run["job_key"]}
+        loads, shares = self._loads(judged, [run, *rows.values()], spans)
+        own = loads.pop(run["job_key"])
+        return RunLoads(spans, own, loads, rows, shares.get(run["job_key"], {}))
 
     def _loads(
         self, judged: VisibleJob, jobs: Sequence[Mapping[str, Any]], spans: Sequence[Times]
-    ) -> dict[str, Loads]:
-        """Mean loads during `spans` by job."""
+    ) -> tuple[dict[str, Loads], dict[str, TargetShares]]:
+        """Mean loads during `spans`, and shares of targets, by job; the first is the run itself."""
         components = self._results.of_jobs("job_components", jobs)
         series = self._results.of_jobs("job_series", jobs)
         none: list[Row] = []
+        shares = self._target_shares(jobs, components, series, hull(spans))
         found: dict[str, Loads] = {}
-        forwarders = sorted(set(self._served_by.values()))
-        shares = target_shares(self._directory, forwarders, spans) if forwarders and jobs else {}
         for row in jobs:
             key = row["job_key"]
-            own = components.get(key, none)
             loads = _loads_of(
-                row, own, series.get(key, none), spans, served_by=self._served_by, shares=shares
+                row,
+                components.get(key, none),
+                series.get(key, none),
+                spans,
+                served_by=self._served_by,
+                shares=shares.get(key, {}),
             )
             written = {place[0]: load for place, load in loads.items() if place[1] == _WRITTEN}
-            if key != judged.key and max(written.values(), default=0.0) >= _LEAST_LOADS[SHARED_BYTES]:
+            if row is not jobs[0] and max(written.values(), default=0.0) >= _LEAST_LOADS[SHARED_BYTES]:
                 share = self._share(VisibleJob(dict(row), judged.principal))
                 loads |= {(name, SHARED_BYTES): share * load for name, load in written.items() if share}
             found[key] = {place: load for place, load in loads.items() if place[1] != _WRITTEN}
-        return found
+        return found, shares
+
+    def _target_shares(
+        self,
+        jobs: Sequence[Mapping[str, Any]],
+        components: Mapping[str, Sequence[Row]],
+        series: Mapping[str, Sequence[Row]],
+        times: Times,
+    ) -> dict[str, TargetShares]:
+        """Shares of targets of jobs behind forwarders, and of the first behind clients of its own."""
+        behind: dict[str, dict[str, Mapping[str, Progress]]] = defaultdict(dict)
+        for at, job in enumerate(jobs):
+            key = job["job_key"]
+            rows = components.get(key, ())
+            clients = set(forwarders_of(rows, self._served_by))
+            if at == 0:
+                clients |= {row["node"] for row in rows if row["layer"] == CLIENT}
+            whole = _whole(series.get(key, ()), CLIENT)
+            own = {kind: progress(job, whole, kind) for kind in _INNER} if clients else {}
+            for client in clients:
+                behind[client][key] = own
+        told = [{row["layer"] for row in components.get(job["job_key"], ())} for job in jobs]
+        if not behind or all(layers.issuperset(_INNER.values()) for layers in told):
+            return {}
+        return target_shares(self._directory, behind, times)
 
     def _share(self, job: VisibleJob) -> float:
         if job.key not in self._shares and len(self._shares) < _MOST_TRACES:
@@ -249,38 +308,51 @@ def _loads_of(
     spans: Sequence[Times],
     *,
     served_by: Mapping[str, str],
-    shares: Mapping[str, Mapping[str, Mapping[str, float]]],
+    shares: TargetShares,
 ) -> dict[Place, float]:
     """Mean loads of one job during `spans`; a component that two layers saw counts in the innermost.
 
-    `shares` of targets, by forwarder and kind: of a job that no server names, its targets have them.
-    Work of several jobs together on a server or a forwarder is the load of none. A forwarder has the load of
-    the job's nodes behind it.
+    `shares` of targets: of a job that no server names. Work of several jobs together on a server or a
+    forwarder is the load of none. A forwarder has the load of the job's nodes behind it.
     """
     found: dict[Place, float] = {}
     seconds = sum(end - start for start, end in spans)
     clients = {served_by.get(row["node"]) for row in components if row["layer"] == CLIENT}
     told = {row["layer"] for row in components}
     for layer in _LAYERS:
-        carried: dict[Place, float] = {}
+        carried: dict[Place, float] = defaultdict(float)
         for row in components:
             is_told = layer == FORWARDER and row["node"] in clients
             if row["layer"] == layer and not is_told and not (layer in _SERVERS and row["shared"]):
                 for unit, amount in _amounts(row):
                     for name in _shared(row):
-                        carried[name, unit] = carried.get((name, unit), 0.0) + amount
-                    forwarder = served_by.get(row["node"]) if layer == CLIENT else None
+                        carried[name, unit] += amount
+                    if layer != CLIENT:
+                        continue
+                    forwarder = served_by.get(row["node"])
                     if forwarder is not None:
-                        carried[forwarder, unit] = carried.get((forwarder, unit), 0.0) + amount
-                        kind = MDT if unit == OPERATIONS else OST
-                        of_kind = shares[forwarder][kind] if _INNER[kind] not in told else {}
-                        for target, share in of_kind.items():
-                            carried[target, unit] = carried.get((target, unit), 0.0) + amount * share
-        own = next((row for row in series if row["layer"] == layer and row["node"] is None), None)
+                        carried[forwarder, unit] += amount
+                    kind = MDT if unit == OPERATIONS else OST
+                    if _INNER[kind] not in told:
+                        for target, share in shares.get(kind, {}).items():
+                            carried[target, unit] += amount * share
+        own = _whole(series, layer)
         for place, amount in carried.items():
-            share = amount * _part_of_time(job, own, place[1], spans)
+            share = amount * _part_of_time(progress(job, own, MDT if place[1] == OPERATIONS else OST), spans)
             found.setdefault(place, share / seconds if seconds else 0.0)
     return found
+
+
+def _whole(series: Sequence[Row], layer: str) -> Row | None:
+    """The series of a whole job that a layer has, if any."""
+    return next((row for row in series if row["layer"] == layer and row["node"] is None), None)
+
+
+def _is_spared(place: Place, loads: Loads, path: PathState) -> bool:
+    """Whether the same job had as much load on a peer of a component that was not slower."""
+    part = path.parts.get(place[0])
+    peers = part.unmoved if part is not None else ()
+    return any(loads.get((peer, place[1]), 0.0) >= _AS_MUCH * loads[place] for peer in peers)
 
 
 def _shared(row: Row) -> Iterable[str]:
@@ -302,18 +374,9 @@ def _amounts(row: Row) -> list[tuple[str, float]]:
     return [(BYTES, moved), *([(REQUESTS, count)] if count else []), *written]
 
 
-def _part_of_time(job: Mapping[str, Any], series: Row | None, unit: str, spans: Sequence[Times]) -> float:
-    """Share of the job's amount that fell into `spans`; evenly spread over its time without a series."""
-    edges = np.array([job["start"], max(job["end"], job["start"] + 1.0)])
-    sums = np.array([0.0, 1.0])
-    names = ("metadata_operations",) if unit == OPERATIONS else ("read_bytes", "written_bytes")
-    rows = [series[name] for name in names if series is not None and series[name] is not None]
-    if series is not None and rows:
-        values = np.nansum(np.stack(rows), axis=0)
-        if values.sum() > 0:
-            edges = series["start"] + series["resolution_seconds"] * np.arange(values.size + 1)
-            sums = np.concatenate(([0.0], np.cumsum(values))) / values.sum()
-    at = np.interp(np.array(spans), edges, sums)
+def _part_of_time(done: Progress, spans: Sequence[Times]) -> float:
+    """Share of a job's work that fell into `spans`."""
+    at = done.at(np.array(spans))
     return float((at[:, 1] - at[:, 0]).sum())
 
 

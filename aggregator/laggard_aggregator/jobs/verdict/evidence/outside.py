@@ -16,7 +16,8 @@ from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.verdict.analysis.causes import Neighbour
 from laggard_aggregator.jobs.verdict.evidence.minute_sums import Rollups, Times, hull
 from laggard_aggregator.jobs.verdict.evidence.neighbours import PathState
-from laggard_aggregator.jobs.verdict.evidence.path_parts import MDT, MOVED, OPERATIONS, OST, REQUESTS, USES
+from laggard_aggregator.jobs.verdict.evidence.path_parts import MOVED, OPERATIONS, REQUESTS
+from laggard_aggregator.jobs.verdict.evidence.target_shares import MDT, OST, USES
 
 _SOURCES: Final = {
     MDT: (*USES[MDT], OPERATIONS, "metadata operations a second"),

@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.jobs.join.volumes import SOURCES, targets
+from laggard_aggregator.jobs.join.volumes import FORWARDER, SOURCES, targets
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.verdict.analysis.causes import surprise
 from laggard_aggregator.jobs.verdict.evidence.minute_sums import MinuteSums, Named, Rollups, Times, hull
+from laggard_aggregator.jobs.verdict.evidence.target_shares import MDT, OST
 
-OST, MDT, FORWARDER = "OST", "MDT", "forwarder"
 BYTES, REQUESTS, OPERATIONS = "bytes", "requests", "operations"
 MOVED: Final = 1.3
 """Times the usual latency, below which a component is not slower."""
@@ -31,11 +31,6 @@ _OF_INNER: Final = 0.7
 """Of a forwarder's slowdown, which a target explains by being as slow."""
 _AS_MUCH: Final = 0.8
 """Of a load: a peer with this share of it has as much."""
-USES: Final = {
-    OST: ("lustre_osc", ("ost_read_samples", "ost_write_samples")),
-    MDT: ("lustre_mdc", ("req_waittime_samples",)),
-}
-"""Source and fields with the requests of clients to targets of a kind."""
 _DIRECTIONS: Final = {"read": slice(0, 1), "write": slice(1, 2), "metadata": slice(2, None)}
 
 
@@ -48,8 +43,8 @@ class RunPath:
     nodes: frozenset[str] = frozenset()
 
     def during(self, direction: str) -> Sequence[Times]:
-        """Its phases of a direction; of metadata all where none is of metadata alone."""
-        return self.spans.get(direction) or (self.every if direction == "metadata" else [])
+        """Its phases of a direction."""
+        return self.spans.get(direction, [])
 
     @property
     def every(self) -> list[Times]:
@@ -68,7 +63,7 @@ class PathPart:
 
     `slowdowns`: its latency as a multiple of the usual, by direction, those known. `beyond_peers`: the
     largest of them as a multiple of its peers', NaN with too few. `by_chance`: chance of that slowdown.
-    `innocent_loads`: units of load of which a component that was not slow had as much.
+    `unmoved`: its peers that were not slower; `innocent_loads`: units of load of which one had as much.
     """
 
     name: str
@@ -76,6 +71,7 @@ class PathPart:
     slowdowns: Mapping[str, float]
     beyond_peers: float
     by_chance: float
+    unmoved: frozenset[str] = frozenset()
     innocent_loads: frozenset[str] = frozenset()
 
     @property
@@ -204,28 +200,13 @@ class PathParts:
         self._short = {short_name(name): name for name in self.forwarders}
 
     def of(self, now: RunPath, earlier: Sequence[RunPath], directions: Collection[str]) -> list[PathPart]:
-        """The components on a path whose latency in phases of `directions` is known. Raises ArchiveError.
-
-        A run whose OSTs or MDTs no server names has those that its forwarders and nodes used.
-        """
-        now, earlier = self._completed(now), [self._completed(run) for run in earlier]
+        """The components on a path whose latency in phases of `directions` is known. Raises ArchiveError."""
         of_targets = [*self._of(_OSTS, now, earlier, directions), *self._of(_MDTS, now, earlier, directions)]
         by_name = {part.name: part for part in of_targets}
         for part in self._seen(now, earlier, directions):
             by_name.setdefault(part.name, part)
-        behind = max((part.worst[1] for part in by_name.values() if part.worst[1] >= MOVED), default=1.0)
         mounts = self._of(_MOUNTS, now, earlier, directions) if now.parts.get(FORWARDER) else []
-        return [*by_name.values(), *(_beyond(part, behind) for part in mounts)]
-
-    def _completed(self, run: RunPath) -> RunPath:
-        """A path with the targets that its clients used, where it has none."""
-        missing = [kind for kind in (OST, MDT) if not run.parts.get(kind)]
-        if not missing or not run.spans:
-            return run
-        clients = (*run.nodes, *run.parts.get(FORWARDER, ()))
-        shares = target_shares(self.directory, clients, run.every)
-        used = {kind: frozenset(name for of in shares.values() for name in of[kind]) for kind in missing}
-        return replace(run, parts={**run.parts, **used})
+        return [*by_name.values(), *(_beyond(part, by_name.values()) for part in mounts)]
 
     def _seen(
         self, now: RunPath, earlier: Sequence[RunPath], directions: Collection[str]
@@ -251,8 +232,9 @@ class PathParts:
         slowdowns: dict[str, dict[str, float]] = {}
         others: dict[tuple[str, str], FloatArray] = {}
         by_chance: dict[tuple[str, str], float] = {}
+        unmoved: set[str] = set()
         innocent: dict[str, set[str]] = {}
-        for direction in (*directions, *(() if "metadata" in directions else ("metadata",))):
+        for direction in directions:
             if not (layer.metadata if direction == "metadata" else layer.moves):
                 continue
             served = _served(layer, sums, now.during(direction))
@@ -268,6 +250,7 @@ class PathParts:
                 factors = served.slowdown(direction, usual)
             mine = served.slowdown(direction, usual)
             past = np.array([float(each.slowdown(direction, usual)[0]) for each in of_path])
+            unmoved |= {name for name, factor in zip(served.names, factors, strict=True) if factor < MOVED}
             for at, name in enumerate(served.names):
                 if name not in own or not np.isfinite(mine[at]):
                     continue
@@ -290,7 +273,8 @@ class PathParts:
             beyond = worst / max(float(np.median(rest)), 1.0) if rest.size >= _LEAST_PEERS else np.nan
             chance = by_chance[name, direction]
             units = frozenset(innocent.get(name, ()))
-            parts.append(PathPart(name, layer.kind, factors_of, beyond, chance, units))
+            peers = frozenset(unmoved - {name})
+            parts.append(PathPart(name, layer.kind, factors_of, beyond, chance, peers, units))
         return parts
 
     def _sums(self, layer: _Layer, run: RunPath) -> MinuteSums | None:
@@ -316,41 +300,13 @@ class PathParts:
         return Rollups(layer.source, layer.fields, named, nodes).read(self.directory, *run.hull)
 
 
-def target_shares(
-    directory: Path, clients: Collection[str], spans: Sequence[Times]
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Share of each target in the requests of a client, by client, kind (OST, MDT) and target.
-
-    Raises ArchiveError.
-    """
-    known = {short_name(name): name for name in clients}
-    found: dict[str, dict[str, dict[str, float]]] = {name: {OST: {}, MDT: {}} for name in clients}
-
-    def named(node: str, name: str) -> str | None:
-        client, target = known.get(short_name(node)), targets(name)
-        return f"{client} {target.pop()}" if client is not None and len(target) == 1 else None
-
-    for kind, (source, fields) in USES.items():
-        sums = Rollups(source, fields, named, frozenset(known)).read(directory, *hull(spans))
-        if sums is None:
-            continue
-        counts = sums.during(spans)[0].sum(axis=0)
-        for name, count in zip(sums.names, counts.tolist(), strict=True):
-            client, _, target = name.rpartition(" ")
-            if count > 0:
-                found[client][kind][target] = count
-    for of_client in found.values():
-        for kind, of_kind in of_client.items():
-            total = sum(of_kind.values())
-            of_client[kind] = {target: count / total for target, count in of_kind.items()}
-    return found
-
-
-def _beyond(forwarder: PathPart, behind: float) -> PathPart:
-    """A forwarder; not slower where a target behind it is about as slow."""
-    if behind < _OF_INNER * forwarder.worst[1]:
-        return forwarder
-    return replace(forwarder, slowdowns=dict.fromkeys(forwarder.slowdowns, 1.0))
+def _beyond(forwarder: PathPart, behind: Collection[PathPart]) -> PathPart:
+    """A forwarder; not slower in directions in which a target behind it is about as slow."""
+    slowdowns = {}
+    for direction, slowdown in forwarder.slowdowns.items():
+        inner = max((part.slowdowns.get(direction, 1.0) for part in behind), default=1.0)
+        slowdowns[direction] = 1.0 if inner >= max(MOVED, _OF_INNER * slowdown) else slowdown
+    return replace(forwarder, slowdowns=slowdowns)
 
 
 def _served(layer: _Layer, sums: MinuteSums, spans: Sequence[Times]) -> _Served:

@@ -9,30 +9,37 @@ import numpy as np
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, is_ost, targets
 from laggard_aggregator.jobs.verdict.analysis.phases import Phase
-from laggard_aggregator.jobs.verdict.evidence import path_parts
 from laggard_aggregator.jobs.verdict.evidence.minute_sums import Times
 from laggard_aggregator.jobs.verdict.evidence.path_parts import RunPath
+from laggard_aggregator.jobs.verdict.evidence.target_shares import MDT, OST, TargetShares
 
 _OF_LOSS: Final = 0.25
 """Of the time that the direction lost that lost most: one that lost less is not slow."""
 
 
-def run_path(components: Sequence[Row], phases: Iterable[Phase], served_by: Mapping[str, str]) -> RunPath:
-    """The path of a run with these rows of `job_components`."""
+def run_path(
+    components: Sequence[Row], phases: Iterable[Phase], served_by: Mapping[str, str], shares: TargetShares
+) -> RunPath:
+    """The path of a run with these rows of `job_components`; by `shares` where they name no target."""
     spans: dict[str, list[Times]] = defaultdict(list)
     for phase in phases:
         spans[phase.direction].append((phase.start, phase.end))
     nodes = frozenset(row["node"] for row in components if row["layer"] == CLIENT)
     used = {target for row in components for target in targets(row["component"])}
     osts = frozenset(filter(is_ost, used))
-    forwarders = {row["node"] for row in components if row["layer"] == FORWARDER}
-    forwarders |= {served_by[node] for node in nodes if node in served_by}
     parts = {
-        path_parts.OST: osts,
-        path_parts.MDT: frozenset(used - osts),
-        path_parts.FORWARDER: frozenset(forwarders),
+        OST: osts or frozenset(shares.get(OST, ())),
+        MDT: frozenset(used - osts) or frozenset(shares.get(MDT, ())),
+        FORWARDER: forwarders_of(components, served_by),
     }
     return RunPath(dict(spans), parts, nodes)
+
+
+def forwarders_of(components: Sequence[Row], served_by: Mapping[str, str]) -> frozenset[str]:
+    """The forwarders of a job with these rows of `job_components`."""
+    forwarders = {row["node"] for row in components if row["layer"] == FORWARDER}
+    nodes = {row["node"] for row in components if row["layer"] == CLIENT}
+    return frozenset(forwarders | {served_by[node] for node in nodes if node in served_by})
 
 
 def part_shares(components: Iterable[Row], served_by: Mapping[str, str]) -> dict[str, float]:

@@ -1,0 +1,105 @@
+"""Shares of OSTs and MDTs in the work of jobs that no server counts by job.
+
+A client of the file system, a node or a forwarder, counts its requests to each target. Behind a forwarder run
+several jobs: each has as much of a target as makes the jobs' work, minute by minute, add up to the requests.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from scipy.optimize import nnls
+
+from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.join.volumes import targets
+from laggard_aggregator.jobs.records.hostlist import short_name
+from laggard_aggregator.jobs.verdict.evidence.minute_sums import MINUTE, Rollups, Times
+
+OST, MDT = "OST", "MDT"
+USES: Final = {
+    OST: ("lustre_osc", ("ost_read_samples", "ost_write_samples")),
+    MDT: ("lustre_mdc", ("req_waittime_samples",)),
+}
+"""Source and fields with the requests of clients to targets of a kind."""
+_SERIES: Final = {OST: ("read_bytes", "written_bytes"), MDT: ("metadata_operations",)}
+_LEAST_OF_MOST: Final = 0.05
+"""Of the largest share of a job: a target with less is one that others used."""
+
+TargetShares = Mapping[str, Mapping[str, float]]
+"""Shares by kind and target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Share `done` (n,) of a job's work of a kind at `times` (n,), seconds."""
+
+    times: FloatArray
+    done: FloatArray
+
+    def at(self, times: FloatArray) -> FloatArray:
+        """The share at other times, of the same shape."""
+        done: FloatArray = np.interp(times, self.times, self.done)
+        return done
+
+
+def progress(job: Mapping[str, Any], series: Row | None, kind: str) -> Progress:
+    """How a job's work on targets of a kind went on by its `job_series`; evenly over its time without one."""
+    rows = [series[name] for name in _SERIES[kind] if series is not None and series[name] is not None]
+    if series is not None and rows:
+        values = np.nansum(np.stack(rows), axis=0)
+        if values.sum() > 0:
+            edges = series["start"] + series["resolution_seconds"] * np.arange(values.size + 1)
+            return Progress(edges, np.concatenate(([0.0], np.cumsum(values))) / values.sum())
+    return Progress(np.array([job["start"], max(job["end"], job["start"] + 1.0)]), np.array([0.0, 1.0]))
+
+
+def target_shares(
+    directory: Path, behind: Mapping[str, Mapping[str, Mapping[str, Progress]]], times: Times
+) -> dict[str, TargetShares]:
+    """Shares of targets in the requests of each job. Raises ArchiveError.
+
+    `behind`: the jobs of each client, with their progress by kind.
+    """
+    known = {short_name(name): name for name in behind}
+    found: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: {OST: {}, MDT: {}})
+
+    def named(node: str, name: str) -> str | None:
+        client, target = known.get(short_name(node)), targets(name)
+        return f"{client} {target.pop()}" if client is not None and len(target) == 1 else None
+
+    for kind, (source, fields) in USES.items():
+        sums = Rollups(source, fields, named, frozenset(known)).read(directory, *times)
+        if sums is None:
+            continue
+        edges = sums.start + MINUTE * np.arange(sums.values.shape[2] + 1)
+        work = {
+            client: {key: np.diff(of[kind].at(edges)) for key, of in jobs.items()}
+            for client, jobs in behind.items()
+        }
+        for name, counts in zip(sums.names, np.nansum(sums.values, axis=0), strict=True):
+            client, _, target = name.rpartition(" ")
+            for key, count in _divided(counts, work[client]).items():
+                of_kind = found[key][kind]
+                of_kind[target] = of_kind.get(target, 0.0) + count
+    return {key: {kind: _used(counts) for kind, counts in of.items()} for key, of in found.items()}
+
+
+def _divided(counts: FloatArray, work: Mapping[str, FloatArray]) -> dict[str, float]:
+    """Requests (T,) of a client to a target by job, whose work went on by `work` (T,) each."""
+    own = {key: each for key, each in work.items() if each.sum() > 0}
+    if len(own) < 2:
+        return dict.fromkeys(own, float(counts.sum()))
+    shares = np.column_stack([each / each.sum() for each in own.values()])
+    amounts, _ = nnls(shares, counts)
+    return dict(zip(own, amounts.tolist(), strict=True))
+
+
+def _used(counts: Mapping[str, float]) -> dict[str, float]:
+    most = max(counts.values(), default=0.0)
+    used = {name: count for name, count in counts.items() if count > _LEAST_OF_MOST * most}
+    total = sum(used.values())
+    return {name: count / total for name, count in used.items()}
