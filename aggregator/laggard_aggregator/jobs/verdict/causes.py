@@ -37,6 +37,7 @@ from laggard_aggregator.jobs.verdict.evidence.neighbours import (
     NeighbourEvidence,
     NeighbourLoads,
     PathState,
+    RunLoads,
     described,
 )
 from laggard_aggregator.jobs.verdict.evidence.outside import OutsideLoad, OutsideLoads
@@ -53,7 +54,6 @@ from laggard_aggregator.jobs.verdict.evidence.requests import (
 from laggard_aggregator.jobs.verdict.evidence.run_paths import part_shares, run_path, slow_directions
 from laggard_aggregator.jobs.verdict.evidence.slow_nodes import slow_nodes
 from laggard_aggregator.jobs.verdict.evidence.slow_parts import SlowPart, slow_parts
-from laggard_aggregator.jobs.verdict.evidence.target_shares import TargetShares
 
 _OPERATORS: Final = "Nothing in the job: tell the operators"
 _DOING: Final = {"read": "reads", "write": "writes", "metadata": "metadata operations"}
@@ -128,15 +128,11 @@ class JobCauses:
         """Causes of a slow job; `method` finds its slow components. Raises ArchiveError."""
         start, end = asked.hull
         phase = SlowPhase(start, end, asked.factor or 1.0)
-        components = self._results.components(asked.job)
         recent = earlier[-MOST_RUNS:]
-        rows = self._results.of_jobs("job_components", [job for job, _ in recent])
-        before = [(rows.get(job.key, []), phases) for job, phases in recent]
-        runs = [(asked.job, _spans(asked.phases)), *((job, _spans(phases)) for job, phases in recent)]
-        now, *then = self._neighbours.of_runs(asked.job, runs)
-        path = self._path(
-            asked, [(components, asked.phases), *before], [now.shares, *(e.shares for e in then)]
-        )
+        runs = [(asked.job, asked.phases), *recent]
+        now, *then = self._neighbours.of_runs(asked.job, [(job, _spans(own)) for job, own in runs])
+        path = self._path([now, *then], [own for _, own in runs])
+        components = now.components
         beside = self._neighbours.evidence(now, then, phase.factor, path)
         outside = list(self._outside.evidence(path, now.spans, [run.spans for run in then]))
         loads = [*(load.evidence for load in beside), *(load.evidence for load in outside)]
@@ -158,7 +154,7 @@ class JobCauses:
         shares = part_shares(components, self._served_by)
         kinds = Counter(part.kind for part in path.parts.values())
         parts = {name: _slow_part(part, shares.get(name, 1 / kinds[part.kind])) for name, part in ill.items()}
-        nodes = slow_nodes(components, [each for each, _ in before], self._served_by, path.directions)
+        nodes = slow_nodes(components, [run.components for run in then], self._served_by, path.directions)
         parts |= {part.component: part for part in nodes}
         within = {part.component: part for part in self._slow_parts(asked, components, method)}
         usual = {name for name, part in path.parts.items() if part.worst[1] < MOVED}
@@ -169,24 +165,21 @@ class JobCauses:
             if name not in known
         ]
         causes = ranked_causes(phase, [*(alarm.straggler for alarm in alarms), *slow], loads, own)
-        now = {number.name: number.now for number in own}
-        found = _findings(causes, alarms, parts, (beside, outside), now)
+        numbers = {number.name: number.now for number in own}
+        found = _findings(causes, alarms, parts, (beside, outside), numbers)
         named = known | {finding.cause for finding in found}
         return FoundCauses(found, [_of_part(part) for name, part in within.items() if name not in named])
 
-    def _path(
-        self,
-        asked: SlowJob,
-        runs: Sequence[tuple[Sequence[Row], Sequence[Phase]]],
-        shares: Sequence[TargetShares],
-    ) -> PathState:
+    def _path(self, runs: Sequence[RunLoads], phases: Sequence[Sequence[Phase]]) -> PathState:
         """The components on the path of the first of `runs`, with their latencies beside the others'."""
         now, *before = (
-            run_path(rows, phases, self._served_by, own)
-            for (rows, phases), own in zip(runs, shares, strict=True)
+            run_path(run.components, own, self._served_by, run.shares)
+            for run, own in zip(runs, phases, strict=True)
         )
         forwarders = {*self._served_by.values(), *now.parts[FORWARDER]}
-        directions = slow_directions(asked.phases, [phases for _, phases in runs[1:]])
+        directions = slow_directions(phases[0], phases[1:])
+        if not runs[0].has_metadata:
+            directions.append("metadata")
         found = PathParts(self._directory, frozenset(forwarders)).of(now, before, directions)
         short = frozenset(map(short_name, forwarders))
         return PathState(now, {part.name: part for part in found}, directions, short)

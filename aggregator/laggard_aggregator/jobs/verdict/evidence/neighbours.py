@@ -49,6 +49,7 @@ SHARED_BYTES: Final = "N-1 bytes"
 _WRITTEN: Final = "written"
 _LAYERS: Final = (METADATA, SERVER, FORWARDER, CLIENT)
 _SERVERS: Final = (SERVER, FORWARDER)
+_CLIENTS: Final = (CLIENT, FORWARDER)
 _LEAST_PART: Final = 0.5
 """Of the rise of a load, which the heaviest job must have to be named for it."""
 _MIB: Final = 2.0**20
@@ -124,14 +125,17 @@ class PathState:
 class RunLoads:
     """Mean loads in a run's phases: `own`, and those of `others`, by job, with their `rows`.
 
-    `shares`: of targets in the run's own work, where no server tells.
+    `components`: the run's rows of `job_components`. `shares`: of targets in the run's own work, where no
+    server tells. `has_metadata`: whether the run's clients tell when it did metadata operations.
     """
 
     spans: Sequence[Times]
     own: Loads
     others: Mapping[str, Loads]
     rows: Mapping[str, Row]
+    components: Sequence[Row]
     shares: TargetShares
+    has_metadata: bool
 
     @property
     def sums(self) -> Loads:
@@ -211,16 +215,26 @@ class NeighbourLoads:
     def _of_run(self, judged: VisibleJob, run: Mapping[str, Any], spans: Sequence[Times]) -> RunLoads:
         beside = self._queries.sharing(judged, *hull(spans))
         rows = {row["job_key"]: row for row in beside if row["job_key"] != run["job_key"]}
-        loads, shares = self._loads(judged, [run, *rows.values()], spans)
-        own = loads.pop(run["job_key"])
-        return RunLoads(spans, own, loads, rows, shares.get(run["job_key"], {}))
-
-    def _loads(
-        self, judged: VisibleJob, jobs: Sequence[Mapping[str, Any]], spans: Sequence[Times]
-    ) -> tuple[dict[str, Loads], dict[str, TargetShares]]:
-        """Mean loads during `spans`, and shares of targets, by job; the first is the run itself."""
+        jobs = [run, *rows.values()]
         components = self._results.of_jobs("job_components", jobs)
         series = self._results.of_jobs("job_series", jobs)
+        loads, shares = self._loads(judged, jobs, components, series, spans)
+        key = run["job_key"]
+        own = loads.pop(key)
+        told = [row for row in series.get(key, ()) if row["node"] is None and row["layer"] in _CLIENTS]
+        counts = [row["metadata_operations"] for row in told if row["metadata_operations"] is not None]
+        has_metadata = any(np.nansum(each) > 0 for each in counts)
+        return RunLoads(spans, own, loads, rows, components.get(key, []), shares.get(key, {}), has_metadata)
+
+    def _loads(
+        self,
+        judged: VisibleJob,
+        jobs: Sequence[Mapping[str, Any]],
+        components: Mapping[str, list[Row]],
+        series: Mapping[str, list[Row]],
+        spans: Sequence[Times],
+    ) -> tuple[dict[str, Loads], dict[str, TargetShares]]:
+        """Mean loads during `spans`, and shares of targets, by job; the first is the run itself."""
         none: list[Row] = []
         shares = self._target_shares(jobs, components, series, hull(spans))
         found: dict[str, Loads] = {}

@@ -43,8 +43,8 @@ class RunPath:
     nodes: frozenset[str] = frozenset()
 
     def during(self, direction: str) -> Sequence[Times]:
-        """Its phases of a direction."""
-        return self.spans.get(direction, [])
+        """Its phases of a direction; of metadata all where none is of metadata alone."""
+        return self.spans.get(direction) or (self.every if direction == "metadata" else [])
 
     @property
     def every(self) -> list[Times]:
