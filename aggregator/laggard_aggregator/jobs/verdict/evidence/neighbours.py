@@ -35,10 +35,10 @@ from laggard_aggregator.jobs.verdict.evidence.run_paths import forwarders_of
 from laggard_aggregator.jobs.verdict.evidence.target_shares import (
     MDT,
     OST,
-    Progress,
     TargetShares,
-    progress,
+    WorkDone,
     target_shares,
+    work_done,
 )
 
 MOST_RUNS: Final = 10
@@ -263,7 +263,7 @@ class NeighbourLoads:
         times: Times,
     ) -> dict[str, TargetShares]:
         """Shares of targets of jobs behind forwarders, and of the first behind clients of its own."""
-        behind: dict[str, dict[str, Mapping[str, Progress]]] = defaultdict(dict)
+        behind: dict[str, dict[str, Mapping[str, WorkDone]]] = defaultdict(dict)
         for at, job in enumerate(jobs):
             key = job["job_key"]
             rows = components.get(key, ())
@@ -271,7 +271,7 @@ class NeighbourLoads:
             if at == 0:
                 clients |= {row["node"] for row in rows if row["layer"] == CLIENT}
             whole = _whole(series.get(key, ()), CLIENT)
-            own = {kind: progress(job, whole, kind) for kind in _INNER} if clients else {}
+            own = {kind: work_done(job, whole, kind) for kind in _INNER} if clients else {}
             for client in clients:
                 behind[client][key] = own
         told = [{row["layer"] for row in components.get(job["job_key"], ())} for job in jobs]
@@ -352,7 +352,7 @@ def _loads_of(
                             carried[target, unit] += amount * share
         own = _whole(series, layer)
         for place, amount in carried.items():
-            share = amount * _part_of_time(progress(job, own, MDT if place[1] == OPERATIONS else OST), spans)
+            share = amount * _part_of_time(work_done(job, own, MDT if place[1] == OPERATIONS else OST), spans)
             found.setdefault(place, share / seconds if seconds else 0.0)
     return found
 
@@ -388,7 +388,7 @@ def _amounts(row: Row) -> list[tuple[str, float]]:
     return [(BYTES, moved), *([(REQUESTS, count)] if count else []), *written]
 
 
-def _part_of_time(done: Progress, spans: Sequence[Times]) -> float:
+def _part_of_time(done: WorkDone, spans: Sequence[Times]) -> float:
     """Share of a job's work that fell into `spans`."""
     at = done.at(np.array(spans))
     return float((at[:, 1] - at[:, 0]).sum())

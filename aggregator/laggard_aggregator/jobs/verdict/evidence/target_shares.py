@@ -34,7 +34,7 @@ TargetShares = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class WorkDone:
     """Share `done` (n,) of a job's work of a kind at `times` (n,), seconds."""
 
     times: FloatArray
@@ -46,19 +46,19 @@ class Progress:
         return done
 
 
-def progress(job: Mapping[str, Any], series: Row | None, kind: str) -> Progress:
+def work_done(job: Mapping[str, Any], series: Row | None, kind: str) -> WorkDone:
     """How a job's work on targets of a kind went on by its `job_series`; evenly over its time without one."""
     rows = [series[name] for name in _SERIES[kind] if series is not None and series[name] is not None]
     if series is not None and rows:
         values = np.nansum(np.stack(rows), axis=0)
         if values.sum() > 0:
             edges = series["start"] + series["resolution_seconds"] * np.arange(values.size + 1)
-            return Progress(edges, np.concatenate(([0.0], np.cumsum(values))) / values.sum())
-    return Progress(np.array([job["start"], max(job["end"], job["start"] + 1.0)]), np.array([0.0, 1.0]))
+            return WorkDone(edges, np.concatenate(([0.0], np.cumsum(values))) / values.sum())
+    return WorkDone(np.array([job["start"], max(job["end"], job["start"] + 1.0)]), np.array([0.0, 1.0]))
 
 
 def target_shares(
-    directory: Path, behind: Mapping[str, Mapping[str, Mapping[str, Progress]]], times: Times
+    directory: Path, behind: Mapping[str, Mapping[str, Mapping[str, WorkDone]]], times: Times
 ) -> dict[str, TargetShares]:
     """Shares of targets in the requests of each job. Raises ArchiveError.
 
