@@ -26,6 +26,7 @@ from laggard_aggregator.engine.recovery import Recovery
 from laggard_aggregator.log.entries import BatchEntry, LogEntry, LogSequence, WindowClose
 from laggard_aggregator.runtime.loops import Results
 from laggard_aggregator.status.view import Status
+from laggard_common.errors import LaggardError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field
 
@@ -379,8 +380,11 @@ class HistoryHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Adds a line."""
         self._noted(f"{record.levelname.lower()}: {record.getMessage()}")
-        if record.exc_info and record.exc_info[1] is not None:
-            self._noted(repr(record.exc_info[1]))
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            self._noted(repr(error))
+            if not isinstance(error, LaggardError | OSError):
+                self._record.problem(f"start: unexpected {error!r}")
 
     def _noted(self, text: str) -> None:
         self._record.note(text.replace(self._folder, ""))

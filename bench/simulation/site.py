@@ -49,6 +49,8 @@ class Site:
         host = Host(MON, folder / MON, str(plan.seed), loop.time)
         host.disk.make_folders("state", "archive")
         self.monitor = Monitor(self, host)
+        self.undamaged = folder / "undamaged"
+        """An archive with the files of the site's archive from before they were damaged on purpose."""
         self._repairs: list[asyncio.Task[None]] = []
         self._down: dict[str, int] = {}
         self._ends_wanted: set[Process] = set()
@@ -182,12 +184,26 @@ class Site:
         elif fault.kind.startswith("bit"):
             top = fault.kind.split()[3]
             self.record.damaged |= top == "state"
-            before = archived_rows(disk.folder / "archive", self.record)
-            self.record.note(f"bit flipped: {disk.flip_bit(top, _SUFFIXES[top])}", "site")
             if top == "archive":
-                left = archived_rows(disk.folder / "archive", self.record)
-                self.record.damaged_rows |= {(row[0], row[1]) for row in before.keys() - left.keys()}
+                self._flip_bit_of_archive()
+            else:
+                self.record.note(f"bit flipped: {disk.flip_bit(top, _SUFFIXES[top])}", "site")
         await self._revive(monitor, fault)
+
+    def _flip_bit_of_archive(self) -> None:
+        """Keeps the file as it was below `undamaged`."""
+        disk = self.monitor.host.disk
+        archive = disk.folder / "archive"
+        before = archived_rows(archive, self.record)
+        contents = {path: path.read_bytes() for path in archive.rglob("*.parquet")}
+        self.record.note(f"bit flipped: {disk.flip_bit('archive', _SUFFIXES['archive'])}", "site")
+        for path, content in contents.items():
+            if path.read_bytes() != content:
+                kept = self.undamaged / path.relative_to(archive)
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_bytes(content)
+        left = archived_rows(archive, self.record)
+        self.record.damaged_rows |= {(row[0], row[1]) for row in before.keys() - left.keys()}
 
     async def _kill(self, program: Node | Monitor, fault: Fault) -> bool:
         """Kills a program, if it runs; within its n-th operation on the disk for a fault of that amount."""

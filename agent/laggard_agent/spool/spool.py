@@ -32,7 +32,7 @@ from laggard_common.wire.schema import Schema
 
 _log = logging.getLogger(__name__)
 
-_TRY_DISK_EVERY = 50  # batches kept in memory
+_TRY_DISK_EVERY = 50  # batches kept in memory, and attempts to store a document
 _NOTE_ACKED_EVERY = 60  # batches kept on disk: bounds the batches sent again after a crash
 
 
@@ -62,7 +62,7 @@ class Spool:
         self._taken_over = False
         self.queue = SegmentQueue(self._directory, settings.spool.max_bytes, settings.batch_samples)
         self._backlog: Backlog | None = None
-        self._memory_appends = 0
+        self._attempts_in_memory = 0
         self._disk_appends = 0
         self._too_large_samples = 0
         self.in_memory = False
@@ -111,7 +111,7 @@ class Spool:
         """Stores a batch under its sequence number; None if it or its schema exceeds the message limit."""
         try:
             if self.in_memory:
-                self._try_disk_again()
+                self.try_disk_again()
             stored = self._append(batch)
         except SpoolError as exc:
             self._fall_back(exc)
@@ -121,6 +121,31 @@ class Spool:
             return None
         self._make_room(batch.t0_ns)
         return stored
+
+    def try_disk_again(self) -> None:
+        """Goes back to the disk where it is usable again; only each 50th call looks.
+
+        For whoever waits for that; `append` calls it too.
+        """
+        self._attempts_in_memory += 1
+        if not self._on_disk or self._attempts_in_memory % _TRY_DISK_EVERY:
+            return
+        self.in_memory = False
+        try:
+            if self._lock is None:
+                self._lock = _take_lock(self._directory)
+            if not self._taken_over:  # missing at the start, such as a late mount
+                self.found_late = bool(self._take_over().segments)
+            with SpoolError.from_os_errors(self._directory):
+                found = os.statvfs(self._directory)
+            if found.f_bavail * found.f_frsize < self.queue.segment_bytes:
+                raise SpoolError(str(self._directory), "is nearly full")
+            self._begin_segment()
+        except (SpoolError, ServiceError) as exc:
+            self.in_memory = True
+            _log.debug("spool: still in memory: %s", exc)
+            return
+        _log.info("spool: %s is usable again", self._directory)
 
     def mark_sent(self, batch: SpooledBatch) -> None:
         """Marks a batch as sent to the broker."""
@@ -317,32 +342,11 @@ class Spool:
         """Switches to memory with new streams, as the disk's state of the old ones may lag."""
         _log.warning("spool: %s; keeping batches in memory only", exc)
         self.in_memory = True
-        self._memory_appends = 0
+        self._attempts_in_memory = 0
         for stream in list(self._streams.values()):
             renewed = replace(stream.schema, stream=self._random_bytes(STREAM_BYTES))
             self._set_current(Stream(renewed, 0, stream.generation))
         self._begin_segment()
-
-    def _try_disk_again(self) -> None:
-        self._memory_appends += 1
-        if not self._on_disk or self._memory_appends % _TRY_DISK_EVERY:
-            return
-        self.in_memory = False
-        try:
-            if self._lock is None:
-                self._lock = _take_lock(self._directory)
-            if not self._taken_over:  # missing at the start, such as a late mount
-                self.found_late = bool(self._take_over().segments)
-            with SpoolError.from_os_errors(self._directory):
-                found = os.statvfs(self._directory)
-            if found.f_bavail * found.f_frsize < self.queue.segment_bytes:
-                raise SpoolError(str(self._directory), "is nearly full")
-            self._begin_segment()
-        except (SpoolError, ServiceError) as exc:
-            self.in_memory = True
-            _log.debug("spool: still in memory: %s", exc)
-            return
-        _log.info("spool: %s is usable again", self._directory)
 
 
 def _take_lock(directory: Path) -> IO[bytes]:

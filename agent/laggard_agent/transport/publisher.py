@@ -141,6 +141,8 @@ class Publisher:
         rest is for samples.
         """
         spool = self._spool
+        if spool.in_memory:
+            spool.try_disk_again()  # a node with few samples has few batches
         if spool.in_memory or spool.queue.pending_bytes() > DOCUMENTS_SHARE * self._settings.spool.max_bytes:
             return False
         spool.append(document)

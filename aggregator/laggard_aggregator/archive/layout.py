@@ -15,6 +15,7 @@ import hashlib
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -179,6 +180,12 @@ def days(directory: Path, kind: str, source: str = "*", site: str = "*") -> list
         for folder in _folders(day, f"site={site}")
     ]
     return sorted(folders)
+
+
+def damaged_files(directory: Path, kind: str, source: str = "*", site: str = "*") -> Counter[str]:
+    """The number of files of a table that were set aside, by day. Raises OSError."""
+    folders = days(directory / DAMAGED, kind, source, site)
+    return Counter(day for day, where in folders for _ in _all_parts(where))
 
 
 def all_parts(directory: Path) -> Iterator[Part]:

@@ -182,6 +182,20 @@ class Table:
                     elif (changes := changes + 1) < _LISTINGS:
                         waiting = self._parts(folder)
 
+    def newly_damaged_days(self, seen: dict[str, int], prefix: str = "") -> list[str]:
+        """The days of which files were set aside since the last call with `seen`, which notes their number.
+
+        For passes whose rows can be made again.
+        """
+        with ArchiveError.from_os_errors(self.directory):
+            damaged = layout.damaged_files(self.directory, self.kind, self.source, self.site)
+        days = sorted(day for day, files in damaged.items() if files > seen.get(prefix + day, 0))
+        gone = [key for key in seen if key.startswith(prefix) and key.removeprefix(prefix) not in damaged]
+        for key in gone:
+            del seen[key]
+        seen.update({prefix + day: files for day, files in damaged.items()})
+        return days
+
     @contextmanager
     def opened(self, part: Part) -> Iterator[OpenPart | None]:
         """The file of a part; None where it was merged or set aside since it was listed."""

@@ -28,6 +28,7 @@ from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_aggregator.settings.jobs import JobsTable
 from laggard_aggregator.status.background import BackgroundWork
 from laggard_common.clock import Clock
+from laggard_common.errors import LaggardError
 
 _log = logging.getLogger(__name__)
 
@@ -117,7 +118,8 @@ class BackgroundTask:
             return True
         except Exception as exc:  # whatever a file holds, the aggregator goes on
             if name not in failed:
-                _log.warning("%s: %s", name, exc)
+                error = None if isinstance(exc, LaggardError) else exc
+                _log.warning("%s: %s", name, exc, exc_info=error)
             failed[name] = str(exc) or type(exc).__name__
             self._work.failures += 1
             return False

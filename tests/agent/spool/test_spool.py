@@ -415,6 +415,18 @@ def test_a_disk_that_fails_and_comes_back(tmp_path: Path, caplog: pytest.LogCapt
     spool.close()
 
 
+def test_a_document_that_waits_has_the_disk_tried_again(tmp_path: Path) -> None:
+    """A node with few samples has few batches that do."""
+    spool = opened(tmp_path)
+    spool.queue.newest.close()
+    added(spool)
+    assert spool.status()["spool_in_memory"]
+    for _ in range(50):
+        spool.try_disk_again()
+    assert not spool.status()["spool_in_memory"]
+    spool.close()
+
+
 @contextlib.contextmanager
 def full_disk() -> Iterator[None]:
     """Nothing can be written to any file; they can still be made and read."""

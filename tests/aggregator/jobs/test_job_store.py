@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from laggard_aggregator.archive import layout, retention
+from laggard_aggregator.archive import layout, part_reader, retention
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.archive.table import last_revisions
+from laggard_aggregator.archive.table import Table, last_revisions
 from laggard_aggregator.jobs.records.model import ReadReport
 from laggard_aggregator.jobs.records.settle import records, settled
 from laggard_aggregator.jobs.records.store import JobStore, last_nodes
@@ -146,3 +146,27 @@ def test_the_archive_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, -1)
     with pytest.raises(ConfigError, match="belongs to user"):
         add(tmp_path, read_table(FOLDER / "sacct.txt"))
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["set aside before", "found by the store"])
+def test_jobs_of_a_damaged_file_are_written_again_when_they_come_again(tmp_path: Path, known: bool) -> None:
+    table = read_table(FOLDER / "sacct.txt")
+    add(tmp_path, table)
+    before = content(tmp_path)
+    store = JobStore(tmp_path, "site")
+    store.add(table)
+    store.flush()
+    assert store.added == 0
+    part = Table(tmp_path, "jobs").files()[-1]
+    data = bytearray(part.path.read_bytes())
+    data[len(data) // 2] ^= 1
+    part.path.write_bytes(data)
+    if known:
+        part_reader.set_aside(layout.DamagedPartError(part, "a test"))
+    else:
+        store = JobStore(tmp_path, "site")
+    store.add(table)
+    store.flush()
+    assert store.added > 0
+    assert content(tmp_path) == before
+    assert len(list(tmp_path.glob("damaged/kind=jobs/**/*.parquet"))) == 1

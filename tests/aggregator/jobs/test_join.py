@@ -7,17 +7,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from laggard_aggregator.archive import layout
+from laggard_aggregator.archive import layout, part_reader
 from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.table import Table
 from laggard_aggregator.jobs.join.accounts import JoinedJob
 from laggard_aggregator.jobs.join.join_pass import JoinPass, JoinSettings
 from laggard_aggregator.jobs.join.membership import FREE, Membership, Occupation
 from laggard_aggregator.jobs.join.scan import Join
 from laggard_aggregator.jobs.join.server_jobs import JobIdFormat
 from laggard_aggregator.jobs.join.summary import series_rows, summary_row
-from laggard_aggregator.jobs.tables import JOB_NODES, JOBS
+from laggard_aggregator.jobs.tables import JOB_FINDINGS, JOB_NODES, JOBS
 from laggard_aggregator.settings.jobs import JobsTable
-from laggard_common.errors import ArchiveError
+from laggard_common.errors import ArchiveError, InputError
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.naive_jobs import NaiveReading
 from tests.support.builders.archives import START_NS
@@ -59,14 +60,20 @@ def client(directory: Path, node: str, readings: Sequence[NaiveReading], lsn: in
     write_parts(directory, parts, START_NS + lsn)
 
 
-def store_jobs(directory: Path, jobs: Sequence[JoinedJob], revision_ns: int) -> None:
+def store_jobs(directory: Path, jobs: Sequence[JoinedJob], revision_ns: int, node_list: str = "") -> None:
     """Rows of kind jobs and job_nodes, as the import writes them."""
     rows, nodes = [], []
     for job in jobs:
         common = {"job_key": job.key, "revision_at": revision_ns, "source": "jsonl"}
         row = dict.fromkeys(JOBS.names) | common
         row |= dict.fromkeys(("sluid", "job", "user", "account", "name", "application", "partition"), "")
-        row |= {"cluster": "c", "raw_id": job.raw_id, "submit": 0, "state": "COMPLETED", "node_list": ""}
+        row |= {
+            "cluster": "c",
+            "raw_id": job.raw_id,
+            "submit": 0,
+            "state": "COMPLETED",
+            "node_list": node_list,
+        }
         rows.append(row | {"start": job.start_ns / 1e9, "end": job.end_ns / 1e9, "cpus": job.cpus})
         for node, start, end in job.held:
             held = {"node": node, "start": start / 1e9, "end": end / 1e9, "doubtful": False}
@@ -155,6 +162,13 @@ def test_a_gap_is_unknown_and_no_zero(tmp_path: Path) -> None:
     (series,) = series_rows(account, 1)
     assert series["read_bytes"][300] is None
     assert series["read_bytes"][100] == pytest.approx(1e6, rel=1 / 4000)
+
+
+def test_a_slice_without_a_known_increment_stops_no_join(tmp_path: Path) -> None:
+    """As the first readings of all nodes after a long gap are."""
+    client(tmp_path, "n1", moving(START, 1))
+    (account,) = Join(tmp_path, "site", [a_job("j", 0, 300, "n1")]).run()
+    assert summary_row(account, 1)["read_bytes"] is None
 
 
 def test_a_node_has_its_name_with_or_without_a_domain(tmp_path: Path) -> None:
@@ -252,6 +266,47 @@ def test_a_damaged_or_missing_file_is_a_gap(tmp_path: Path, gone: bool) -> None:
     (row,) = ArchiveReader(tmp_path).table("job_summaries").drop_columns(["revision_at"]).to_pylist()
     assert row["read_bytes"] == 899e6 - 61e6
     assert row["coverage"] == pytest.approx(838 / 899)
+
+
+def damage(directory: Path, kind: str) -> None:
+    """Flips a bit in the file of a kind, which is set aside, as by the daemon's check."""
+    (file,) = directory.glob(f"kind={kind}/**/*.parquet")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="damaged"):
+        ArchiveReader(directory).table(kind)
+    (part,) = Table(directory, kind).files()
+    part_reader.set_aside(layout.DamagedPartError(part, "a test"))
+
+
+@pytest.mark.parametrize("kind", ["job_series", "job_components", "job_summaries", "job_findings"])
+def test_a_job_is_joined_again_after_its_results_were_damaged(tmp_path: Path, kind: str) -> None:
+    client(tmp_path, "n1", moving(START, 300))
+    job = a_job("j", 0, 200, "n1")
+    store_jobs(tmp_path, [job], START_NS)
+    join = JoinPass(tmp_path, "site", JoinSettings())
+    assert join.run(LATER_NS, 30).jobs == 1
+    if kind == "job_findings":
+        row = {"job_key": "j", "revision_at": LATER_NS, "joined_at": LATER_NS, "verdict": "usual"}
+        Table(tmp_path, kind, site="site").append_rows(
+            layout.day_of(job.end_ns), [row], LATER_NS, JOB_FINDINGS
+        )
+    damage(tmp_path, kind)
+    assert join.run(LATER_NS + SECOND, 30).jobs == 1
+    assert join.run(LATER_NS + 2 * SECOND, 30).jobs == 0
+    assert JoinPass(tmp_path, "site", JoinSettings()).run(LATER_NS + 3 * SECOND, 30).jobs == 0
+    last = ArchiveReader(tmp_path).table("job_summaries").sort_by("revision_at").to_pylist()[-1]
+    assert last["read_bytes"] == 200e6
+
+
+def test_the_nodes_of_a_job_are_known_after_their_file_was_damaged(tmp_path: Path) -> None:
+    client(tmp_path, "n1", moving(START, 300))
+    store_jobs(tmp_path, [a_job("j", 0, 200, "n1")], START_NS, node_list="n1")
+    damage(tmp_path, "job_nodes")
+    assert JoinPass(tmp_path, "site", JoinSettings()).run(LATER_NS, 30).jobs == 1
+    (row,) = ArchiveReader(tmp_path).table("job_summaries").to_pylist()
+    assert row["read_bytes"] == 200e6
 
 
 def test_what_was_known_before_raw_data_expired_stays(tmp_path: Path) -> None:

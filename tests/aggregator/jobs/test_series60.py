@@ -250,6 +250,20 @@ def test_rows_after_a_damaged_newest_file_are_rolled_up(tmp_path: Path) -> None:
     assert sum(row.samples for key, row in found.items() if key[0] == "n1") == len(readings)
 
 
+def test_hours_are_rolled_up_again_after_their_rollups_were_damaged(tmp_path: Path) -> None:
+    write_parts(
+        tmp_path, [[job_batch("n", "c", steady(START + 1000, 600), lsn=1, received_ns=START_NS)]], START_NS
+    )
+    RollupPass(tmp_path).run(LATER_NS, 30)
+    before = stored_minutes(tmp_path)
+    ((_, where),) = layout.days(tmp_path, "series60")
+    part_reader.set_aside(layout.DamagedPartError(layout.parts(where)[0], "a test"))
+    assert not stored_minutes(tmp_path)
+    RollupPass(tmp_path).run(LATER_NS, 30)
+    assert stored_minutes(tmp_path) == before
+    assert RollupPass(tmp_path).run(LATER_NS, 30).hours == 0
+
+
 def test_a_full_disk_leaves_the_hour_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parts(tmp_path, [[job_batch("n", "c", steady(START, 500), lsn=1, received_ns=START_NS)]], START_NS)
 

@@ -9,6 +9,7 @@ written after the results: a pass that is killed is done again with the same res
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,15 @@ from laggard_aggregator.jobs.join.server_jobs import JobIdFormat
 from laggard_aggregator.jobs.join.summary import component_rows, coverage_of, series_rows, summary_row
 from laggard_aggregator.jobs.join.volumes import SOURCES
 from laggard_aggregator.jobs.records.hostlist import short_name
+from laggard_aggregator.jobs.records.store import JobStore
 from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS
 from laggard_aggregator.jobs.tables import JOB_COMPONENTS, JOB_SERIES, JOB_SUMMARIES
 
 PROGRESS = "jobs.json"
 MAX_JOBS = 512
 """Jobs of one scan."""
+RESULTS = ("job_series", "job_components", "job_summaries", "job_findings")
+"""Kinds that a join makes, or has made; where a file of them is damaged, jobs are joined again."""
 _MARGIN_NS = MOST_GAP_NS + 60 * 10**9
 
 
@@ -54,10 +58,11 @@ class JoinSettings:
 
 @dataclass(slots=True)
 class _Waiting:
-    """`seen`: number of the last part by table and day. `jobs`: start and end, in s, of those to be
-    joined."""
+    """`seen`: number of the last part by table and day. `damaged`: number of files set aside by table and
+    day. `jobs`: start and end, in s, of those to be joined."""
 
     seen: dict[str, int] = field(default_factory=dict)
+    damaged: dict[str, int] = field(default_factory=dict)
     jobs: dict[str, tuple[float, float | None]] = field(default_factory=dict)
 
     def add(self, key: str, start: float | None, end: float | None) -> None:
@@ -90,6 +95,8 @@ class JoinPass:
             return Joined()
         waiting = self._load()
         oldest_ns = now_ns - raw_days * 86_400 * 10**9
+        self._restore_nodes(waiting, now_ns)
+        self._note_damaged(waiting, oldest_ns)
         self._note_metadata(waiting, now_ns, oldest_ns)
         self._note_late(waiting)
         self._save(waiting)
@@ -149,6 +156,25 @@ class JoinPass:
         known = self._table("job_summaries").scan(["coverage"], own, first_day=day, last_day=day)
         best = max((row or 0.0 for table in known for row in table["coverage"].to_pylist()), default=0.0)
         return best > coverage_of(account)
+
+    def _restore_nodes(self, waiting: _Waiting, now_ns: int) -> None:
+        """Writes the nodes of jobs that were in files set aside again; then they are new rows."""
+        for day in self._table("job_nodes").newly_damaged_days(waiting.damaged, "job_nodes/"):
+            JobStore(self.directory, self.site).restore_nodes(day, now_ns)
+
+    def _note_damaged(self, waiting: _Waiting, oldest_ns: int) -> None:
+        """Notes the jobs of the days whose results were in files set aside, if they may have counters."""
+        days = {
+            day
+            for kind in RESULTS
+            for day in self._table(kind).newly_damaged_days(waiting.damaged, f"{kind}/")
+        }
+        for day in sorted(days):
+            start_ns = round(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1e9)
+            known = read_jobs(self.directory, self.site, start_ns, start_ns + 86_400 * 10**9)
+            for key, job in known.jobs.items():
+                if day_of(job.end_ns / 1e9) == day and job.start_ns >= oldest_ns:
+                    waiting.add(key, job.start_ns / 1e9, job.end_ns / 1e9)
 
     def _note_metadata(self, waiting: _Waiting, now_ns: int, oldest_ns: int) -> None:
         """Notes the jobs of which there are new rows, and those that had a node or an id in common with them.
@@ -210,12 +236,16 @@ class JoinPass:
                 str(key): (float(start), None if end is None else float(end))
                 for key, (start, end) in content["jobs"].items()
             }
-            return _Waiting({str(key): int(last) for key, last in content["seen"].items()}, jobs)
+            seen, damaged = (
+                {str(key): int(number) for key, number in content.get(name, {}).items()}
+                for name in ("seen", "damaged")
+            )
+            return _Waiting(seen, damaged, jobs)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return _Waiting()
 
     def _save(self, waiting: _Waiting) -> None:
-        content = json.dumps({"seen": waiting.seen, "jobs": waiting.jobs})
+        content = json.dumps({"seen": waiting.seen, "damaged": waiting.damaged, "jobs": waiting.jobs})
         replace_durably(self.directory / PROGRESS, content.encode())
 
 

@@ -54,7 +54,7 @@ class PathPass:
         if self._served_by:
             days.add(last)
         paths = Table(self._directory, "paths", site=self._site)
-        missing = sorted(days - set(paths.days()))
+        missing = sorted(days - {part.day for part in paths.files()})
         for day in missing:
             start = datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
             table = rows_table(PATHS, [asdict(edge) for edge in self.edges(day)])

@@ -116,6 +116,8 @@ class Join:
         layers = np.array([self._layer_of(node, fields) for node, _ in keys])
         moved = amounts(fields, found)
         rows = np.flatnonzero(moved.known)
+        if not rows.size:
+            return
         component = found.component[rows]
         before, read = found.before_ns[rows], found.read_ns[rows]
         pieces = self._membership.divide(number[component], before - fields.age_ns, read)

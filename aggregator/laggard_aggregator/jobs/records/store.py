@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from laggard_aggregator.archive.table import TIME, Table, day_of
+from laggard_aggregator.archive.table import TIME, Table, day_of, last_revisions
 from laggard_aggregator.jobs.records.hostlist import expand
 from laggard_aggregator.jobs.records.model import JobDataError, ReadReport
 from laggard_aggregator.jobs.records.revisions import LastRevisions, revisions
 from laggard_aggregator.jobs.tables import JOB_NODES, JOBS
+from laggard_common.errors import InputError
 
 MAX_WAITING_ROWS: Final = 250_000
 """Rows that wait in memory for a flush: many days at a time are written as few files."""
@@ -30,7 +31,8 @@ NODE_ROWS: Final = 250_000
 class JobStore:
     """The jobs of an archive. `report` counts node lists that cannot be used.
 
-    `added`: revisions written so far. Raises ArchiveError and ConfigError.
+    `added`: revisions written so far. Records that were in a damaged file are written again where they come
+    again. Raises ArchiveError and ConfigError.
     """
 
     def __init__(self, directory: Path, site: str, report: ReadReport | None = None) -> None:
@@ -39,6 +41,7 @@ class JobStore:
         self._report = report if report is not None else ReadReport()
         self._known = LastRevisions()
         self._seen: dict[str, int] = {}
+        self._damaged: dict[str, int] = {}
         self._waiting: list[pa.Table] = []
         self.added = 0
 
@@ -61,10 +64,7 @@ class JobStore:
         now_ns = now_ns if now_ns is not None else int(datetime.now(UTC).timestamp() * 1e9)
         found = revisions(jobs)
         with self._jobs.locked():
-            first_day = day_of(float(pc.min(jobs["submit"]).as_py()))
-            for file in self._jobs.new_since(self._seen, first_day=first_day):
-                for table in file.scan():
-                    self._known.add(revisions(_filled(table)))
+            self._read_known(day_of(float(pc.min(jobs["submit"]).as_py())))
             rows, revision_at = self._known.changes(found)
             self._write(jobs.take(pa.array(rows)), revision_at, now_ns)
             known = found[rows]
@@ -72,6 +72,34 @@ class JobStore:
             self._known.add(known)
         self._waiting = []
         self.added += len(rows)
+
+    def restore_nodes(self, day: str, now_ns: int) -> None:
+        """Writes the nodes of the jobs of a day whose rows of kind `job_nodes` are missing."""
+        with self._jobs.locked():
+            table = Table(self._jobs.directory, "jobs", site=self._jobs.site)
+            jobs = last_revisions(table.read(JOBS, first_day=day, last_day=day))
+            at = JOBS.get_field_index("doubtful")  # unknown in files of early versions
+            jobs = jobs.set_column(at, JOBS.field(at), pc.fill_null(jobs["doubtful"], True))
+            self._write_nodes(day, self._without_nodes(day, jobs), now_ns)
+
+    def _without_nodes(self, day: str, jobs: pa.Table) -> pa.Table:
+        """Those of the jobs of a day whose nodes the archive lacks."""
+        nodes = self._nodes_of_jobs.read(JOB_NODES, first_day=day, last_day=day)
+        return jobs.filter(pc.invert(pc.is_in(_revision_keys(jobs), _revision_keys(nodes))))
+
+    def _read_known(self, first_day: str) -> None:
+        """Reads the revisions that the archive has, all again where one of its files is damaged."""
+        while True:
+            if self._jobs.newly_damaged_days(self._damaged):
+                self._known, self._seen = LastRevisions(), {}
+            try:
+                for file in self._jobs.new_since(self._seen, first_day=first_day):
+                    for table in file.scan():
+                        self._known.add(revisions(_filled(table)))
+            except InputError as exc:
+                self._jobs.set_aside(exc)
+            else:
+                return
 
     def _write(self, jobs: pa.Table, revision_at: NDArray[np.int64], now_ns: int) -> None:
         """Writes rows as parts of the days of their end, else of their start or submission."""
@@ -87,11 +115,15 @@ class JobStore:
             rows = order[first:last]
             of_day = jobs.take(pa.array(rows)).unify_dictionaries()
             day = day_of(float(days[rows[0]]) * 86_400)
-            nodes = self._nodes(of_day)
-            first_nodes = next(nodes, None)
-            if first_nodes is not None:
-                self._nodes_of_jobs.append(day, chain([first_nodes], nodes), now_ns, JOB_NODES)
+            again = day in self._damaged  # jobs with nodes that were not damaged with them
+            self._write_nodes(day, self._without_nodes(day, of_day) if again else of_day, now_ns)
             self._seen[day] = self._jobs.append(day, [of_day], now_ns, JOBS).last
+
+    def _write_nodes(self, day: str, jobs: pa.Table, now_ns: int) -> None:
+        nodes = self._nodes(jobs)
+        first = next(nodes, None)
+        if first is not None:
+            self._nodes_of_jobs.append(day, chain([first], nodes), now_ns, JOB_NODES)
 
     def _nodes(self, jobs: pa.Table) -> Iterator[pa.Table]:
         """Yields the nodes of started jobs, a bounded number of rows at a time."""
@@ -148,12 +180,12 @@ def _node_rows(jobs: pa.Table, counts: NDArray[np.int64], names: list[str]) -> p
 
 def last_nodes(nodes: pa.Table, jobs: pa.Table) -> pa.Table:
     """The rows of kind `job_nodes` that belong to the revisions `jobs`; rows of source cgroup all count."""
-    own = jobs.select(["job_key", "revision_at"])
-    keys = [
-        pc.binary_join_element_wise(
-            each["job_key"], each["revision_at"].cast(pa.int64()).cast(pa.string()), "\x1f"
-        )
-        for each in (nodes, own)
-    ]
-    counts = pc.is_in(keys[0], keys[1].combine_chunks() if isinstance(keys[1], pa.ChunkedArray) else keys[1])
+    counts = pc.is_in(_revision_keys(nodes), _revision_keys(jobs))
     return nodes.filter(pc.or_(counts, pc.equal(nodes["source"].cast(pa.string()), "cgroup")))
+
+
+def _revision_keys(rows: pa.Table) -> pa.Array:
+    """A text for each row that names its job and revision."""
+    revision = rows["revision_at"].cast(pa.int64()).cast(pa.string())
+    keys = pc.binary_join_element_wise(rows["job_key"], revision, "\x1f")
+    return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.archive.table import OpenPart, Table, integers, received_day, tables_of
+from laggard_aggregator.archive.table import OpenPart, Table, day_of, integers, received_day, tables_of
 from laggard_aggregator.files.atomic_write import replace_durably
 from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS, CounterSlices
-from laggard_aggregator.jobs.rollups.series60 import HOUR_NS, roll_hour
+from laggard_aggregator.jobs.rollups.series60 import HOUR_NS, KIND, roll_hour
 from laggard_common.errors import ArchiveError
 
 PROGRESS = "series60.json"
@@ -35,9 +35,11 @@ Dirty = dict[int, frozenset[str] | None]
 
 @dataclass(slots=True)
 class _Progress:
-    """Of one source and site: `seen`: number of the last part of each day; `done`: hours rolled up so far."""
+    """Of one source and site: `seen`: number of the last part of each day; `damaged`: number of files of
+    rollups set aside by day; `done`: hours rolled up so far."""
 
     seen: dict[str, int] = field(default_factory=dict)
+    damaged: dict[str, int] = field(default_factory=dict)
     dirty: Dirty = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
 
@@ -80,6 +82,7 @@ class RollupPass:
             mine = progress.setdefault((counters.source, counters.site), _Progress())
             try:
                 _note_new(counters, mine, now_ns, oldest)
+                _note_damaged(counters, mine)
             except ArchiveError as exc:
                 failures[counters.source, counters.site] = exc
         self._save(progress)
@@ -139,6 +142,15 @@ def _note_new(counters: Table, mine: _Progress, now_ns: int, oldest_ns: int) -> 
     mine.dirty = {hour: nodes for hour, nodes in mine.dirty.items() if hour >= horizon}
 
 
+def _note_damaged(counters: Table, mine: _Progress) -> None:
+    """Notes the hours of the days of which files of rollups were set aside."""
+    rollups = Table(counters.directory, KIND, counters.source, counters.site)
+    days = frozenset(rollups.newly_damaged_days(mine.damaged))
+    for hour in mine.done:
+        if day_of(hour / 1e9) in days:
+            mine.add(hour, None)
+
+
 def _is_due(hour: int, now_ns: int) -> bool:
     return hour + HOUR_NS + SETTLE_NS <= now_ns
 
@@ -165,6 +177,7 @@ def _record(source: str, site: str, mine: _Progress) -> dict[str, Any]:
         "source": source,
         "site": site,
         "seen": mine.seen,
+        "damaged": mine.damaged,
         "done": [_time(hour) for hour in sorted(mine.done)],
         "dirty": {
             _time(hour): None if nodes is None else sorted(nodes)
@@ -180,7 +193,8 @@ def _of_record(record: Any) -> _Progress:
         for hour, nodes in record["dirty"].items()
     }
     seen = {str(day): int(last) for day, last in record["seen"].items()}
-    return _Progress(seen, dirty, {_hour(each) for each in record["done"]})
+    damaged = {str(day): int(files) for day, files in record.get("damaged", {}).items()}
+    return _Progress(seen, damaged, dirty, {_hour(each) for each in record["done"]})
 
 
 def _time(hour_ns: int) -> str:
