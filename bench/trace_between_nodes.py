@@ -34,8 +34,9 @@ from bench.machine import machine
 from laggard_agent.tools.iotrace.fold import fold
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.join.trace_documents import RECORD_COLUMNS as COLUMNS
 from laggard_aggregator.jobs.traces.job_traces import JobTraces
-from laggard_aggregator.jobs.traces.merged_block import COLUMNS, MAX_RECORDS, merged, restored, table_of
+from laggard_aggregator.jobs.traces.merged_block import MAX_RECORDS, merged, restored, table_of
 from laggard_aggregator.jobs.traces.trace_pass import TracePass
 from laggard_common.wire.limits import MAX_TICKS
 from laggard_common.wire.trace_codec import batches

@@ -157,7 +157,7 @@ def _by_phases(answer: Mapping[str, Any]) -> dict[str, float]:
     for kind in ("read", "write", "metadata"):
         mine = [phase for phase in answer.get("phases") or () if phase["direction"] == kind]
         found[f"{kind}_phases"] = len(mine)
-        found[f"{kind}_seconds"] = sum(phase["end"] - phase["start"] for phase in mine)
+        found[f"{kind}_seconds"] = sum(phase["busy_seconds"] for phase in mine)
     return found
 
 

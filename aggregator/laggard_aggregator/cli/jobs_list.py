@@ -10,7 +10,7 @@ from itertools import islice
 
 from laggard_aggregator.cli.jobs_options import DEFAULT_LIMIT
 from laggard_aggregator.cli.jobs_source import AskArchive, Asker, AskServer, Record
-from laggard_aggregator.jobs.show import job_lines, mode_text
+from laggard_aggregator.jobs.show import job_lines, mode_text, trace_text
 from laggard_aggregator.jobs.verdict import BELOW_PEAK, BELOW_PEERS, LAGGARD
 from laggard_aggregator.status.formatting import counted, lasting, minute, size, zoned
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
@@ -121,7 +121,9 @@ def _details(job: Record, method: str = "") -> Iterator[str]:
         at_read, at_written = (f" at {mean:.3g} MiB/s" if mean else "" for mean in rates)
         yield f"  read {size(read)}{at_read}, written {size(written)}{at_written}"
         yield f"  I/O mode by volume: {mode_text(job['summary']['mode'])}"
-        yield f"  counters cover {coverage} of its time"
+        yield f"  counters or traces cover {coverage} of its time"
+        if differs := trace_text(job.get("trace_difference")):
+            yield f"  {differs}"
     history = job["history"]
     if history is not None and job["mib_per_second"] is not None:
         yield (

@@ -40,6 +40,7 @@ _IO: Final = (
 )
 _LOG_FINDING: Final = ("direction", "kind", "component", "factor", "share", "text", "advice")
 _LEAST_SHARE: Final = 0.01
+_LEAST_DIFFERENCE: Final = 0.05
 MOST_COMPONENTS: Final = 200
 """Components of one job that are shown, those on which it lost most."""
 
@@ -53,6 +54,7 @@ def job_record(job: Mapping[str, Any]) -> dict[str, Any]:
         "shared": None if job["s_shared"] is None else bool(job["s_shared"]),
         "summary": {**{name: job[f"s_{name}"] for name in _SUMMARY}, "mode": modes},
         "coverage": job["s_coverage"],
+        "trace_difference": job["s_trace_difference"],
         "verdict": job["verdict"] or "not judged",
         "findings": job.get("findings", []),
     }
@@ -106,6 +108,15 @@ def full_record(queries: JobQueries, judge: JobJudge, job: VisibleJob, method: s
             for other in queries.neighbours(job)
         ],
     }
+
+
+def trace_text(difference: float | None) -> str:
+    """How traces and counters of the same nodes differ, in words; empty where they agree."""
+    if difference is None or abs(difference) < _LEAST_DIFFERENCE:
+        return ""
+    if difference < 0:
+        return f"its traces have {-difference:.0%} fewer bytes than the counters of the same nodes"
+    return f"its counters have {difference:.0%} fewer bytes than the traces of the same nodes"
 
 
 def mode_text(modes: Mapping[str, float | None]) -> str:

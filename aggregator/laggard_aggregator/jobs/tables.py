@@ -99,6 +99,7 @@ JOB_SUMMARIES: Final = pa.schema(
                 " client_read_bytes client_written_bytes forwarder_read_bytes forwarder_written_bytes"
                 " server_read_bytes server_written_bytes amplification unaccounted_ratio coverage",
             ),
+            (pa.float64(), "trace_difference"),
             (pa.int64(), "nodes_with_io"),
             (pa.bool_(), "shared"),
             (pa.float64(), "mode_n_n mode_n_m mode_n_1 mode_1_1 mode_unknown"),

@@ -32,6 +32,14 @@ class TraceRecord:
     thread: int = field(default=-1, compare=False, repr=False)
 
 
+def direction_of(operation: str) -> str:
+    """`read`, `write`, or empty for an operation that moves no bytes of files."""
+    name = operation.lower()
+    if name.startswith(("readdir", "readlink")):
+        return ""
+    return next((each for each in ("read", "write") if each in name), "")
+
+
 @dataclass(frozen=True, slots=True)
 class Folded:
     """`count` records that differ only in their times and in their offsets, which advance by `size`.

@@ -77,7 +77,7 @@ def test_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "\n".join(lines(capsys, "job", "1", "--archive", where))
     assert "alice" in text
     assert "read 2 GB, written 1 GB" in text
-    assert "counters cover 100% of its time" in text
+    assert "counters or traces cover 100% of its time" in text
     (record,) = map(json.loads, lines(capsys, "job", "1", "--archive", where, "--json"))
     assert record["nodes"] == ["cn-1", "cn-2"]
     assert (record["summary"]["read_bytes"], record["coverage"], record["shared"]) == (2e9, 1.0, False)

@@ -65,7 +65,7 @@ def test_the_command_names_it_too(archive: Path, capsys: pytest.CaptureFixture[s
 
 def record(**changes: Any) -> dict[str, Any]:
     own = {"verdict": "too few runs", "sentence": "Too few runs", "end": 1.0, "phases": [{}], "findings": []}
-    return own | {"slow_components": "", "components": []} | changes
+    return own | {"slow_components": "", "components": [], "coverage": None} | changes
 
 
 def finding(cause: str, kind: str = "straggler", advice: str = "Tell the operators") -> dict[str, Any]:

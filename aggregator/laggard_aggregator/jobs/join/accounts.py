@@ -42,7 +42,7 @@ def resolution_of(seconds: float) -> int:
 class JoinedJob:
     """A job to be joined. `held`: nodes with the times for which it had them, in ns.
 
-    `next_start_ns`: start of the next run with the same id.
+    `next_start_ns`: start of the next run with the same id; `last_end_ns`: end of the one before, 0 without.
     """
 
     key: str
@@ -52,6 +52,7 @@ class JoinedJob:
     held: tuple[tuple[str, int, int], ...]
     cpus: int | None = None
     next_start_ns: int = 2**63 - 1
+    last_end_ns: int = 0
 
     @property
     def seconds(self) -> float:
@@ -98,7 +99,9 @@ ComponentOfJob = tuple[str, str, str, bool]
 class JobAccount:
     """The sums of one job. `fine`: by layer, (3, bins * fine_parts); `observed_ns` (bins,): time with known
     counters of its own, over the components of its nodes; `last_bin`: of the layers of servers, the last one
-    with a reading; `intervals`: by layer, number and ns of the times between readings."""
+    with a reading; `intervals`: by layer, number and ns of the times between readings.
+
+    `by_traces_and_counters`: bytes by either, of the nodes that have both; None without."""
 
     job: JoinedJob
     fine: dict[str, FloatArray] = field(default_factory=dict)
@@ -108,6 +111,7 @@ class JobAccount:
     )
     last_bin: dict[str, int] = field(default_factory=dict)
     intervals: dict[str, IntArray] = field(default_factory=dict)
+    by_traces_and_counters: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         self.observed_ns = np.zeros(self.job.bins)
@@ -122,9 +126,18 @@ class JobAccount:
         count, total = self.intervals[layer].tolist()
         return total / count if count else 0.0
 
-    def add(self, layer: str | None, start_ns: IntArray, end_ns: IntArray, moved: FloatArray) -> None:
+    def add(
+        self,
+        layer: str | None,
+        start_ns: IntArray,
+        end_ns: IntArray,
+        moved: FloatArray,
+        *,
+        exact: bool = False,
+    ) -> None:
         """Spreads amounts (K, N) evenly over the bins of their times; `layer` None for `observed_ns`.
 
+        `exact`: something moved all the time from start to end, not only somewhere between two readings.
         Each bin gets whole numbers, the parts of each add up to it.
         """
         step, begin = self.job.step_ns, self.job.start_ns
@@ -134,7 +147,8 @@ class JobAccount:
             assert layer in LAYERS
             step = self.job.fine_ns
             into = self.fine.setdefault(layer, np.zeros((3, self.job.bins * self.job.fine_parts)))
-            seen = np.array([start_ns.size, np.maximum(end_ns - start_ns, 0).sum()])
+            between_ns = 0 if exact else np.maximum(end_ns - start_ns, 0).sum()
+            seen = np.array([start_ns.size, between_ns])
             self.intervals[layer] = self.intervals.get(layer, np.zeros(2, np.int64)) + seen
         first = np.clip((start_ns - begin) // step, 0, into.shape[1] - 1)
         last = np.clip((end_ns - 1 - begin) // step, first, into.shape[1] - 1)

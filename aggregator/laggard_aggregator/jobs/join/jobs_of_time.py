@@ -81,16 +81,19 @@ def _resolved(jobs: pa.Table, nodes: pa.Table, every: pa.Table, end_ns: int) -> 
     held: dict[str, list[tuple[str, int, int]]] = {key: [] for key in keys}
     for each in now:
         held[keys[each.job]].append((each.node, each.start_ns, each.end_ns))
-    runs: dict[tuple[str, int], list[int]] = {}
+    runs: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for row in rows:
         if row["start"] is not None:
-            runs.setdefault((row["cluster"], row["raw_id"]), []).append(round(row["start"] * 1e9))
+            end = row["end"] if row["end"] is not None else float("inf")
+            runs.setdefault((row["cluster"], row["raw_id"]), []).append((row["start"], end))
     found = {}
     for row in rows:
         if row["start"] is None or row["end"] is None or row["end"] < row["start"]:
             continue
         start_ns, key = round(row["start"] * 1e9), row["job_key"]
-        later = [each for each in runs[row["cluster"], row["raw_id"]] if each > start_ns]
+        of_id = runs[row["cluster"], row["raw_id"]]
+        later = [round(start * 1e9) for start, _ in of_id if start > row["start"]]
+        before = [round(end * 1e9) for start, end in of_id if start < row["start"] and end <= row["start"]]
         found[key] = JoinedJob(
             key,
             row["raw_id"],
@@ -99,5 +102,6 @@ def _resolved(jobs: pa.Table, nodes: pa.Table, every: pa.Table, end_ns: int) -> 
             tuple(held[key]),
             row["cpus"],
             min(later, default=2**63 - 1),
+            max(before, default=0),
         )
     return JobsOfTime(found, keys, now, occupations(every))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.archive.table import tables_of
 from laggard_aggregator.detect.interface import FloatArray, IntArray
 from laggard_aggregator.jobs.join.accounts import SECOND_NS, JobAccount, JoinedJob
+from laggard_aggregator.jobs.join.client_traces import ClientTraces
 from laggard_aggregator.jobs.join.membership import FREE, Membership, NodeNames, Occupation, behind
 from laggard_aggregator.jobs.join.server_jobs import JobIdFormat, ServerJobs
 from laggard_aggregator.jobs.join.volume_servers import VolumeServers
@@ -92,6 +93,7 @@ class Join:
                 self._scan(slices, fields, go_on)
             elif self._format is not None:
                 ServerJobs(slices, fields, self._format, self.accounts).run(go_on)
+        ClientTraces(self._directory, self._site, self.accounts).run(go_on)
         return self.accounts
 
     def _scan(self, slices: CounterSlices, fields: VolumeFields, go_on: Callable[[], bool]) -> None:

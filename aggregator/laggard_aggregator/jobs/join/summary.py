@@ -27,6 +27,8 @@ MIB = 1024.0 * 1024.0
 LEAST_KNOWN = 0.5
 """Share of the job's node-time that must be known for a value of its series; below it the value is a gap."""
 _KEPT_BITS = 12
+_LEAST_COMPARED = 16 * MIB
+"""Of traces beside counters."""
 
 ResultRow = dict[str, Any]
 
@@ -42,7 +44,7 @@ def series_rows(account: JobAccount, revision_at: int) -> list[ResultRow]:
             "layer": layer,
             "node": None,
             "resolution_seconds": account.job.step_ns / SECOND_NS,
-            "reading_seconds": account.interval_ns(layer) / SECOND_NS or None,
+            "reading_seconds": account.interval_ns(layer) / SECOND_NS,
             "start": account.job.start_ns / SECOND_NS,
             "read_bytes": _list(moved[READ], known[layer]),
             "written_bytes": _list(moved[WRITTEN], known[layer]),
@@ -123,6 +125,7 @@ def summary_row(account: JobAccount, revision_at: int) -> ResultRow:
     above, below = _total(of[CLIENT]), None if some_shared else _total(of[SERVER])
     row["amplification"] = _amplification(above, _total(of[FORWARDER]), below)
     row["unaccounted_ratio"] = max(1.0 - below / above, 0.0) if above and below is not None else None
+    row["trace_difference"] = _difference(account.by_traces_and_counters)
     row["coverage"] = coverage_of(account)
     row["nodes_with_io"] = None if moved is None else _busy_nodes(account, first)
     row["shared"] = any(key[3] for key in account.components)
@@ -134,6 +137,14 @@ def _amplification(client: float | None, forwarder: float | None, server: float 
     """Bytes of the lowest layer with counters for each of the highest; None with one layer alone."""
     known = [moved for moved in (client, forwarder, server) if moved is not None]
     return known[-1] / known[0] if len(known) > 1 and known[0] else None
+
+
+def _difference(both: tuple[float, float] | None) -> float | None:
+    """By how much bytes by traces exceed those by counters, as a share of the larger; None of few bytes."""
+    if both is None or max(both) < _LEAST_COMPARED:
+        return None
+    traced, counted = both
+    return (traced - counted) / max(both)
 
 
 def coverage_of(account: JobAccount) -> float:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laggard_common.wire.trace_records import Folded
+from laggard_common.wire.trace_records import Folded, direction_of
 
 MODES = ("N-N", "N-M", "N-1", "1-1", "unknown")
 _ALL = 0.9
@@ -80,7 +80,7 @@ def folded_accesses(records: Iterable[Folded]) -> Iterator[FileAccess]:
     move the same bytes.
     """
     for record in records:
-        direction = next((d for d in ("read", "write") if d in record.operation.lower()), "")
+        direction = direction_of(record.operation)
         if direction and record.size > 0:
             process, colon, rest = record.descriptor.partition(":")
             if process == "mpiio":

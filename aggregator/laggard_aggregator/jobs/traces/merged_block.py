@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import zstandard
 from numpy.typing import NDArray
 
+from laggard_aggregator.jobs.join.trace_documents import RECORD_COLUMNS
 from laggard_common.errors import WireError
 from laggard_common.wire import limits
 from laggard_common.wire.trace_codec import EventEncoder, batches
@@ -25,17 +26,6 @@ from laggard_common.wire.trace_records import MAX_POSITION, Folded
 
 MAX_RECORDS: Final = 1 << 18
 """Records of a block."""
-COLUMNS: Final = pa.schema(
-    [
-        *(
-            pa.field(name, pa.string(), nullable=False)
-            for name in ("host", "operation", "descriptor", "path")
-        ),
-        pa.field("offset", pa.int64()),
-        *(pa.field(name, pa.int64(), nullable=False) for name in ("size", "count", "first_ns", "last_ns")),
-    ]
-)
-"""Columns of a table of folded records."""
 
 _VERSION: Final = 1
 _AS_SENT: Final = 0
@@ -50,10 +40,10 @@ IntArray = NDArray[np.int64]
 
 
 def merged(table: pa.Table) -> bytes:
-    """The block of 1 to MAX_RECORDS records, whose columns are COLUMNS."""
+    """The block of 1 to MAX_RECORDS records, whose columns are RECORD_COLUMNS."""
     if not 0 < table.num_rows <= MAX_RECORDS:
         raise ValueError(f"{table.num_rows} records")
-    table = table.select(COLUMNS.names).cast(COLUMNS)
+    table = table.select(RECORD_COLUMNS.names).cast(RECORD_COLUMNS)
     found = [(_AS_SENT, _as_sent(records_of(table)))]
     by_process = _by_process(table)
     if by_process is not None:
@@ -78,19 +68,19 @@ def restored(block: bytes) -> pa.Table:
 
 def table_of(records: Sequence[Folded]) -> pa.Table:
     """Records as a table."""
-    names = ("node", *COLUMNS.names[1:])
+    names = ("node", *RECORD_COLUMNS.names[1:])
     return pa.table(
         {
             own: [getattr(each, name) for each in records]
-            for own, name in zip(COLUMNS.names, names, strict=True)
+            for own, name in zip(RECORD_COLUMNS.names, names, strict=True)
         },
-        schema=COLUMNS,
+        schema=RECORD_COLUMNS,
     )
 
 
 def records_of(table: pa.Table) -> list[Folded]:
-    """The records of a table with COLUMNS."""
-    columns = [table[name].to_pylist() for name in COLUMNS.names]
+    """The records of a table with RECORD_COLUMNS."""
+    columns = [table[name].to_pylist() for name in RECORD_COLUMNS.names]
     return [
         Folded(host, operation, descriptor, offset, size, count, first_ns, last_ns, path)
         for host, operation, descriptor, path, offset, size, count, first_ns, last_ns in zip(
@@ -127,7 +117,7 @@ def _sent(content: bytes) -> list[Folded]:
 def _by_process(table: pa.Table) -> bytes | None:
     """None where the texts are longer than a reader takes."""
     host, operation, descriptor, path = (
-        table[name].combine_chunks().dictionary_encode() for name in COLUMNS.names[:4]
+        table[name].combine_chunks().dictionary_encode() for name in RECORD_COLUMNS.names[:4]
     )
     parts = [each.partition(":") for each in descriptor.dictionary.to_pylist()]
     processes = _Texts([process for process, _, _ in parts])
@@ -228,7 +218,7 @@ def _processes(content: bytes) -> pa.Table:
         "first_ns": first_ns,
         "last_ns": last_ns,
     }
-    return pa.table(columns, schema=COLUMNS)
+    return pa.table(columns, schema=RECORD_COLUMNS)
 
 
 class _Texts:

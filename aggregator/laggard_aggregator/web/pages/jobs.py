@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from laggard_aggregator.jobs.access.principals import Principal
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.results import JobResults
-from laggard_aggregator.jobs.show import job_record, mode_text
+from laggard_aggregator.jobs.show import job_record, mode_text, trace_text
 from laggard_aggregator.web.jobs_api import (
     FILTERS,
     PAGE_JOBS,
@@ -103,6 +103,7 @@ class JobPages:
             "timelines": timelines(series, job["phases"]),
             "components": ComponentsTable.of(job["components"], job["findings"]),
             "mode": mode_text(job["summary"]["mode"]),
+            "traced": trace_text(job["trace_difference"]),
             "volumes": [
                 (layer, *volumes) for layer in LAYERS if any(volumes := _volume(job["volumes"], layer))
             ],
