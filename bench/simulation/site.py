@@ -169,7 +169,13 @@ class Site:
             newest = self._newest_batches(node)
             self.record.note(f"bit flipped: {node.host.disk.flip_bit('spool', _SUFFIXES['spool'])}", "site")
             left = self._spooled(node)
-            gone = set(takewhile(lambda name: name not in left, reversed(newest)))  # as a crash tears it
+            gone = {
+                name
+                for stream in {stream for stream, _ in newest}
+                for name in takewhile(
+                    lambda name: name not in left, reversed([name for name in newest if name[0] == stream])
+                )
+            }  # as a crash tears the end of a stream
             kept = self.record.nodes[fault.whom]
             kept.excused.update(serial for serial, name in kept.spooled.items() if name in gone)
         await self._revive(node, fault)

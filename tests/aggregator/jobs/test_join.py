@@ -235,6 +235,20 @@ def test_the_pass_joins_a_job_when_it_is_due_and_again_when_more_comes(tmp_path:
     assert [row["read_bytes"] for row in rows] == [399e6, 899e6]
 
 
+def test_counters_that_a_wrong_clock_received_are_joined_when_they_are_written(tmp_path: Path) -> None:
+    """The clock was two hours behind; set right, it made the job due before the last rows were written."""
+    readings = moving(START, 900)
+    client(tmp_path, "n1", readings[:400])
+    store_jobs(tmp_path, [a_job("j", 0, 899, "n1")], START_NS)
+    join = JoinPass(tmp_path, "site", JoinSettings())
+    assert join.run(LATER_NS, 30).jobs == 1
+    before_ns = START_NS - 7200 * SECOND
+    write_parts(
+        tmp_path, [[job_batch("n1", "scratch", readings[400:], lsn=9, received_ns=before_ns)]], before_ns
+    )
+    assert join.run(LATER_NS + SECOND, 30).jobs == 1
+
+
 def test_a_full_disk_leaves_the_job_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client(tmp_path, "n1", moving(START, 300))
     store_jobs(tmp_path, [a_job("j", 0, 200, "n1")], START_NS)

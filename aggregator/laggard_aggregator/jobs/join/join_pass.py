@@ -44,6 +44,7 @@ MAX_JOBS = 512
 RESULTS = ("job_series", "job_components", "job_summaries", "job_findings")
 """Kinds that a join makes, or has made; where a file of them is damaged, jobs are joined again."""
 _MARGIN_NS = MOST_GAP_NS + 60 * 10**9
+_EARLY_NS = 60 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +263,10 @@ def write_results(directory: Path, site: str, day: str, accounts: Sequence[JobAc
 
 
 class _Late:
-    """The condition that rows came `late_ns` after their time, or later."""
+    """The condition that rows came `late_ns` after their time or later, or so early that a clock was wrong.
+
+    Once it is right again, a join may be due before these are written.
+    """
 
     columns = ("tick", "received")
 
@@ -270,18 +274,22 @@ class _Late:
         self._late_ns = late_ns
 
     def may_match(self, *ranges: Range) -> bool:
-        """Whether the last row came that long after the first tick."""
+        """Whether some row may have come so late, or so early."""
         tick, received = ranges
-        return tick is None or received is None or received[1] - tick[0] >= self._late_ns
+        if tick is None or received is None:
+            return True
+        is_late, is_early = received[1] - tick[0] >= self._late_ns, tick[1] - received[0] > _EARLY_NS
+        return bool(is_late or is_early)
 
     def rows(self, table: pa.Table) -> BoolArray:
         """The late rows."""
-        late: BoolArray = integers(table, "received") - integers(table, "tick") >= self._late_ns
+        after = integers(table, "received") - integers(table, "tick")
+        late: BoolArray = (after >= self._late_ns) | (after < -_EARLY_NS)
         return late
 
 
 def _late_rows(file: OpenPart, late_ns: int) -> Iterator[tuple[int, int, frozenset[str]]]:
-    """Yields first tick, last tick and nodes of rows that came `late_ns` after their time, or later."""
+    """Yields first tick, last tick and nodes of the rows that `_Late` tells."""
     for table in file.scan(["node", "tick"], _Late(late_ns)):
         ticks = integers(table, "tick")
         yield int(ticks.min()), int(ticks.max()), frozenset(table["node"].unique().to_pylist())
