@@ -31,6 +31,8 @@ NAMES = (
         "layers of DFTracer",
     ),
     *("layers of events", "layers of stamps", "layers as printed", "maps of layers", "gluster's layers"),
+    *("jobs of Slurm", "jobs of PBS", "jobs of Flux", "jobs in JSON Lines", "inputs of the store"),
+    *("records of Darshan", "documents", "Ceph's dumps"),
 )
 LONGEST_INPUT = 4096
 MOST_MIB = 1024

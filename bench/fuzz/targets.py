@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from bench.fuzz.jobs_targets import JOBS
 from bench.fuzz.layers_targets import LAYERS
 from laggard_agent.collectors.cgroup import counters as cgroup
 from laggard_agent.collectors.diskstats import collector
@@ -292,5 +293,5 @@ TARGETS = {
     "I/O traces": Target(io_traces, _of("iotrace/*.log", "iotrace/*.txt")),
     "sysstat": Target(sysstats_files, tuple(form(_LINES).encode() for form in _FORMS)),
     "PCP and CSV": Target(tables, _TABLES),
-    **{name: Target(*each) for name, each in LAYERS.items()},
+    **{name: Target(*each) for name, each in (LAYERS | JOBS).items()},
 }

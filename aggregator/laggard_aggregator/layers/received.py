@@ -59,7 +59,7 @@ def received(archive: ArchiveReader, recording: str = "") -> list[ReceivedRecord
     requests = _requests(archive, recording)
     reports: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
     for row in _rows(archive.table("events", REPORTS, ["node", "received", "content"])):
-        report = _report(row["content"])
+        report = report_of(row["content"])
         if report is not None and recording in ("", report["recording"]):
             reports[report["recording"], row["node"]] = row["received"].timestamp(), report
     return [
@@ -101,7 +101,7 @@ def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
     yield from table.to_pylist()
 
 
-def _report(content: bytes) -> dict[str, Any] | None:
+def report_of(content: bytes) -> dict[str, Any] | None:
     """The report in a document; None where it is none: any process at a node may send one."""
     try:
         report = json.loads(content)
@@ -114,7 +114,7 @@ def _report(content: bytes) -> dict[str, Any] | None:
                 if each["record"] == "finding"
             ],
         }
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

@@ -116,13 +116,14 @@ def sacct(path: Path, count: int) -> Path:
     return path
 
 
-def lmt(path: Path) -> Path:
+def lmt(path: Path, readings: int = 120, page_bytes: int = 4096) -> Path:
     """LMT's database: four OSTs over ten minutes, 5 s apart; one counter starts over."""
     with closing(sqlite3.connect(path)) as opened:
+        opened.execute(f"pragma page_size = {page_bytes}")
         opened.execute("create table TIMESTAMP_INFO (TS_ID, TIMESTAMP)")
         opened.execute("create table OST_INFO (OST_ID, OST_NAME)")
         opened.execute("create table OST_DATA (OST_ID, TS_ID, READ_BYTES, WRITE_BYTES)")
-        for at in range(120):
+        for at in range(readings):
             moment = datetime.fromtimestamp(START + 4000 + at * 5, UTC).strftime("%Y-%m-%d %H:%M:%S")
             opened.execute("insert into TIMESTAMP_INFO values (?, ?)", (at, moment))
             for ost in range(4):

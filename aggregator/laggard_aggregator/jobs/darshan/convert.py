@@ -2,6 +2,7 @@
 
 import os
 import posixpath
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +24,9 @@ from laggard_aggregator.jobs.darshan.stripes import StripesOfFiles, highest_byte
 _ALL_RANKS: Final = -1
 _DXT: Final = {"DXT_POSIX": "POSIX", "DXT_MPIIO": "MPI-IO"}
 _MAX_COMMAND_CHARS: Final = 1000
+_AMOUNT: Final = re.compile(r".*OPENS|([A-Z]+_)?(READS|WRITES)|BYTES_.*|SIZE_.*")
+MAX_AMOUNT: Final = 1 << 53
+"""Requests or bytes of one file and run; a record with more, or less than none, is damaged and unknown."""
 
 
 def convert(path: Path, log: int, directory: Path) -> None:
@@ -179,8 +183,12 @@ def _counters(module: str, records: ModuleRecords) -> dict[str, Any]:
             "sequential_writes": counters["SEQ_WRITES"],
             **small_requests(counters),
         }
-    slowest = {"slowest_rank": "SLOWEST_RANK", "slowest_bytes": "SLOWEST_RANK_BYTES"}
-    return found | {column: counters[name] for column, name in slowest.items() if name in counters}
+    if "SLOWEST_RANK_BYTES" in counters:
+        found["slowest_bytes"] = counters["SLOWEST_RANK_BYTES"]
+    amounts = [values for name, values in counters.items() if _AMOUNT.fullmatch(name)]
+    is_odd = np.logical_or.reduce([(each < 0) | (each > MAX_AMOUNT) for each in amounts])
+    possible: dict[str, Any] = {name: pa.array(each, mask=is_odd) for name, each in found.items()}
+    return possible | ({"slowest_rank": counters["SLOWEST_RANK"]} if "SLOWEST_RANK" in counters else {})
 
 
 def _sum(counters: Mapping[str, NDArray[np.int64]], names: Iterable[str]) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from laggard_aggregator.jobs.darshan.intervals import busy_time
 from laggard_aggregator.jobs.darshan.job_tables import Accesses, JobTables, dxt_intervals, integers
 from laggard_aggregator.jobs.darshan.patterns import metadata_by_log, metadata_findings, pattern_findings
 from laggard_aggregator.jobs.darshan.stragglers import straggler_findings
+from laggard_aggregator.status.formatting import counted
 
 JUDGED = ("POSIX", "STDIO")
 """Modules at the bottom of the application; those above them count the same bytes again."""
@@ -135,6 +136,11 @@ def _limits(tables: JobTables) -> Iterator[NotJudged]:
     if tables.logs["run_us"].null_count:
         reason = "the log has no end, as of a job that was killed: the run is taken to end with its last I/O"
         yield NotJudged(tables.job_id, "length of the run", reason)
+    for module in JUDGED:
+        count = tables.of_module(module)["reads"].null_count
+        if count:
+            reason = f"{counted(count, 'record')} with counters that cannot be right: left out"
+            yield NotJudged(tables.job_id, module, reason)
     for module in sorted(tables.partial):
         reason = "partial: Darshan ran out of memory for records, so files are missing from the figures"
         yield NotJudged(tables.job_id, module, reason)

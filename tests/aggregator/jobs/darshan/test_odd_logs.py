@@ -174,3 +174,20 @@ def test_logs_that_follow_each_other_are_of_one_job(pauses: list[int], chance: o
         at += pause + 10
     chance.shuffle(logs)  # type: ignore[attr-defined]
     assert jobs_of_logs(logs) == [list(range(len(logs)))]
+
+
+@FEW
+@given(
+    st.sampled_from(["BYTES_WRITTEN", "WRITES", "OPENS", "CONSEC_WRITES", "SIZE_WRITE_0_100"]),
+    st.integers((1 << 53) + 1, (1 << 63) - 1) | st.integers(-(1 << 63), -1),
+)
+def test_a_record_with_an_impossible_counter_is_left_out_and_told(counter: str, value: int) -> None:
+    log = writers(LogWriter(seconds=100))
+    log.posix("/scratch/odd", 3, "write", 1.0, 90.0, **{counter: value})
+    with TemporaryDirectory() as folder:
+        found = judged(log.write(Path(folder) / "a.darshan"))
+    (record,) = io_records(found)
+    assert (record["bytes"], record["busy_seconds"], record["files"]) == (256 * MIB, 10.0, 4)
+    assert found.tables.logs["bytes_written"].to_pylist() == [256 * MIB]
+    told = [each.reason for each in found.not_judged if each.rule == "POSIX"]
+    assert told == ["1 record with counters that cannot be right: left out"]
