@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from laggard_aggregator.jobs.darshan.lmt_input import lmt_rows
 from laggard_aggregator.jobs.records.local_times import LocalTimes
 from laggard_common.errors import InputError
+from tests.naive_jobs_sources import lmt_traffic
 
 FIRST = 1_700_000_000
 STEP = 60
@@ -182,3 +184,23 @@ def test_a_database_of_other_tables_is_one_error(tmp_path: Path) -> None:
         opened.commit()
     with pytest.raises(InputError, match="no database of LMT"):
         rows_of(path)
+
+
+AMOUNT = st.one_of(st.none(), st.just(0), st.integers(-3, 1 << 30))
+
+
+@given(st.lists(st.lists(AMOUNT, min_size=2, max_size=9), min_size=1, max_size=3), st.booleans())
+def test_traffic_is_that_of_the_twin(counters: list[list[int | None]], rising: bool) -> None:
+    if rising:
+        counters = [
+            list(accumulate(value if value and value > 0 else 1 for value in own)) for own in counters
+        ]
+    rows, _ = traffic(dict(enumerate(counters)))
+    found = {
+        (row["ost_index"], row["start_us"] // 10**6, row["end_us"] // 10**6): row["bytes_written"]
+        for row in rows
+    }
+    readings = [
+        (ost, FIRST + STEP * at, value) for ost, own in enumerate(counters) for at, value in enumerate(own)
+    ]
+    assert found == lmt_traffic(readings, longest=3600)
