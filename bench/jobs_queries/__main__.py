@@ -2,9 +2,8 @@
 
 Eight processes ask at a time, each by connections of its own; before each round the kernel's caches are
 dropped where this process may (root). A first round of each kind, in which the processes load their
-libraries, does not count. The index is built once before; nothing keeps answers. Readings at 1 Hz
-exist for --heat-nodes nodes and two hours: in the order of arrival, the time to find 512 of them grows with
-all that were archived beside them. Exits with 1 when a limit is exceeded.
+libraries, does not count. The index is built once before; nothing keeps answers. Heat maps are of two hours
+of rollups. Exits with 1 when a limit is exceeded.
 """
 
 import argparse
@@ -38,7 +37,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small site, to try it")
     parser.add_argument("--rounds", type=int, default=25, help="of eight questions each (default 25)")
-    parser.add_argument("--heat-nodes", type=int, default=1024, help="nodes with readings at 1 Hz")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--directory", type=Path, help="keeps the site here, and uses one that is there")
     parser.add_argument("--only", action="append", choices=QUESTIONS, help="this question; may be repeated")
@@ -49,14 +47,14 @@ def main() -> int:
     print(f"{machine('pyarrow', 'numpy')}; seed {seed}", flush=True)
     folder = args.directory or Path(tempfile.mkdtemp(prefix="laggard-jobs-"))
     try:
-        asker = prepare(folder, size, min(args.heat_nodes, size.nodes), seconds, seed)
+        asker = prepare(folder, size, seconds, seed)
         return measure(asker, args.only or list(QUESTIONS), args.rounds)
     finally:
         if args.directory is None:
             shutil.rmtree(folder)
 
 
-def prepare(folder: Path, size: SiteSize, heat_nodes: int, seconds: int, seed: int) -> Asker:
+def prepare(folder: Path, size: SiteSize, seconds: int, seed: int) -> Asker:
     """Makes the site and its index where they are not there."""
     rng = np.random.default_rng(seed)
     site = make(size, rng)
@@ -64,7 +62,6 @@ def prepare(folder: Path, size: SiteSize, heat_nodes: int, seconds: int, seed: i
     if not (folder / "kind=jobs").is_dir():
         write(site, folder, rng)
         counters.write_rollups(folder, size.nodes, max(seconds // 3600, 1), rng)
-        counters.write_readings(folder, heat_nodes, seconds, rng)
         print(f"site written in {time.perf_counter() - began:.0f} s", flush=True)
     began = time.perf_counter()
     index = JobIndex(folder)

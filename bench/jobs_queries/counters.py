@@ -1,6 +1,5 @@
-"""Two hours of counters for heat maps: readings of some nodes at 1 Hz, rollups of all."""
+"""Counters for heat maps: rollups of all nodes."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,55 +7,17 @@ import numpy as np
 import pyarrow as pa
 
 from bench.jobs_queries.generator import SITE, node_name
-from laggard_aggregator.archive import layout, retention
-from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.archive import layout
 from laggard_aggregator.jobs.rollups.series60 import LEADING, PART_ROWS
-from laggard_aggregator.windows.counter_block import Block
-from laggard_common.wire.schema import Component, Field, Schema
 
 SECOND = 10**9
 SOURCE = "lustre_llite"
 BEGIN = 1_735_732_800
 """2025-01-01T12:00."""
-TICKS = 10
 FIELDS = (
     *("read_bytes_sum", "write_bytes_sum", "read_bytes_samples", "write_bytes_samples"),
     *("open_samples", "close_samples", "getattr_samples", "statfs_samples"),
 )
-
-
-def write_readings(archive: Path, nodes: int, seconds: int, rng: np.random.Generator) -> int:
-    """Readings a second of `nodes` nodes, in batches in the order of their arrival; returns their number."""
-    writer = ArchiveWriter(archive, SITE, BEGIN * SECOND)
-    for batch in _batches(nodes, seconds, rng):
-        writer.batch(batch)
-    writer.flush()
-    retention.compact(archive, (BEGIN + seconds + 7200) * SECOND)
-    return nodes * seconds
-
-
-def _batches(nodes: int, seconds: int, rng: np.random.Generator) -> Iterator[Batch]:
-    fields = tuple(Field(name) for name in FIELDS)
-    fs = (Component("fs", "fs"),)
-    schemas = [
-        Schema(node_name(node), SOURCE, node.to_bytes(16), 1, SECOND, TICKS, fields, fs)
-        for node in range(nodes)
-    ]
-    values = np.zeros((nodes, len(FIELDS)), dtype=np.int64)
-    late = np.zeros(TICKS, np.bool_)
-    lsn = 0
-    for first in range(0, seconds, TICKS):
-        ticks = (BEGIN + first + 1 + np.arange(TICKS, dtype=np.int64)) * SECOND
-        rises = rng.integers(0, 10**6, (nodes, TICKS, len(FIELDS))) * (rng.random((nodes, 1, 1)) < 0.2)
-        counted = values[:, None, :] + np.cumsum(rises, axis=1)
-        values = counted[:, -1, :]
-        for node in range(nodes):
-            lsn += 1
-            block = Block(np.zeros(1, np.int64), counted[node][:, None, :], None, ticks, ticks, 0)
-            schema = schemas[node]
-            received = int(ticks[-1]) + SECOND // 10
-            yield Batch(lsn, SITE, "compute", schema.stream, lsn, received, schema, block, late)
 
 
 def write_rollups(archive: Path, nodes: int, hours: int, rng: np.random.Generator) -> int:

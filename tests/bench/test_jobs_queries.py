@@ -19,7 +19,7 @@ SIZE = SiteSize(nodes=128, jobs=400, days=5, detail_days=1)
 def test_every_question_is_answered(tmp_path: Path) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
-    asker = prepare(tmp_path, SIZE, 16, 60, seed)
+    asker = prepare(tmp_path, SIZE, 60, seed)
     site = make(SIZE, np.random.default_rng(seed))
     queries = JobQueries(JobIndex(tmp_path))
     assert queries.count(ADMIN, JobSelection()) == len(site.keys)

@@ -37,7 +37,7 @@ PAGES = {
     "joined": "/jobs/901",
     "shared": "/jobs/902",
     "absent": "/jobs/4711",
-    "forwarders": "/forwarders?from=2027-01-15T08:00:00Z&to=2027-01-15T09:00:00Z",
+    "loads": "/loads?of=forwarders&from=2027-01-15T08:00:00Z&to=2027-01-15T09:00:00Z",
     "metadata": "/metadata?from=2025-11-20T00:00:00Z&to=2025-11-22T00:00:00Z&by=user",
     "amplification": "/amplification",
 }

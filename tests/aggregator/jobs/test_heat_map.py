@@ -1,4 +1,4 @@
-"""The heat map of nodes has each increment in its second or minute, and gaps where nothing is known."""
+"""The heat map has each increment in its minute, and gaps where nothing is known."""
 
 import math
 import random
@@ -15,6 +15,7 @@ from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.results import JobResults
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.loads.heat_map import heat_map
+from laggard_aggregator.jobs.loads.kinds import COMPUTE, KINDS
 from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 from laggard_common.errors import ConfigError
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
@@ -38,20 +39,17 @@ def counted(chance: random.Random, seconds: int) -> list[NaiveReading]:
     return found
 
 
-def by_step(found: list[NaiveReading], step: int) -> dict[int, float]:
-    """Increments by step; those over several seconds in equal parts."""
+def by_minute(found: list[NaiveReading]) -> dict[int, float]:
+    """Increments by minute."""
     sums: dict[int, float] = defaultdict(float)
     for before, after in pairwise(found):
         rises = naive_rises(before, after, 60_000)
-        if rises is None:
-            continue
-        seconds = max((after.read - before.read + 500) // 1000, 1) if step == 1 else 1
-        for back in range(seconds):
-            sums[((after.tick - START - 1) // 1000 - back) // step] += rises[FIELD] / seconds
+        if rises is not None:
+            sums[((after.tick - START - 1) // 1000) // 60] += rises[FIELD]
     return sums
 
 
-def test_cells_are_the_twins_at_both_resolutions(tmp_path: Path) -> None:
+def test_cells_are_the_twins(tmp_path: Path) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -62,23 +60,31 @@ def test_cells_are_the_twins_at_both_resolutions(tmp_path: Path) -> None:
     ]
     write_parts(tmp_path, [batches], START_NS)
     RollupPass(tmp_path).run(START_NS + 30 * 3600 * 10**9, 30)
-    nodes = ("CN2", "cn1", "gone")
-    for step in (1, 60):
-        found = heat_map(tmp_path, nodes, START / 1000, START / 1000 + 2400, step)
-        assert found.amounts.shape == (2, 3, 2400 // step)
-        assert np.isnan(found.amounts[:, 2]).all()
-        for place, name in enumerate(("cn2.site", "cn1")):
-            wanted = by_step(of[name], step)
-            for at, cell in enumerate(found.amounts[0, place].tolist()):
-                expected = wanted.get(at)
-                assert math.isnan(cell) if expected is None else cell == pytest.approx(expected), at
+    nodes = ("cn1", "cn2.site", "gone")
+    for step in (1, 3):
+        heat = heat_map(
+            tmp_path,
+            KINDS[COMPUTE],
+            {(node, "") for node in nodes},
+            START / 1000,
+            START / 1000 + 2400,
+            step_minutes=step,
+        )
+        assert heat.components == nodes
+        assert heat.rates.shape == (3, -(-40 // step))
+        assert np.isnan(heat.rates[2]).all()
+        for place, name in enumerate(nodes[:2]):
+            wanted = by_minute(of[name])
+            for at, cell in enumerate(heat.rates[place].tolist()):
+                known = [wanted[minute] for minute in range(at * step, (at + 1) * step) if minute in wanted]
+                expected = sum(known) / (60 * len(known)) if known else math.nan
+                assert cell == pytest.approx(expected, nan_ok=True), at
 
 
 def test_a_map_is_bounded(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cells"):
-        heat_map(tmp_path, ["n"] * 1000, 0.0, 10_000.0, 1.0)
-    with pytest.raises(ConfigError, match="1 second"):
-        heat_map(tmp_path, ["n"], 0.0, 10.0, 0.01)
+    nodes = {(f"n{at}", "") for at in range(10_000)}
+    with pytest.raises(ConfigError, match="choose a shorter time"):
+        heat_map(tmp_path, KINDS[COMPUTE], nodes, 0.0, 7 * 86_400.0)
 
 
 def test_results_of_a_job_are_of_its_last_revision_and_for_those_who_see_it(tmp_path: Path) -> None:

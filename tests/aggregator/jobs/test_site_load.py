@@ -10,12 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.jobs.access.principals import NOBODY, Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.index.job_index import JobIndex
-from laggard_aggregator.jobs.loads.forwarders import CLASSES, GAP, forwarder_load, load_classes, time_share
+from laggard_aggregator.jobs.loads.component_load import (
+    CLASSES,
+    GAP,
+    component_load,
+    load_classes,
+    time_share,
+)
+from laggard_aggregator.jobs.loads.kinds import FORWARDERS, KINDS
 from laggard_aggregator.jobs.loads.metadata import MetadataBy, metadata_load
 from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
+from laggard_aggregator.settings.aggregator import PeakTable
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.naive_jobs import NaiveReading
 from tests.naive_jobs_queries import visible
@@ -56,20 +65,73 @@ def test_forwarders_load_is_that_of_their_counters(tmp_path: Path) -> None:
     ]
     received_ns = START_NS + 700 * 10**9
     batches = [
-        job_batch("fwd1", "fs", readings, lsn=1, received_ns=received_ns),
-        job_batch("fwd3", "fs", steady, lsn=1, received_ns=received_ns),
+        job_batch("fwd1", "fs", readings, lsn=1, received_ns=received_ns, role="forwarding"),
+        job_batch("fwd3", "fs", steady, lsn=1, received_ns=received_ns, role="forwarding"),
     ]
     write_parts(tmp_path, [batches], START_NS)
     RollupPass(tmp_path).run(START_NS + 30 * 3600 * 10**9, 30)
-    begin = START / 1000
-    found = forwarder_load(tmp_path, ("fwd1", "fwd2", "fwd3"), begin, begin + 600)
-    assert found.bytes_per_second[0].tolist() == [1000.0 * (at + 1) for at in range(10)]
+    begin, kind = START / 1000, KINDS[FORWARDERS]
+    loads = component_load(tmp_path, kind, begin, begin + 600, up=("fwd2",))
+    assert loads.heat.components == ("fwd1", "fwd2", "fwd3")
+    assert loads.heat.rates[0].tolist() == [1000.0 * (at + 1) for at in range(10)]
     idle = [0] * 10
-    assert found.classes.tolist() == [[0, 1, 1, 1, 1, 2, 2, 2, 2, 3], [GAP] * 10, idle], "a steady trickle"
-    assert found.largest.tolist() == pytest.approx([10_000.0, math.nan, 10.0], nan_ok=True)
-    assert found.peak.tolist() == [10_000.0] * 3
-    known = forwarder_load(tmp_path, ("fwd1",), begin, begin + 600, peaks={"fwd1": 1e6})
-    assert known.classes.tolist() == [[0] * 10]
+    assert loads.classes.tolist() == [[0, 1, 1, 1, 1, 2, 2, 2, 2, 3], [GAP] * 10, idle], "a steady trickle"
+    assert loads.largest.tolist() == pytest.approx([10_000.0, math.nan, 10.0], nan_ok=True)
+    assert loads.mean.tolist() == pytest.approx([5_500.0, math.nan, 10.0], nan_ok=True)
+    assert loads.peak.tolist() == [10_000.0] * 3
+    peaks = (PeakTable("fwd1/lustre_client", "throughput", 1e6, source="lustre_client"),)
+    known = component_load(tmp_path, kind, begin, begin + 600, peaks=peaks)
+    assert known.peak.tolist() == [1e6, 10_000.0]
+    assert known.classes.tolist() == [[0] * 10] * 2
+
+
+RATES = {"a-OST0000": (4_000, 2_000), "a-OST0001": (1_000, 0)}
+"""Bytes read and written a second; a request has 100 bytes and takes 20 ms."""
+
+
+def test_an_osts_load_latency_and_requests_under_way_by_hand(tmp_path: Path) -> None:
+    """One target moves to the other server after half of the time; one has no counter of writes."""
+    batches: list[Batch] = []
+    for half in (0, 1):
+        for at, (name, (read, written)) in enumerate(RATES.items()):
+            readings = []
+            for second in range(300 * half, 300 * half + 301, 10):
+                counted = {"read_bytes_sum": read * second, "read_samples": read * second // 100}
+                counted["read_sum"] = counted["read_samples"] * 20_000
+                if written:
+                    counted |= {"write_bytes_sum": written * second, "write_samples": written * second // 100}
+                    counted["write_sum"] = counted["write_samples"] * 20_000
+                readings.append(NaiveReading(START + second * 1000, START + second * 1000, counted))
+            node = f"oss{(at + half * (at == 0)) % 2}"
+            received_ns, lsn = START_NS + 700 * 10**9, len(batches) + 1
+            batches.append(
+                job_batch(
+                    node,
+                    name,
+                    readings,
+                    lsn=lsn,
+                    received_ns=received_ns,
+                    source="lustre_ost",
+                    name=name,
+                    role="storage",
+                )
+            )
+    write_parts(tmp_path, [batches], START_NS)
+    RollupPass(tmp_path).run(START_NS + 30 * 3600 * 10**9, 30)
+    loads = component_load(tmp_path, KINDS["osts"], START / 1000, START / 1000 + 900)
+    assert loads.heat.components == ("a-OST0000", "a-OST0001")
+    rates = loads.heat.rates
+    assert rates[0, :10].tolist() == pytest.approx([6_000.0] * 10)
+    assert rates[1, :10].tolist() == pytest.approx([1_000.0] * 10)
+    assert np.isnan(rates[:, 10:]).all(), "a gap is no idle time"
+    assert loads.mean.tolist() == pytest.approx([6_000.0, 1_000.0])
+    assert loads.heat.latency.tolist() == pytest.approx([0.02, 0.02])
+    assert loads.heat.in_flight.tolist() == pytest.approx([60 * 0.02, 10 * 0.02]), "Little's law"
+    assert loads.peak.tolist() == pytest.approx([6_000.0] * 2)
+    coarse = component_load(tmp_path, KINDS["osts"], START / 1000 - 86_400, START / 1000 + 86_400)
+    assert coarse.heat.step_seconds == 120.0
+    known = coarse.heat.rates[0][~np.isnan(coarse.heat.rates[0])]
+    assert known.tolist() == pytest.approx([6_000.0] * len(known)), "also where a step is known in part"
 
 
 def test_metadata_load_equals_a_plain_loop(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pages and files of forwarders, metadata servers and amplification, for each principal."""
+"""Pages and files of components, metadata servers and amplification, for each principal."""
 
 import asyncio
 import csv
@@ -36,7 +36,7 @@ JOBS = {
     "other": job_row(3, user="otto", account="chem", application="secret_other" + HOSTILE, submit=SUBMIT),
 }
 PATHS = ("/metadata", "/metadata?by=user", "/metadata?by=project", "/amplification")
-ALL = (*PATHS, "/forwarders")
+ALL = (*PATHS, "/loads")
 
 
 def load_archive(folder: Path) -> Path:
@@ -113,34 +113,34 @@ def test_jobs_of_others_are_in_no_page_file_or_sum(archive: Path, who: str) -> N
 
 
 @pytest.mark.parametrize("who", PRINCIPALS)
-def test_the_forwarders_are_for_support_and_administrators(archive: Path, who: str) -> None:
-    paths = ["/forwarders", "/forwarders?format=json", "/forwarders?format=csv", "/forwarders?from=never"]
+def test_loads_are_for_support_and_administrators(archive: Path, who: str) -> None:
+    paths = ["/loads", "/loads?format=json", "/loads?format=csv", "/loads?from=never"]
     found = ask(archive, PRINCIPALS[who], [*paths, "/none", "/jobs"])
     *answers, absent, jobs = found
     if who in ("support", "admin"):
         assert [each.status_code for each in answers] == [200, 200, 200, 400]
-        assert 'href="./forwarders"' in jobs.text
+        assert 'href="./loads"' in jobs.text
     else:
         assert {each.content for each in answers} == {absent.content}
-        assert 'href="./forwarders"' not in jobs.text
+        assert 'href="./loads"' not in jobs.text
 
 
 def test_a_forwarders_load_by_classes_of_its_peak(archive: Path) -> None:
     begun = (NOW - 3 * HOUR) // 60 * 60
-    paths = [f"/forwarders?from={begun:.0f}&to={begun + 600:.0f}", "/forwarders?format=csv"]
-    page, text, listed = ask(archive, PRINCIPALS["admin"], [*paths, "/forwarders?format=json"])
-    first, second = listed.json()["forwarders"]
-    assert (first["forwarder"], second["forwarder"]) == ("fwd1", "fwd2")
-    assert first["peak_bytes_per_second"] == 10_000.0
-    assert first["largest_bytes_per_second"] == 10_000.0
-    assert first["mean_bytes_per_second"] == 5_500.0
+    paths = [f"/loads?from={begun:.0f}&to={begun + 600:.0f}", "/loads?of=forwarders&format=csv"]
+    page, text, listed = ask(archive, PRINCIPALS["admin"], [*paths, "/loads?format=json"])
+    first, second = listed.json()["loads"]
+    assert (first["component"], second["component"]) == ("fwd1", "fwd2")
+    assert first["peak"] == 10_000.0
+    assert first["largest"] == 10_000.0
+    assert (first["mean"], first["mean_share"], first["unit"]) == (5_500.0, 0.55, "bytes")
     assert first["steps"] == 10
     shares = [first[f"time_{name}"] for name in ("above_90", "to_90", "to_50", "to_10")]
     assert shares == pytest.approx([0.1, 0.4, 0.4, 0.1])
-    unknown = ("largest_bytes_per_second", "peak_bytes_per_second", "time_to_10")
+    unknown = ("largest", "peak", "time_to_10")
     assert [second[name] for name in unknown] == [None] * 3
     rows = list(csv.DictReader(io.StringIO(text.text, newline="")))
-    assert [row["forwarder"] for row in rows] == ["fwd1", "fwd2"]
+    assert [row["component"] for row in rows] == ["fwd1", "fwd2"]
     maps = re.findall(r'<svg class="strip".*?</svg>', page.text, re.DOTALL)
     assert len(maps) == 2
     assert [level for level in range(7) if f'class="l{level}"' in maps[0]] == [2, 3, 4, 6]
@@ -174,7 +174,7 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize("query", MISTAKES)
-@pytest.mark.parametrize("path", ["/metadata", "/forwarders", "/amplification"])
+@pytest.mark.parametrize("path", ["/metadata", "/loads", "/amplification"])
 def test_mistakes_in_a_query_are_told(archive: Path, path: str, query: str) -> None:
     (answer,) = ask(archive, PRINCIPALS["admin"], [f"{path}?{query}"])
     assert answer.status_code == 400
@@ -183,12 +183,12 @@ def test_mistakes_in_a_query_are_told(archive: Path, path: str, query: str) -> N
 
 def test_the_query_sorts_filters_and_chooses_the_time(archive: Path) -> None:
     paths = ["/amplification?sort=amplification&format=json", "/amplification?user=OTTO&format=json"]
-    paths += ["/metadata?from=-2h&format=json", "/forwarders?forwarder=2&format=json"]
+    paths += ["/metadata?from=-2h&format=json", "/loads?component=2&format=json"]
     rising, ottos, none, second = ask(archive, PRINCIPALS["admin"], paths)
     assert [row["amplification"] for row in rising.json()["amplification"]] == [2.5, 3.5, 4.5]
     assert [row["user"] for row in ottos.json()["amplification"]] == ["otto"]
     assert none.json()["metadata"] == []
-    assert [row["forwarder"] for row in second.json()["forwarders"]] == ["fwd2"]
+    assert [row["component"] for row in second.json()["loads"]] == ["fwd2"]
 
 
 def test_without_an_archive_there_is_no_load() -> None:
@@ -235,11 +235,11 @@ def test_the_forwarders_are_those_of_the_archive(
     write_parts(tmp_path, [batches], start * MS)
     RollupPass(tmp_path).run(int((NOW + 48 * HOUR) * 1e9), 30)
     app = acting(make_app(live_status.site(), tmp_path, peaks=peaks), PRINCIPALS["admin"])
-    (answer,) = ask(tmp_path, PRINCIPALS["admin"], ["/forwarders?format=json"], app)
-    first, second = answer.json()["forwarders"]
-    assert [first["forwarder"], second["forwarder"]] == ["gone-1", "gone-2"], "the busier one first"
-    assert [first["mean_bytes_per_second"], second["mean_bytes_per_second"]] == [3e6, 1e3]
-    assert [first["peak_bytes_per_second"], second["peak_bytes_per_second"]] == [full, full]
+    (answer,) = ask(tmp_path, PRINCIPALS["admin"], ["/loads?of=forwarders&format=json"], app)
+    first, second = answer.json()["loads"]
+    assert [first["component"], second["component"]] == ["gone-1", "gone-2"], "the busier one first"
+    assert [first["mean"], second["mean"]] == [3e6, 1e3]
+    assert [first["peak"], second["peak"]] == [full, full]
     assert [first["time_above_90"], second["time_above_90"]] == above
 
 

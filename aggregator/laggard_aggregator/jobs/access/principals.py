@@ -38,7 +38,7 @@ class Principal:
 
     @property
     def sees_site(self) -> bool:
-        """Whether the load of forwarders may be seen, which tells when somebody's jobs ran."""
+        """Whether the load of components may be seen, which tells when somebody's jobs ran."""
         return self.role in (Role.SUPPORT, Role.ADMIN)
 
     @property

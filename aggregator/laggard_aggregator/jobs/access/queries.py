@@ -318,10 +318,6 @@ class JobQueries:
         values = names | {"start": start, "end": end, "from": tick(start), "to": tick(end)}
         return bool(self._reader.rows(HAD_JOB, values))
 
-    def sees_site(self, principal: Principal) -> bool:
-        """Whether the load of all jobs together may be seen."""
-        return principal.sees_site
-
     def amplified(self, principal: Principal, limit: int = 50) -> list[Row]:
         """Jobs for which more than 1.5 times the bytes they asked for were moved, worst first.
 

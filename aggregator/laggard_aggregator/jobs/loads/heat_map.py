@@ -1,10 +1,9 @@
-"""Heat map of nodes over time: bytes that each read and wrote.
+"""Heat map of components over time: the load of each, from the archive's rollups.
 
-Below a minute the archive's readings are used, as long as it keeps them; from a minute on its rollups. A cell
-without a known increment is a gap, never zero.
+A cell without a known increment is a gap, never zero.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,151 +12,149 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from laggard_aggregator.archive.table import Table, Within, day_of, tables_of
+from laggard_aggregator.archive.table import Table, Within, day_of
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray
-from laggard_aggregator.jobs.join.volumes import CLIENT, SOURCES, VolumeFields, moved
+from laggard_aggregator.jobs.loads.kinds import LoadFields, LoadKind
 from laggard_aggregator.jobs.records.hostlist import short_name
-from laggard_aggregator.jobs.rollups.counter_slices import CounterSlices
-from laggard_aggregator.jobs.rollups.increments import IncrementStream
 from laggard_aggregator.jobs.rollups.readings import SECOND_NS
 from laggard_aggregator.jobs.rollups.series60 import KIND, MINUTE_NS, OnNodes, sum_column
 from laggard_common.errors import ConfigError
 
-MAX_CELLS: Final = 8_000_000
-"""Nodes times moments of a map."""
+MAX_CELLS: Final = 64_000_000
+"""Components times minutes of a map: a day of 44,000."""
+
+Name = tuple[str, str]
+"""Node and name of a component; a node's own has no name."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeHeatMap:
-    """Amounts (2, N, T) by READ and WRITTEN of N nodes in T steps; NaN is a gap.
+class HeatMap:
+    """Load of N components in T steps; `start`: epoch seconds of the first step.
 
-    `start`: epoch seconds of the first step.
+    `rates` (N, T): bytes or operations a second of the known minutes, NaN in gaps. Of the whole time (N,):
+    `latency`, mean seconds of a request, NaN without any; `in_flight`, mean number of requests under way.
     """
 
-    nodes: tuple[str, ...]
+    components: tuple[str, ...]
     start: float
     step_seconds: float
-    amounts: FloatArray
+    rates: FloatArray
+    latency: FloatArray
+    in_flight: FloatArray
 
 
 def heat_map(
-    directory: Path, nodes: Sequence[str], start: float, end: float, step_seconds: float
-) -> NodeHeatMap:
-    """Nodes times steps of (start, end]. Raises ConfigError above MAX_CELLS, and ArchiveError."""
-    step_ns = round(step_seconds * SECOND_NS)
-    if step_ns < SECOND_NS:
-        raise ConfigError("", [f"step: expected 1 second or more, got {step_seconds}"])
-    start_ns, end_ns = round(start * SECOND_NS), round(end * SECOND_NS)
-    if step_ns >= MINUTE_NS:
-        start_ns -= start_ns % MINUTE_NS
-        step_ns -= step_ns % MINUTE_NS
-    steps = max(-(-(end_ns - start_ns) // step_ns), 1)
-    if len(nodes) * steps > MAX_CELLS:
-        raise ConfigError("", [f"step: {len(nodes)} nodes and {steps} steps are more than {MAX_CELLS} cells"])
-    cells = _MapCells(nodes, start_ns, step_ns, steps)
-    fill = _from_rollups if step_ns >= MINUTE_NS else _from_readings
-    fill(cells, directory, start_ns, start_ns + steps * step_ns)
-    return NodeHeatMap(tuple(nodes), start_ns / SECOND_NS, step_ns / SECOND_NS, cells.result())
+    directory: Path,
+    kind: LoadKind,
+    names: Collection[Name],
+    start: float,
+    end: float,
+    *,
+    step_minutes: int = 1,
+) -> HeatMap:
+    """The load of the components `names` in (start, end]. Raises ConfigError above MAX_CELLS, ArchiveError.
+
+    Components with one label are one row: a target that moved to another server.
+    """
+    start_ns = round(start * SECOND_NS) // MINUTE_NS * MINUTE_NS
+    steps = max(-(-(round(end * SECOND_NS) - start_ns) // (step_minutes * MINUTE_NS)), 1)
+    labels = sorted({kind.label(node, name) for node, name in names})
+    if len(labels) * steps * step_minutes > MAX_CELLS:
+        size = f"{len(labels)} components over {steps * step_minutes} minutes"
+        raise ConfigError("", [f"{size} are more than {MAX_CELLS} cells: choose a shorter time"])
+    cells = _Cells(kind, names, labels, start_ns, steps * step_minutes)
+    for source, fields in kind.sources.items():
+        _add_rollups(cells, directory, source, fields, {node for node, _ in names})
+    rates, latency, in_flight = cells.load(step_minutes)
+    return HeatMap(tuple(labels), start_ns / SECOND_NS, step_minutes * 60.0, rates, latency, in_flight)
 
 
-class _MapCells:
-    """Sums by node and step, and which of them are known."""
+class _Cells:
+    """Sums by component and minute, and which of them are known."""
 
-    def __init__(self, nodes: Sequence[str], start_ns: int, step_ns: int, steps: int) -> None:
-        self.place = {short_name(node): at for at, node in enumerate(nodes)}
-        self._start_ns, self._step_ns, self._steps = start_ns, step_ns, steps
-        self._sums = np.zeros((2, len(nodes) * steps))
-        self._known: BoolArray = np.zeros(len(nodes) * steps, dtype=np.bool_)
-        self._shape = (2, len(nodes), steps)
-        self._names = pa.array([], pa.string())
-        self._places: IntArray = np.zeros(0, dtype=np.int64)
+    def __init__(
+        self, kind: LoadKind, names: Collection[Name], labels: Sequence[str], start_ns: int, minutes: int
+    ) -> None:
+        row = {label: at for at, label in enumerate(labels)}
+        self._rows: Mapping[Name, int] = {
+            (node, "" if kind.has_nodes else name): row[kind.label(node, name)] for node, name in names
+        }
+        self._has_nodes = kind.has_nodes
+        self.start_ns, self.minutes = start_ns, minutes
+        self._amounts = np.zeros(len(labels) * minutes, dtype=np.float32)
+        self._known: BoolArray = np.zeros(len(labels) * minutes, dtype=np.bool_)
+        self._totals = np.zeros((3, len(labels)))
 
-    def places(self, names: pa.Array) -> IntArray:
-        """Rows of nodes, -1 for those that are not of the map. Row groups of a file have the same `names`."""
-        if not names.equals(self._names):
-            found = [self.place.get(short_name(name), -1) for name in names.to_pylist()]
-            self._names, self._places = names, np.array(found, dtype=np.int64)
-        return self._places
+    def rows(self, table: pa.Table) -> IntArray:
+        """The row of each of the table's rows, -1 for those that are not of the map."""
+        node = _coded(table["node"])
+        nodes = node.dictionary.to_pylist()
+        if self._has_nodes:
+            of_node: IntArray = np.array([self._rows.get((each, ""), -1) for each in nodes], dtype=np.int64)
+            return np.asarray(of_node[node.indices.to_numpy()])
+        name = _coded(table["name"])
+        names = name.dictionary.to_pylist()
+        code = node.indices.to_numpy().astype(np.int64) * len(names) + name.indices.to_numpy()
+        codes, inverse = np.unique(code, return_inverse=True)
+        pairs = ((nodes[each // len(names)], names[each % len(names)]) for each in codes.tolist())
+        of_pair: IntArray = np.array([self._rows.get(pair, -1) for pair in pairs], dtype=np.int64)
+        return np.asarray(of_pair[inverse])
 
-    def __contains__(self, node: object) -> bool:
-        return isinstance(node, str) and short_name(node) in self.place
-
-    def add(self, node: IntArray, until_ns: IntArray, spans: IntArray, moved: FloatArray) -> None:
-        """Adds `moved` (2, R) at the steps that end with `until_ns`, evenly over `spans` steps each."""
-        last = (until_ns - 1 - self._start_ns) // self._step_ns
-        if (spans > 1).any():
-            row = np.repeat(np.arange(spans.size), spans)
-            back = np.arange(row.size) - np.repeat(np.cumsum(spans) - spans, spans)
-            node, last, moved = node[row], last[row] - back, (moved / spans)[:, row]
-        inside = (last >= 0) & (last < self._steps)
-        if not inside.all():
-            node, last, moved = node[inside], last[inside], moved[:, inside]
-        cell = node * self._steps + last
-        distinct = bool((cell[1:] > cell[:-1]).all())
-        first = distinct and not self._known[cell].any()
+    def add(self, rows: IntArray, minutes: IntArray, sums: FloatArray) -> None:
+        """Adds `sums` (4, R): amounts, requests, seconds that these took, and seconds observed."""
+        amounts, *totals = sums
+        cell = rows * self.minutes + minutes
         self._known[cell] = True
-        for sums, each in zip(self._sums, moved, strict=True):
-            if first:
-                sums[cell] = each
-            elif distinct:
-                sums[cell] += each
-            else:
-                np.add.at(sums, cell, each)
+        np.add.at(self._amounts, cell, amounts.astype(np.float32))
+        for place, own in enumerate(totals):
+            self._totals[place] += np.bincount(rows, own, self._totals.shape[1])
 
-    def spans(self, taken_ns: IntArray) -> IntArray:
-        """Steps that an increment over this time covers."""
-        found: IntArray = np.maximum((taken_ns + self._step_ns // 2) // self._step_ns, 1)
-        return found
-
-    def result(self) -> FloatArray:
-        """The map, NaN where nothing is known."""
-        self._sums[:, ~self._known] = np.nan
-        return self._sums.reshape(self._shape)
+    def load(self, step_minutes: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Rates (N, T), mean latencies (N,) and mean numbers of requests under way (N,)."""
+        requests, times, seconds = self._totals
+        shape = (len(requests), self.minutes // step_minutes, step_minutes)
+        known_seconds = 60.0 * self._known.reshape(shape).sum(axis=2)
+        amounts = self._amounts.reshape(shape).sum(axis=2, dtype=np.float64)
+        return _quotient(amounts, known_seconds), _quotient(times, requests), _quotient(times, seconds)
 
 
-def _from_readings(cells: _MapCells, directory: Path, start_ns: int, end_ns: int) -> None:
-    for table in tables_of(directory, "counters"):
-        fields = SOURCES.get(table.source)
-        if fields is None or fields.layer != CLIENT:
+def _add_rollups(
+    cells: _Cells, directory: Path, source: str, fields: LoadFields, nodes: Collection[str]
+) -> None:
+    end_ns = cells.start_ns + cells.minutes * MINUTE_NS
+    days = {"first_day": day_of(cells.start_ns / SECOND_NS), "last_day": day_of(end_ns / SECOND_NS)}
+    where = OnNodes({short_name(node) for node in nodes}), Within("minute", cells.start_ns, end_ns)
+    columns = ["node", "name", "minute", "seconds", *map(sum_column, fields.names)]
+    for table in Table(directory, KIND, source).scan(columns, *where, **days):
+        rows = cells.rows(table)
+        seconds = table["seconds"].to_numpy().astype(np.float64)
+        amounts, is_known = _sums(table, fields.amounts)
+        chosen = (rows >= 0) & (seconds > 0) & is_known
+        if not chosen.any():
             continue
-        slices = CounterSlices(directory, table.source, table.site, {fields.read, fields.written})
-        increments = IncrementStream()
-        of: IntArray = np.zeros(0, dtype=np.int64)
-        after = start_ns - 2 * SECOND_NS
-        for until in slices.ends(after, end_ns, SECOND_NS):
-            found = increments.add(slices.read(after, until, cells), until)
-            after = until
-            if not found.component.size:
-                continue
-            amounts, known = moved(fields, found)
-            rows = slice(None) if known.all() else known
-            spans = cells.spans(found.read_ns[rows] - found.before_ns[rows])
-            keys = slices.components.keys  # components are only ever added
-            of = np.append(of, [cells.place[short_name(node)] for node, _ in keys[of.size :]]).astype(
-                np.int64
-            )
-            cells.add(of[found.component[rows]], found.tick_ns[rows], spans, amounts[:, rows])
+        minute = table["minute"].cast(pa.int64()).to_numpy()
+        requests, _ = _sums(table, fields.requests)
+        times, _ = _sums(table, fields.times)
+        sums = np.stack([amounts * fields.amount_scale, requests, times * fields.time_scale, seconds])
+        cells.add(rows[chosen], (minute[chosen] - cells.start_ns) // MINUTE_NS, sums[:, chosen])
 
 
-def _from_rollups(cells: _MapCells, directory: Path, start_ns: int, end_ns: int) -> None:
-    days = {"first_day": day_of(start_ns / 1e9), "last_day": day_of(end_ns / 1e9)}
-    where = OnNodes(cells.place), Within("minute", start_ns, end_ns)
-    for source, fields in SOURCES.items():
-        if fields.layer != CLIENT:
-            continue
-        columns = ["node", "minute", "seconds", sum_column(fields.read), sum_column(fields.written)]
-        for table in Table(directory, KIND, source).scan(columns, *where, **days):
-            known = table.filter(pc.greater(table["seconds"], 0))
-            if known.num_rows:
-                _add_minutes(cells, known, fields)
+def _sums(table: pa.Table, names: Sequence[str]) -> tuple[FloatArray, BoolArray]:
+    """Sums (R,) of some fields, and where at least one is known: what never occurred has no counter."""
+    sums, known = np.zeros(table.num_rows), np.zeros(table.num_rows, dtype=np.bool_)
+    for name in dict.fromkeys(names):
+        if name and sum_column(name) in table.column_names:
+            column = table[sum_column(name)]
+            known |= column.is_valid().to_numpy()
+            sums += pc.fill_null(column, 0).to_numpy()
+    return sums, known
 
 
-def _add_minutes(cells: _MapCells, table: pa.Table, fields: VolumeFields) -> None:
-    node = table["node"].unify_dictionaries().combine_chunks()
-    of = cells.places(node.dictionary)
-    until_ns = table["minute"].cast(pa.int64()).to_numpy() + MINUTE_NS
-    moved = np.zeros((2, table.num_rows))
-    for place, name in enumerate((fields.read, fields.written)):
-        if sum_column(name) in table.column_names:
-            moved[place] = pc.fill_null(table[sum_column(name)], 0).to_numpy()
-    cells.add(of[node.indices.to_numpy()], until_ns, np.ones(table.num_rows, dtype=np.int64), moved)
+def _coded(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    return column.unify_dictionaries().combine_chunks()
+
+
+def _quotient(upper: FloatArray, lower: FloatArray) -> FloatArray:
+    """Their quotient, NaN where the lower is 0."""
+    quotient: FloatArray = np.divide(upper, lower, out=np.full(upper.shape, np.nan), where=lower > 0)
+    return quotient

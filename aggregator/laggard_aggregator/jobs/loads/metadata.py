@@ -15,7 +15,7 @@ from laggard_aggregator.archive.table import Table, Within, day_of
 from laggard_aggregator.jobs.access.principals import Principal
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.join.volumes import CLIENT, SOURCES
-from laggard_aggregator.jobs.loads.forwarders import ROLE as FORWARDING
+from laggard_aggregator.jobs.loads.kinds import FORWARDERS, KINDS
 from laggard_aggregator.jobs.loads.roster import RosterNode, roster
 from laggard_aggregator.jobs.rollups.readings import SECOND_NS
 from laggard_aggregator.jobs.rollups.series60 import KIND, sum_column
@@ -86,7 +86,7 @@ class SiteMetadata:
         return own + passed or sum(self.by_target.values())
 
     def _is_forwarder(self, node: str) -> bool:
-        return node in self.nodes and FORWARDING in self.nodes[node].roles
+        return node in self.nodes and not self.nodes[node].roles.isdisjoint(KINDS[FORWARDERS].roles)
 
 
 def metadata_load(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from laggard_aggregator.archive.table import LAST_DAY, Table, day_of, tables_of
-from laggard_aggregator.jobs.join.volumes import SOURCES
+from laggard_aggregator.jobs.loads.kinds import LoadKind
 from laggard_aggregator.settings.aggregator import PeakTable
 
 LUSTRE_CLIENT: Final = "lustre_client"
@@ -52,25 +52,26 @@ def _rows(
                 yield row["node"], row["role"], [each["name"] for each in row.get("components", ())]
 
 
-def known_peaks(nodes: Mapping[str, RosterNode], peaks: Iterable[PeakTable]) -> dict[str, float]:
-    """Bytes a second at full load by node, by the `[[peak]]` tables of the throughput of its mounts.
+def known_peaks(
+    kind: LoadKind, nodes: Mapping[str, RosterNode], peaks: Iterable[PeakTable]
+) -> dict[str, float]:
+    """Bytes a second at full load by label of a component, by the `[[peak]]` tables of throughput.
 
-    The first table that has a mount counts for it; the peaks of several mounts of a node add up.
+    The first table that has a component counts for it; the peaks of several mounts of a node add up.
     """
+    sources = {*kind.sources, *((LUSTRE_CLIENT,) if kind.has_nodes else ())}
     tables = [
         (each.source, re.compile(each.component), each.peak)
         for each in peaks
-        if each.metric == "throughput" and each.source in (LUSTRE_CLIENT, *SOURCES)
+        if each.metric == "throughput" and each.source in sources
     ]
     known: dict[str, float] = {}
     for node, seen in nodes.items():
-        mounts = {(LUSTRE_CLIENT, LUSTRE_CLIENT), *seen.components}
-        of_mounts = (
-            next(
-                (peak for of, name, peak in tables if of == source and name.fullmatch(f"{node}/{mount}")), 0.0
-            )
-            for source, mount in mounts
-        )
-        if total := sum(of_mounts):
-            known[node] = total
+        summed = {(LUSTRE_CLIENT, LUSTRE_CLIENT)} if kind.has_nodes else set()
+        for source, name in seen.components | summed:
+            own = f"{node}/{name}"
+            peak = next((p for of, pattern, p in tables if of == source and pattern.fullmatch(own)), None)
+            if peak is not None:
+                label = kind.label(node, name)
+                known[label] = (known.get(label, 0.0) if kind.has_nodes else 0.0) + peak
     return known

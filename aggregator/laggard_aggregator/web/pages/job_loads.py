@@ -1,24 +1,22 @@
-"""The pages of what jobs load: forwarders, metadata servers, and jobs with amplification.
+"""The pages of loads: components of every kind, metadata servers, and jobs with amplification.
 
-Each has one table, also as CSV and JSON, of the jobs that the asker may see. The page of the forwarders is
-for those who see the whole site; for everybody else there is none.
+Each has one table, also as CSV and JSON, of the jobs that the asker may see. The page of the components is
+for those who see the whole site, as it tells when others' jobs ran; for everybody else there is none.
 """
 
 from collections.abc import Collection
 from typing import Any, Final
 from urllib.parse import quote
 
-import numpy as np
-from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.access.queries import AMPLIFIED, JobQueries
 from laggard_aggregator.jobs.index.reader import Row
-from laggard_aggregator.jobs.loads.forwarders import GAP, ROLE, ForwarderLoad, shown_forwarder_load
+from laggard_aggregator.jobs.loads.component_load import ComponentLoad, component_load
+from laggard_aggregator.jobs.loads.kinds import FORWARDERS, KINDS, known_kinds
 from laggard_aggregator.jobs.loads.metadata import (
     OF_SITE,
     MetadataBy,
@@ -31,15 +29,7 @@ from laggard_aggregator.status import urls
 from laggard_aggregator.status.urls import TimeRange
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.jobs_api import JobsService, checked_parameters, principal
-from laggard_aggregator.web.pages.charts import (
-    GONE,
-    MAX_WINDOWS,
-    SLOW,
-    SLOWEST,
-    WELL,
-    WIDE,
-    drawing,
-)
+from laggard_aggregator.web.pages.component_loads import component_table
 from laggard_aggregator.web.pages.jobs import LIST_PATH
 from laggard_aggregator.web.pages.site import Asked
 from laggard_aggregator.web.pages.table_files import table_file
@@ -47,23 +37,11 @@ from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Q
 from laggard_aggregator.web.problems import Show
 from laggard_common.visible import visible
 
-FORWARDERS, METADATA, AMPLIFICATION = "/forwarders", "/metadata", "/amplification"
+LOADS, METADATA, AMPLIFICATION = "/loads", "/metadata", "/amplification"
 DAY: Final = 86_400.0
-_MIB: Final = 2.0**20
 MAX_AMPLIFIED = 200
 _TABLE: Final = ("sort", "page", "table", "format")
 _RANGE: Final = ("from", "to")
-_LEVELS: Final = np.array([WELL, WIDE, SLOW, SLOWEST, GONE], dtype=np.uint8)
-"""Levels of a heat map by class; the last is that of GAP."""
-_SHARES: Final = (("above_90", "> 90 %"), ("to_90", "50-90 %"), ("to_50", "10-50 %"), ("to_10", "0-10 %"))
-"""Columns of the classes, highest first."""
-_LEGEND: Final = (
-    (SLOWEST, "above 90 % of the peak"),
-    (SLOW, "50 to 90 %"),
-    (WIDE, "10 to 50 %"),
-    (WELL, "0 to 10 %"),
-    (GONE, "no data"),
-)
 _HEADINGS: Final = {
     MetadataBy.APPLICATION: "Application",
     MetadataBy.USER: "User",
@@ -91,27 +69,35 @@ class LoadPages:
     def routes(self) -> list[BaseRoute]:
         """Routes of the pages."""
         return [
-            Route(FORWARDERS, self._forwarders),
+            Route(LOADS, self._loads),
+            Route("/forwarders", _forwarders),
             Route(METADATA, self._metadata),
             Route(AMPLIFICATION, self._amplification),
         ]
 
-    async def _forwarders(self, request: Request) -> Response:
+    async def _loads(self, request: Request) -> Response:
         who, directory = principal(request), self._service.directory
         if not who.sees_site or directory is None:
             raise HTTPException(404)  # as for a path that there is not
-        given = checked_parameters(request, ("forwarder", *_RANGE, *_TABLE))
+        given = checked_parameters(request, ("of", "component", *_RANGE, *_TABLE))
         asked, when = self._range(request)
-        names = tuple(node.node for node in self._view.nodes() if node.role == ROLE)
-        found = await self._service.ask(
-            lambda queries: shown_forwarder_load(
-                queries, who, directory, names, self._peaks, start=when.start, end=when.end
-            )
-        )
-        if found is None:
-            raise HTTPException(404)
-        table, page = forwarder_table(found, Query(given))
-        return await self._answer(request, "forwarders", table, page | {"asked": asked, "legend": _LEGEND})
+        of = given.get("of", "")
+        if of not in ("", *KINDS):
+            raise HTTPException(400, f"of: expected one of {', '.join(KINDS)}")
+        nodes = [(node.node, node.role) for node in self._view.nodes()]
+
+        def load(_: JobQueries) -> tuple[list[str], str, ComponentLoad]:
+            kinds = known_kinds(directory, {role for _, role in nodes})
+            chosen = of or next(iter(kinds), next(iter(KINDS)))
+            up = [node for node, role in nodes if role in KINDS[chosen].roles]
+            loads = component_load(directory, KINDS[chosen], when.start, when.end, up=up, peaks=self._peaks)
+            return kinds, chosen, loads
+
+        kinds, chosen, loads = await self._service.ask(load)
+        table, page = component_table(loads, chosen, when, Query(given))
+        tabs = [(name, KINDS[name].title) for name in KINDS if name in (*kinds, chosen)]
+        page |= {"asked": asked, "of": chosen, "tabs": tabs}
+        return await self._answer(request, "loads", table, page)
 
     async def _metadata(self, request: Request) -> Response:
         given, who = checked_parameters(request, ("by", *_RANGE, *_TABLE)), principal(request)
@@ -157,76 +143,10 @@ class LoadPages:
         return asked, asked.range if asked.range is not None else TimeRange(now - DAY, now)
 
 
-def forwarder_table(found: ForwarderLoad, query: Query) -> tuple[PageTable[int], dict[str, Any]]:
-    """The forwarders that are loaded most first, each with its heat map, and the axis of the maps."""
-    steps = found.classes.shape[1]
-    merged = -(-steps // MAX_WINDOWS)
-    first = np.arange(0, steps, merged)
-    levels = _narrowed(found.classes, first)
-    known = ~np.isnan(found.bytes_per_second)
-    sums, count = np.where(known, found.bytes_per_second, 0.0).sum(axis=1), known.sum(axis=1)
-    mean: FloatArray = np.divide(sums, count, out=np.full(len(count), np.nan), where=count > 0)
-    shares = found.time_share[:, ::-1]
-
-    def row(at: int) -> dict[str, Any]:
-        name = found.forwarders[at]
-        above = shares[at, 0]
-        label = (
-            f"{name}: no data"
-            if np.isnan(above)
-            else f"{name}: above 90 % of the peak {above:.0%} of the time"
-        )
-        return {
-            "name": name,
-            "mean": mean[at] / _MIB,
-            "largest": found.largest[at] / _MIB,
-            "peak": found.peak[at] / _MIB if count[at] else np.nan,
-            "shares": [(heading, shares[at, place]) for place, (_, heading) in enumerate(_SHARES)],
-            "picture": drawing(levels[at : at + 1], label, "strip"),
-        }
-
-    def share(place: int) -> Any:
-        return lambda at: float(shares[at, place])
-
-    columns = (
-        PageColumn[int]("forwarder", "Forwarder", lambda at: found.forwarders[at]),
-        PageColumn[int]("start", "", lambda _: found.start, is_time=True),
-        PageColumn[int]("step_seconds", "", lambda _: found.step_seconds),
-        PageColumn[int]("steps", "", lambda at: int(count[at])),
-        PageColumn[int]("mean_bytes_per_second", "Mean", lambda at: float(mean[at]), right=True),
-        PageColumn[int](
-            "largest_bytes_per_second", "Largest", lambda at: float(found.largest[at]), right=True
-        ),
-        PageColumn[int](
-            "peak_bytes_per_second",
-            "Peak",
-            lambda at: float(found.peak[at]) if count[at] else None,
-            right=True,
-        ),
-        *(
-            PageColumn[int](f"time_{key}", heading, share(place), right=True)
-            for place, (key, heading) in enumerate(_SHARES)
-        ),
-    )
-    load = np.divide(mean, found.peak, out=np.zeros(len(mean)), where=(count > 0) & (found.peak > 0))
-    order = np.lexsort((-load, -np.nan_to_num(shares[:, 0]), np.isnan(shares[:, 0])))
-    table = PageTable(
-        "forwarders",
-        columns,
-        order.tolist(),
-        query,
-        filters=(Filter[int]("forwarder", "Forwarder", lambda at: found.forwarders[at]),),
-        keep=_RANGE,
-        make=row,
-    )
-    quarters = sorted({len(first) * part // 4 for part in range(4)})
-    return table, {
-        "start": found.start,
-        "end": found.start + steps * found.step_seconds,
-        "step_seconds": found.step_seconds,
-        "merged": merged,
-        "times": [found.start + found.step_seconds * float(first[at]) for at in quarters],
-    }
+async def _forwarders(request: Request) -> Response:
+    """The page's address in 0.2.0."""
+    query = request.url.query
+    return RedirectResponse(f"loads?of={FORWARDERS}{'&' if query else ''}{query}", 308)
 
 
 def metadata_table(found: list[MetadataLoad], group: MetadataBy, query: Query) -> PageTable[MetadataLoad]:
@@ -311,9 +231,3 @@ def _total(job: Row, *layers: str) -> float | None:
         if read is not None and written is not None:
             return float(read + written)
     return None
-
-
-def _narrowed(classes: NDArray[np.int8], first: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Levels (F, N) of classes (F, T): the highest class of the steps from each of `first` (N,) on."""
-    assert GAP == -1, "its level is the last"
-    return _LEVELS[np.maximum.reduceat(classes, first, axis=1)]

@@ -1,4 +1,5 @@
-// Heat maps: the pointer names component, time and verdict of a cell; a click leads to the component at that time.
+// Heat maps: the pointer names component, time and verdict of a cell; a click leads to the component at that time,
+// or where the row's link with data-cells leads.
 (() => {
   "use strict";
   const AROUND = 12; // columns shown before and behind the cell
@@ -26,7 +27,9 @@
     const box = strip.getBoundingClientRect();
     const count = edges.length / 2;
     const column = Math.min(Math.max(Math.floor(((event.clientX - box.left) / box.width) * count), 0), count - 1);
-    return { edges, column, count, strip, link: strip.closest("tr").querySelector("th a") };
+    const row = strip.closest("tr");
+    const name = row.querySelector("th a");
+    return { edges, column, count, strip, name, link: row.querySelector("a[data-cells]") ?? name };
   }
 
   function verdict(target) {
@@ -40,7 +43,7 @@
     tip.hidden = !over;
     if (!over) return;
     const [start, end] = over.edges.slice(2 * over.column, 2 * over.column + 2);
-    tip.textContent = `${over.link.textContent}, ${time(start)} to ${time(end).slice(11)} ${zone(end)}: ${verdict(event.target)}`;
+    tip.textContent = `${over.name.textContent}, ${time(start)} to ${time(end).slice(11)} ${zone(end)}: ${verdict(event.target)}`;
     const left = Math.min(event.pageX + 14, document.documentElement.clientWidth - tip.offsetWidth - 8);
     tip.style.left = `${Math.max(left, 8)}px`;
     tip.style.top = `${event.pageY + 16}px`;
