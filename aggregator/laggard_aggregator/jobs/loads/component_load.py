@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.jobs.loads.heat_map import HeatMap, Name, heat_map
+from laggard_aggregator.jobs.loads.heat_map import LoadMap, Name, heat_map
 from laggard_aggregator.jobs.loads.kinds import LoadKind
 from laggard_aggregator.jobs.loads.roster import RosterNode, known_peaks, roster
 from laggard_aggregator.settings.aggregator import PeakTable
@@ -31,7 +31,7 @@ class ComponentLoad:
     each class, NaN without any.
     """
 
-    heat: HeatMap
+    heat: LoadMap
     largest: FloatArray
     peak: FloatArray
     classes: NDArray[np.int8]

@@ -28,7 +28,7 @@ Name = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class HeatMap:
+class LoadMap:
     """Load of N components in T steps; `start`: epoch seconds of the first step.
 
     `rates` (N, T): bytes or operations a second of the known minutes, NaN in gaps. Of the whole time (N,):
@@ -51,7 +51,7 @@ def heat_map(
     end: float,
     *,
     step_minutes: int = 1,
-) -> HeatMap:
+) -> LoadMap:
     """The load of the components `names` in (start, end]. Raises ConfigError above MAX_CELLS, ArchiveError.
 
     Components with one label are one row: a target that moved to another server.
@@ -62,14 +62,14 @@ def heat_map(
     if len(labels) * steps * step_minutes > MAX_CELLS:
         size = f"{len(labels)} components over {steps * step_minutes} minutes"
         raise ConfigError("", [f"{size} are more than {MAX_CELLS} cells: choose a shorter time"])
-    cells = _Cells(kind, names, labels, start_ns, steps * step_minutes)
+    cells = _LoadCells(kind, names, labels, start_ns, steps * step_minutes)
     for source, fields in kind.sources.items():
         _add_rollups(cells, directory, source, fields, {node for node, _ in names})
     rates, latency, in_flight = cells.load(step_minutes)
-    return HeatMap(tuple(labels), start_ns / SECOND_NS, step_minutes * 60.0, rates, latency, in_flight)
+    return LoadMap(tuple(labels), start_ns / SECOND_NS, step_minutes * 60.0, rates, latency, in_flight)
 
 
-class _Cells:
+class _LoadCells:
     """Sums by component and minute, and which of them are known."""
 
     def __init__(
@@ -119,7 +119,7 @@ class _Cells:
 
 
 def _add_rollups(
-    cells: _Cells, directory: Path, source: str, fields: LoadFields, nodes: Collection[str]
+    cells: _LoadCells, directory: Path, source: str, fields: LoadFields, nodes: Collection[str]
 ) -> None:
     end_ns = cells.start_ns + cells.minutes * MINUTE_NS
     days = {"first_day": day_of(cells.start_ns / SECOND_NS), "last_day": day_of(end_ns / SECOND_NS)}
