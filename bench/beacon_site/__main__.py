@@ -127,10 +127,11 @@ async def _feed(site: Product, simulation: Simulation, seed: int, clients: str) 
         settled = settled + shape.batch_seconds if simulation.over else 0
         site.set_time((START_SECONDS + simulation.now) * SECOND_NS + SECOND_NS // 100)
         await site.publish(agents.statuses(simulation.now))
-        await site.publish(agents.batches())
+        batches = list(agents.batches())
+        await site.deliver(batches, "laggard_samples_total", agents.samples)
         if traces is not None:
-            await site.publish(agents.traces(traces.parts(), simulation.now))
-        await site.wait_for("laggard_samples_total", agents.samples)
+            documents = list(agents.traces(traces.parts(), simulation.now))
+            await site.deliver(documents, "laggard_documents_total", agents.documents)
     return agents
 
 

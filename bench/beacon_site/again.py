@@ -2,16 +2,17 @@
 
     python -m bench.beacon_site.again results.json FOLDER
 
-`laggard job ID --json` is asked for each job, so verdicts are computed now; the join and the counters are
-those of the archive. Minutes less than the whole way, for work on verdicts.
+Each job is judged now, as the daemon does; the join and the counters are those of the archive. Minutes less
+than the whole way, for work on verdicts. The last line has the time that a verdict on a slow job took.
 """
 
 import argparse
-import contextlib
-import io
+import csv
 import json
 import random
+import statistics
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,14 @@ from bench.beacon_site.score import judge, numbers, numbers_table, rows, table
 from bench.beacon_site.shape import SHAPES, hardware
 from bench.beacon_site.truth import Truth
 from bench.machine import machine
-from laggard_aggregator.cli.main import main as laggard
+from laggard_aggregator.jobs.access.principals import Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.access.visible_job import VisibleJob
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.show import full_record
+from laggard_aggregator.jobs.verdict.judge import JobJudge
+
+_ADMIN = Principal("", Role.ADMIN)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     healthy = [stored for stored in results["runs"] if stored["kind"] == "none"]
     chosen = [stored for stored in results["runs"] if stored["kind"] != "none"]
     chosen += drawn.sample(healthy, min(options.healthy, len(healthy)))
+    with (options.folder / "forwarders.csv").open(newline="") as lines:
+        served_by = dict(csv.reader(lines))
+    archive = options.folder / "archive"
+    index = JobIndex(archive)
+    index.refresh()
+    queries = JobQueries(index)
+    judging = JobJudge(archive, queries, served_by)
     pairs: list[tuple[Truth, Mapping[str, Any]]] = []
+    seconds: list[float] = []
     for stored in chosen:
         causes = tuple(
             Cause(c["kind"], c["victim"], 0, 0, c["target"], c["job"], login=c["login"])
@@ -48,7 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         run = runs[stored["job"]]
         truth = Truth(run, stored["kind"], causes, stored["slowdown"], stored["truth"])
-        pairs.append((truth, _answer(stored["job"], options.folder / "archive")))
+        (job,) = queries.find(_ADMIN, str(stored["job"]))
+        began = time.process_time()
+        answer = full_record(queries, judging, VisibleJob({**job, "verdict": None}, _ADMIN))
+        if answer["verdict"] == "slow":
+            seconds.append(time.process_time() - began)
+        pairs.append((truth, answer))
+    queries.close()
     judged = [judge(truth, answer, plan) for truth, answer in pairs]
     print(f"# {machine('numpy', 'pyarrow')}")
     print(table(rows(judged)))
@@ -59,15 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             of = [(c.kind, c.target, c.run, c.login) for c in verdict.truth.causes]
             print(verdict.truth.run.number, verdict.truth.run.application.name, of, verdict.judged)
             print(f"    {verdict.verdict}: {named.get('kind')}: {named.get('text')}")
+    if seconds:
+        middle, most = statistics.median(seconds), max(seconds)
+        print(f"# CPU of {len(seconds)} slow verdicts: median {middle:.2f} s, most {most:.2f} s")
     return 0
-
-
-def _answer(job: int, archive: Path) -> Mapping[str, Any]:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        laggard(["job", str(job), "--json", "--archive", str(archive)])
-    answer: Mapping[str, Any] = json.loads(printed.getvalue().splitlines()[0])
-    return answer
 
 
 if __name__ == "__main__":
