@@ -32,6 +32,8 @@ USUAL = Work()
 class Scene:
     """Six runs of a job with 5 minutes of writing each and one that takes 15, half an hour apart.
 
+    `runs` of them in all, of which the last `slow_runs` take so long.
+
     Jobs behind the other forwarders do the same all the time; they meet the same servers.
     """
 
@@ -45,11 +47,13 @@ class Scene:
         metadata: int = USUAL.operations,
         slow_node: str = "",
         has_job_stats: bool = True,
+        runs: int = RUNS,
+        slow_runs: int = 1,
     ) -> None:
-        self.site = ForwarderSite(folder, RUNS * MINUTES, has_job_stats)
-        self.first = (RUNS - 1) * MINUTES
-        for run in range(RUNS):
-            first, is_slow = run * MINUTES, run == RUNS - 1
+        self.site = ForwarderSite(folder, runs * MINUTES, has_job_stats)
+        self.runs, self.first = runs, (runs - slow_runs) * MINUTES
+        for run in range(runs):
+            first, is_slow = run * MINUTES, run >= runs - slow_runs
             job = self.site.job(100 + run, nodes, first, first + 25)
             if is_slow:
                 third = replace(slow, writes=slow.writes // 3, operations=slow.operations // 3)
@@ -64,10 +68,10 @@ class Scene:
         same = replace(USUAL, osts=OSTS)
         for at, forwarder in enumerate(FORWARDERS[1:], 2):
             behind = NODES[forwarder]
-            other = self.site.job(1000 * at, behind, 0, RUNS * MINUTES, user="eve", application="steady")
+            other = self.site.job(1000 * at, behind, 0, runs * MINUTES, user="eve", application="steady")
             self.site.works(behind, 0, self.first, same, 1000 * at)
             now = replace(same, ost_us=slow.ost_us, meta_us=slow.meta_us)
-            self.site.works(behind, self.first, RUNS * MINUTES, now, 1000 * at)
+            self.site.works(behind, self.first, runs * MINUTES, now, 1000 * at)
             if shared is not None:
                 self.site.traced(other, behind, 5, shared=False)
 
@@ -79,7 +83,7 @@ class Scene:
         return job
 
     def verdict(self) -> VisibleJob:
-        return self.site.judge()[str(100 + RUNS - 1)]
+        return self.site.judge()[str(100 + self.runs - 1)]
 
 
 def causes(job: VisibleJob) -> list[tuple[str, str]]:
@@ -107,6 +111,13 @@ def test_a_slow_ost_is_the_cause_and_no_forwarder(tmp_path: Path, has_job_stats:
     slow = replace(USUAL, ost_us={OSTS[0]: 6 * OST_US}, mount_us=MOUNT_US + 20_000)
     job = Scene(tmp_path, slow, has_job_stats=has_job_stats).verdict()
     assert causes(job) == [("slow component", OSTS[0])]
+
+
+def test_runs_that_were_slow_themselves_are_not_the_usual(tmp_path: Path) -> None:
+    """With five of the ten latest runs as slow as this one its forwarder would be as ever."""
+    slow = replace(USUAL, mount_us=32_000, rpc_us=20_000)
+    job = Scene(tmp_path, slow, runs=11, slow_runs=5).verdict()
+    assert causes(job) == [("slow component", "fwd-1")]
 
 
 def test_a_slow_forwarder_of_others_is_innocent(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from laggard_aggregator.jobs.traces.io_modes import ModeShares
 from laggard_aggregator.jobs.traces.job_traces import JobTraces, shares
 from laggard_aggregator.jobs.verdict import LAGGARD
 from laggard_aggregator.jobs.verdict.analysis.advice import Footprint, advice
-from laggard_aggregator.jobs.verdict.analysis.phases import Phase, find_phases
+from laggard_aggregator.jobs.verdict.analysis.phases import Phase, find_phases, timed
 from laggard_aggregator.jobs.verdict.analysis.rate_series import rate_series
 from laggard_aggregator.jobs.verdict.analysis.run_history import (
     LEAST_RUNS,
@@ -104,6 +104,8 @@ class JobJudge:
         self._traces = JobTraces(directory, queries)
         self._causes = JobCauses(directory, queries, self._results, served_by, self._traces.modes)
         self._phases: dict[tuple[str, int], list[Phase]] = {}
+        self._slow: set[str] = set()
+        """Keys of the jobs that were judged slow here, of which the index may not know yet."""
         self._lock = Lock()
 
     def shown(self, job: VisibleJob, method: str = "") -> RunReport:
@@ -127,6 +129,8 @@ class JobJudge:
             return RunReport("not judged", "Not judged: it has not ended")
         modes = self._traces.modes(job)
         report = self._judged(job, method, modes)
+        if report.verdict == "slow":
+            self._slow.add(job.key)
         return replace(report, modes=shares(modes) if modes else None)
 
     def logs(self, job: VisibleJob) -> list[Row]:
@@ -161,11 +165,16 @@ class JobJudge:
             if judged.verdict != "as usual":
                 sentence = _with_log(sentence, logs)
             return RunReport(judged.verdict, sentence, judged.factor, phases, [*parts, *others])
-        causes = self._causes.ranked(asked, phased, method or LAGGARD)
+        usual = [(other, known) for other, known in phased if not self._was_slow(other)]
+        compared = usual if len(usual) >= LEAST_RUNS else phased
+        causes = self._causes.ranked(asked, compared, method or LAGGARD)
         because = next((cause.text for cause in (*causes.ranked, *logs)), _NO_CAUSE)
         sentence = f"{_slowness(run, history, judged.factor)}; {because}"
         findings = [*causes.ranked, *causes.beside, *others]
         return RunReport("slow", sentence, judged.factor, phases, findings)
+
+    def _was_slow(self, job: VisibleJob) -> bool:
+        return job["verdict"] == "slow" or job.key in self._slow
 
     def _phases_of(self, job: VisibleJob) -> list[Phase]:
         key = (job["job_key"], job["revision_at"])
@@ -197,13 +206,9 @@ def _phases(series: Iterable[Row]) -> Iterator[Phase]:
 
 
 def _run(job: VisibleJob, phases: Sequence[Phase]) -> RunPhases:
-    """A run for `judge`: busy time and amount of all phases of each direction.
-
-    A few metadata operations within one reading took no known time: they count where there is nothing else.
-    """
+    """A run for `judge`: busy time and amount of all phases of each direction."""
     sums: dict[PhaseKey, tuple[float, float]] = {}
-    timed = [phase for phase in phases if phase.is_timed or phase.direction != "metadata"]
-    for phase in timed or phases:
+    for phase in timed(phases):
         key = (phase.direction, phase.direction)
         seconds, amount = sums.get(key, (0.0, 0.0))
         sums[key] = (seconds + phase.busy_seconds, amount + phase.amount)

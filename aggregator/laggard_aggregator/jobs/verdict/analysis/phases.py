@@ -5,7 +5,7 @@ found with hysteresis, and their edges are refined on the rows themselves. A sec
 far weaker than the others. `dwt` is the method of the paper (NSDI '19, appendix B; IOSI, FAST '14).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,6 +74,15 @@ class Phase:
     def rate(self) -> float:
         """Amount a second while it moved."""
         return self.amount / self.busy_seconds
+
+
+def timed(phases: Sequence[Phase]) -> Sequence[Phase]:
+    """Those that count for the time of a run.
+
+    A few metadata operations within one reading took no known time: they count where there is nothing else.
+    """
+    found = [phase for phase in phases if phase.is_timed or phase.direction != "metadata"]
+    return found or phases
 
 
 def find_phases(

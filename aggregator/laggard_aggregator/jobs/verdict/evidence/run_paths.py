@@ -8,7 +8,7 @@ import numpy as np
 
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, is_ost, targets
-from laggard_aggregator.jobs.verdict.analysis.phases import Phase
+from laggard_aggregator.jobs.verdict.analysis.phases import Phase, timed
 from laggard_aggregator.jobs.verdict.evidence.minute_sums import Times
 from laggard_aggregator.jobs.verdict.evidence.path_parts import RunPath
 from laggard_aggregator.jobs.verdict.evidence.target_shares import MDT, OST, TargetShares
@@ -63,7 +63,7 @@ def part_shares(components: Iterable[Row], served_by: Mapping[str, str]) -> dict
 def slow_directions(phases: Sequence[Phase], earlier: Sequence[Sequence[Phase]]) -> list[str]:
     """The directions whose phases lost most of the time, beside earlier runs with the same volume."""
     lost: dict[str, float] = {}
-    for direction in sorted({phase.direction for phase in phases}):
+    for direction in sorted({phase.direction for phase in timed(phases)}):
         seconds, amount = _sums(phases, direction)
         before = [_sums(run, direction) for run in earlier]
         known = [(took, moved) for took, moved in before if took > 0 and moved > 0]
@@ -74,7 +74,7 @@ def slow_directions(phases: Sequence[Phase], earlier: Sequence[Sequence[Phase]])
         else:
             lost[direction] = seconds
     most = max(lost.values())
-    return [direction for direction, loss in lost.items() if loss >= _OF_LOSS * most]
+    return [direction for direction, loss in lost.items() if loss >= min(_OF_LOSS * most, most)]
 
 
 def _sums(phases: Iterable[Phase], direction: str) -> Times:
