@@ -71,6 +71,7 @@ def test_page_top_metrics_and_terminal_name_the_same_lun(tmp_path: Path) -> None
     assert "more straggler" not in headline
     assert '<a href="./jobs"' in page
     assert "recording%2F1%2F" in jobs
+    assert re.search(r'data-label="Verdict">too few runs', jobs)
     assert "recorded on 2026-11-21" in job_page
     assert (job["verdict"], job["coverage"]) == ("too few runs", 1.0)
     assert_factors_are_quotients(listed[0], top, metrics, log.read_text(), page, component_page)
@@ -99,7 +100,7 @@ def assert_factors_are_quotients(
         *in_sentences(plain(component_page)),
         *in_rows(component_page),
     ]
-    assert len(stated) >= 9, "sentences and located causes of two pages, and three windows and more"
+    assert len(stated) >= 7, "the API, top, the sentences of two pages, and three windows and more"
     assert [each for each in stated if not each.agrees] == []
     assert re.search(r"laggard: alarm on \S+: it is [\d.]+ times slower than its peers", terminal)
 

@@ -7,7 +7,6 @@ from html import unescape
 
 _VALUE = r"([\d.,]+(?:e[+-]\d+)?)\s?(?:ms|us|s|%)"
 _SENTENCE = re.compile(rf"([\d.]+)(?:×| times) slower.*?: {_VALUE}, (?:its )?peers {_VALUE}")
-_LOCATED = re.compile(rf"{_VALUE}, peers {_VALUE}.*?Located: [^×]*? ([\d.]+)×")
 _CELL = re.compile(r"<t[dh]\b[^>]*>(.*?)</t[dh]>", re.DOTALL)
 
 
@@ -33,10 +32,8 @@ def plain(html: str) -> str:
 
 
 def in_sentences(text: str) -> Iterator[Stated]:
-    """Factors of sentences such as `4.3 times slower ...: 27 ms, peers 4.6 ms`, and of located causes."""
+    """Factors of sentences such as `4.3 times slower ...: 27 ms, peers 4.6 ms`."""
     for far, own, peers in _SENTENCE.findall(text):
-        yield Stated(far, _number(own), _number(peers))
-    for own, peers, far in _LOCATED.findall(text):
         yield Stated(far, _number(own), _number(peers))
 
 

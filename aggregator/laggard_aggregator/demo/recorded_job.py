@@ -19,6 +19,7 @@ from laggard_aggregator.jobs.join.join_pass import write_results
 from laggard_aggregator.jobs.join.volumes import CLIENT, SERVER
 from laggard_aggregator.jobs.records.settle import records, settled
 from laggard_aggregator.jobs.records.store import JobStore
+from laggard_aggregator.jobs.verdict.findings_pass import FindingsPass
 
 CLUSTER: Final = "recording"
 MACHINE: Final = "testbed"
@@ -29,7 +30,7 @@ _READS, _READ_SECTORS, _READ_MS, _WRITES, _WRITTEN_SECTORS, _WRITE_MS = 0, 2, 3,
 
 
 def write_recorded_job(recording: Recording, site: Site) -> None:
-    """Writes the job with its results, and the index. Raises ArchiveError."""
+    """Writes the job with its results and verdict, and the index. Raises ArchiveError."""
     start, end = recording.start, recording.samples[-1].time
     now_ns = round(end * SECOND_NS)
     date = datetime.fromtimestamp(end, UTC).date().isoformat()
@@ -55,7 +56,7 @@ def write_recorded_job(recording: Recording, site: Site) -> None:
     key = job["job_key"][0].as_py()
     account = recorded_account(recording, key, {lun: site.nodes[lun] for lun in recording.luns})
     write_results(site.archive, SITE, date, [account], now_ns)
-    JobIndex(site.archive).refresh()
+    FindingsPass(site.archive, SITE, JobIndex(site.archive)).run(now_ns)
 
 
 def recorded_account(recording: Recording, key: str, nodes: Mapping[str, str]) -> JobAccount:

@@ -73,6 +73,13 @@ def moment(at: float) -> str:
     return _datetime(at).strftime("%Y-%m-%d %H:%M:%S") if _is_time(at) else DASH
 
 
+def offset(seconds: float) -> str:
+    """How far a clock is ahead of this one, to the millisecond: `+3 ms`, `-12 s`."""
+    if not math.isfinite(seconds):
+        return DASH
+    return f"{seconds:+.3g} s" if abs(seconds) >= 1 else f"{round(1e3 * seconds):+d} ms".replace("+0 ", "0 ")
+
+
 def clock(at: float) -> str:
     """A time of the day as `12:00`, UTC, with seconds where it has some."""
     return _datetime(at).strftime("%H:%M:%S").removesuffix(":00") if _is_time(at) else DASH

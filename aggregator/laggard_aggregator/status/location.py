@@ -109,6 +109,17 @@ class Location:
     evidence: str
     name: str
 
+    @property
+    def place(self) -> str:
+        """The place in words, such as `the disk`."""
+        return self.evidence.rpartition(": ")[2]
+
+    @property
+    def signs(self) -> str:
+        """The signs that agree; empty where it is one, of the located component itself."""
+        signs = self.evidence.rpartition(": ")[0]
+        return "" if "," not in signs and f" of {plain(self.name)}" in signs else signs
+
 
 def target_of(component: str) -> str:
     """The target of a client's device: `OST0007` of `node-1/OST0007-osc`; the device without a suffix."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from laggard_aggregator.detect.interface import TOO_FEW
 from laggard_aggregator.metrics.registry import worse
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.next_steps import Command
@@ -121,7 +122,6 @@ class Headline(NamedTuple):
 
 def headline(now: Now, found: Sequence[Slow]) -> Headline:
     """The headline sentence."""
-    compared = sum(group.live for group in now.groups.values())
     marked, slight = by_grade(found)
     few = f"; {formatting.counted(len(slight), 'slight straggler')}" if slight else ""
     if marked:
@@ -136,7 +136,14 @@ def headline(now: Now, found: Sequence[Slow]) -> Headline:
         return Headline(f"Nothing is compared yet: {why}")
     if not has_verdicts(now):
         return Headline("Nothing was judged yet" if not now.judgements else "No group could be judged")
-    return Headline(f"No stragglers: {formatting.counted(compared, 'component')} behave like their peers")
+    compared = formatting.counted(compared_now(now), "component")
+    return Headline(f"No stragglers: {compared} behave like their peers")
+
+
+def compared_now(now: Now) -> int:
+    """Components with data in the groups that were judged, by any of their metrics."""
+    judged = {judged.group for judged in now.judgements if not judged.verdicts.note}
+    return sum(group.live for name, group in now.groups.items() if name in judged)
 
 
 def has_verdicts(now: Now) -> bool:
@@ -199,6 +206,7 @@ def group_map(now: Now, group: GroupView, found: Sequence[Slow]) -> dict[str, An
     return {
         "view": group,
         "note": note(now, group.name),
+        "small": note(now, group.name) == TOO_FEW,
         "slow": slow_by_group(found)[group.name],
         "heat": whole,
         "rows": [map_row(now, group.name, whole, at) for at in rows],
@@ -262,7 +270,10 @@ def tiles(now: Now, found: Sequence[Slow]) -> list[tuple[str, str, str, str, str
     live = sum(group.live for group in now.groups.values())
     silent = sum(group.silent for group in now.groups.values())
     judged = {each.group for each in now.judgements}
-    unjudged = sum(name not in judged or bool(now.note_of(name)) for name in now.groups)
+    notes = [now.note_of(name) if name in judged else "no window yet" for name in now.groups]
+    small, unjudged = notes.count(TOO_FEW), sum(note not in ("", TOO_FEW) for note in notes)
+    compared = compared_now(now) if has_verdicts(now) else live
+    alone = f"{live - compared:,} more with too few peers" if small and compared < live else ""
     nodes = sum(now.node_counts.values())
     up = sum(count for (_, state), count in now.node_counts.items() if state == "up")
     gone = sum(count for (_, state), count in now.node_counts.items() if state in ("silent", "down"))
@@ -280,15 +291,24 @@ def tiles(now: Now, found: Sequence[Slow]) -> list[tuple[str, str, str, str, str
         ),
         (
             "Components compared",
-            f"{live:,}",
-            f"{silent:,} silent" if silent else "all with data" if live else "none with peers yet",
+            f"{compared:,}",
+            f"{silent:,} silent" if silent else alone or ("all with data" if live else "none with peers yet"),
             "warn" if silent else known,
             "/groups",
         ),
         (
             "Peer groups",
             f"{len(now.groups):,}",
-            f"{unjudged} without a verdict" if unjudged else "all judged" if now.groups else "none yet",
+            ", ".join(
+                text
+                for some, text in (
+                    (unjudged, f"{unjudged} without a verdict"),
+                    (small, f"{small} too small to compare"),
+                    (now.groups and not unjudged + small, "all judged"),
+                    (not now.groups, "none yet"),
+                )
+                if some
+            ),
             "none" if not now.judgements else "warn" if unjudged else "good",
             "/groups",
         ),

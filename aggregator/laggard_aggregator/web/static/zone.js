@@ -30,6 +30,7 @@ window.laggardTime = (() => {
       if (from >= 0) each.textContent = text(at).slice(from, from + part.length) + (part === each.utc ? "" : ` ${zone(at)}`);
     }
     button.textContent = `Times: ${local ? Intl.DateTimeFormat().resolvedOptions().timeZone || "local" : "UTC"}`;
+    button.dataset.short = local ? "local" : "UTC";
     button.hidden = false;
   }
 
