@@ -3,10 +3,13 @@
 A made-up site (`bench.page.fleet`) after twelve hours, in Chromium, light and dark.
 """
 
+import hashlib
+import json
 import sys
 from pathlib import Path
 from typing import Literal
 
+import laggard_aggregator.web
 from bench.page.browser import chromium
 from bench.page.fleet import CDF_GROUP, Fault, Fleet, Kindred
 from bench.pictures.shrink import command, shrink
@@ -14,6 +17,8 @@ from laggard_aggregator.status import urls
 from tests.support.pages import served
 
 WIDTH = 1180
+MADE_FROM = "made-from.json"
+"""Digests of the files that the pictures were made from; a test holds them against the present ones."""
 HDD = "storage/diskstats/ST4000NM0035_hdd_4TB"
 THRESHOLD_BINS = 5.0
 
@@ -54,6 +59,20 @@ def pictures() -> dict[str, tuple[str, Shade, int]]:
     }
 
 
+WEB = Path(laggard_aggregator.web.__file__).parent
+SHARED = ("templates/base.html", "templates/parts.html", "static/style.css")
+"""Every page is made from these, and from its own template."""
+
+
+def sources(name: str) -> dict[str, str]:
+    """The digest of each file of which the picture `name` shows the result."""
+    page = name.split("-")[1]
+    return {
+        file: hashlib.sha256((WEB / file).read_bytes()).hexdigest()[:16]
+        for file in (*SHARED, f"templates/{page}.html")
+    }
+
+
 async def take(into: Path) -> list[Path]:
     """Takes all pictures; the files."""
     found = []
@@ -68,6 +87,8 @@ async def take(into: Path) -> list[Path]:
             shrink(path)
             found.append(path)
             await page.close()
+    made = {name: sources(name) for name in pictures()}
+    (into / MADE_FROM).write_text(json.dumps(made, indent=1) + "\n")
     return found
 
 
