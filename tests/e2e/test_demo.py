@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from tests.support.figures import Stated, in_rows, in_sentences, plain
+from tests.support.openapi import problems
 from tests.support.processes import get_json, get_text, is_running, run_command, started
 from tests.support.wait import LIMIT_SECONDS, wait_until
 
@@ -59,9 +61,11 @@ def test_page_top_metrics_and_terminal_name_the_same_lun(tmp_path: Path) -> None
         (job,) = get_json(f"{url}/api/v1/jobs/1")["jobs"]
         jobs, job_page = get_text(f"{url}/jobs"), get_text(f"{url}/jobs/1")
         component_page = get_text(f"{url}/component/luns/oss-08/loop27")
+        printed = log.read_text()
+        assert_api_is_as_described(url)
         demo.send_signal(signal.SIGTERM)
         assert demo.wait(LIMIT_SECONDS) == 0
-    terminal = re.findall(r"laggard: alarm on (\S+):", log.read_text())
+    terminal = re.findall(r"laggard: alarm on (\S+):", printed)
     assert terminal == ["oss-08/loop27"]
     assert [(each["name"], each["group"]) for each in listed] == [("oss-08/loop27", "luns")]
     assert re.findall(r"oss-\d+/loop\d+", top) == ["oss-08/loop27"]
@@ -74,7 +78,23 @@ def test_page_top_metrics_and_terminal_name_the_same_lun(tmp_path: Path) -> None
     assert re.search(r'data-label="Verdict">too few runs', jobs)
     assert "recorded on 2026-11-21" in job_page
     assert (job["verdict"], job["coverage"]) == ("too few runs", 1.0)
-    assert_factors_are_quotients(listed[0], top, metrics, log.read_text(), page, component_page)
+    assert_factors_are_quotients(listed[0], top, metrics, printed, page, component_page)
+
+
+def assert_api_is_as_described(url: str) -> None:
+    """The answers of the running daemon are those of its OpenAPI document."""
+    document = get_json(f"{url}/api/v1/openapi.json")
+    asked = {
+        "/api/v1/components/{group}/{component}": "/api/v1/components/luns/oss-08/loop27",
+        "/api/v1/history": "/api/v1/history?component=oss-08/loop27&from=-1h",
+        "/api/v1/jobs/{job}": "/api/v1/jobs/1",
+    }
+    for path, methods in document["paths"].items():
+        if "get" in methods:
+            address = url + asked.get(path, path)
+            wait_until(partial(get_json, address), path)  # the archive is written at intervals
+            answer = get_json(address)
+            assert (path, problems(answer, path, document)) == (path, [])
 
 
 def assert_factors_are_quotients(

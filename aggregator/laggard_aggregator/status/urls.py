@@ -120,6 +120,7 @@ ENDPOINTS = (
     ("/api/v1/groups", "the peer groups, and why one got no verdict"),
     ("/api/v1/nodes", "the nodes by role and state, and the unhealthy ones"),
     ("/api/v1/decisions", "what operators silenced, drained and commented"),
+    ("/api/v1/openapi.json", "what these answer, in OpenAPI 3.1"),
     ("/healthz", "whether the aggregator runs"),
     ("/readyz", "whether it is connected to the broker and the Prometheus servers"),
 )

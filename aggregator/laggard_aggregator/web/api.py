@@ -3,13 +3,13 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from laggard_aggregator.alarms.factors import factor_now
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.alarms.overrides import commenting
+from laggard_aggregator.alarms.overrides import Decision, commenting
 from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.location import Location
@@ -17,6 +17,20 @@ from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView, failing
 from laggard_aggregator.status.window_history import BAND
+from laggard_aggregator.web.api_types import (
+    ComponentAnswer,
+    DecisionAnswer,
+    DecisionsAnswer,
+    GroupAnswer,
+    GroupsAnswer,
+    HistoryAnswer,
+    NodesAnswer,
+    SeriesAnswer,
+    SplitAnswer,
+    StragglerAnswer,
+    StragglersAnswer,
+    WindowAnswer,
+)
 from laggard_aggregator.web.pages.alarm_log import (
     MOST_EVENTS,
     AlarmEpisode,
@@ -34,7 +48,7 @@ MOST_ALARMS = MOST_EVENTS
 """Limit of alarms in one answer."""
 
 
-def stragglers(now: Now) -> dict[str, Any]:
+def stragglers(now: Now) -> StragglersAnswer:
     """The stragglers and standing alarms, most persistent first (Intrepid 4.3), then by severity."""
     chosen = [row for row in now.standings() if row.slow]
     chosen.sort(key=lambda row: (-(row.persistence or 0), -_or_zero(row.severity), row.key))
@@ -45,7 +59,7 @@ def stragglers(now: Now) -> dict[str, Any]:
     }
 
 
-def groups(now: Now) -> dict[str, Any]:
+def groups(now: Now) -> GroupsAnswer:
     """All peer groups by name, with the reason for a missing verdict."""
     latest: dict[str, list[Judgement]] = {}
     for judged in now.judgements:
@@ -54,9 +68,9 @@ def groups(now: Now) -> dict[str, Any]:
     return {"time": now.time, "groups": described}
 
 
-def decisions(now: Now) -> dict[str, Any]:
+def decisions(now: Now) -> DecisionsAnswer:
     """The decisions in force, oldest first; `until` is null without an end."""
-    return {"time": now.time, "decisions": [each.plain() for each in now.decisions]}
+    return {"time": now.time, "decisions": [_decision(each) for each in now.decisions]}
 
 
 _ALARM_PARAMETERS = ("group", "role", "factor", "state", "since", "sort", "limit")
@@ -97,7 +111,7 @@ def alarms(
     return table, int(limit)
 
 
-def nodes(now: Now) -> dict[str, Any]:
+def nodes(now: Now) -> NodesAnswer:
     """Number of nodes by role and state, and the unhealthy nodes."""
     counts: dict[str, dict[str, int]] = {}
     for (role, state), count in sorted(now.node_counts.items()):
@@ -133,7 +147,7 @@ def _outboxes(now: Now) -> dict[str, str]:
     return {"outbox": f"outbox of {node}{more} keeps files: {outbox.error}"}
 
 
-def component(now: Now, group: str, name: str) -> dict[str, Any]:
+def component(now: Now, group: str, name: str) -> ComponentAnswer:
     """One component by its permanent ID or current name. Raises NotKnownError."""
     if group not in now.groups:
         raise NotKnownError(f"no group {group!r}")
@@ -167,7 +181,7 @@ def find_component(
     raise NotKnownError(f"no component {name!r} in any group now; name its group to ask the archive alone")
 
 
-def history(past: Past, now: float, group: str, name: str) -> dict[str, Any]:
+def history(past: Past, now: float, group: str, name: str) -> HistoryAnswer:
     """A component over a range of time. Raises NotKnownError where the archive has nothing of it."""
     if not past.found:
         raise NotKnownError(" ".join(past.notes))
@@ -183,7 +197,8 @@ def history(past: Past, now: float, group: str, name: str) -> dict[str, Any]:
         "metrics": [_series(each) for each in past.series if not each.load],
         "load": [_series(each) for each in past.series if each.load],
         "anomalous_windows": [
-            {name: _plain(row[name]) for name in _WINDOW_FIELDS} for row in reversed(past.verdicts)
+            cast(WindowAnswer, {name: _plain(row[name]) for name in _WINDOW_FIELDS})
+            for row in reversed(past.verdicts)
         ],
         "notes": list(past.notes),
     }
@@ -192,12 +207,11 @@ def history(past: Past, now: float, group: str, name: str) -> dict[str, Any]:
 _WINDOW_FIELDS = ("metric", "start", "end", "severity", "score", "observed", "reference", "straggler")
 
 
-def _series(series: PastSeries) -> dict[str, Any]:
+def _series(series: PastSeries) -> SeriesAnswer:
     band = {f"p{round(100 * share)}": series.band[:, at] for at, share in enumerate(BAND)}
     columns = {"values": series.own, **band}
-    return {"metric": series.name, "unit": series.unit} | {
-        name: [_or_null(value) for value in column.tolist()] for name, column in columns.items()
-    }
+    values = {name: [_or_null(value) for value in column.tolist()] for name, column in columns.items()}
+    return cast(SeriesAnswer, {"metric": series.name, "unit": series.unit, **values})
 
 
 def _plain(value: Any) -> Any:
@@ -214,7 +228,7 @@ def _called(now: Now, judgements: Iterable[Judgement], name: str) -> Iterable[st
     return (component for component in known if now.shown(component) == name)
 
 
-def _group(group: GroupView, latest: Sequence[Judgement]) -> dict[str, Any]:
+def _group(group: GroupView, latest: Sequence[Judgement]) -> GroupAnswer:
     """A group and its latest judgements, one per metric."""
     notes = {judged.verdicts.note: None for judged in latest if judged.verdicts.note}
     return {
@@ -231,7 +245,10 @@ def _group(group: GroupView, latest: Sequence[Judgement]) -> dict[str, Any]:
         "window_end": max((judged.end for judged in latest), default=None),
         "note": "; ".join(notes) if latest else "no window has closed yet",
         "splits": [
-            {"metric": judged.metric, **asdict(judged.split), "text": judged.split.text()}
+            cast(
+                SplitAnswer,
+                {"metric": judged.metric, **asdict(judged.split), "text": judged.split.text()},
+            )
             for judged in latest
             if judged.split is not None
         ],
@@ -241,7 +258,7 @@ def _group(group: GroupView, latest: Sequence[Judgement]) -> dict[str, Any]:
     }
 
 
-def _standing(now: Now, row: Standing, source: str, where: Location | None) -> dict[str, Any]:
+def _standing(now: Now, row: Standing, source: str, where: Location | None) -> StragglerAnswer:
     alarm = row.alarm
     return {
         "group": row.group,
@@ -267,14 +284,18 @@ def _standing(now: Now, row: Standing, source: str, where: Location | None) -> d
         "window_end": row.window_end,
         "alarm": alarm is not None,
         "raised_at": None if alarm is None else alarm.raised_at,
-        "silenced": None if row.silenced is None else row.silenced.plain(),
-        "comments": [each.plain() for each in commenting(now.decisions, row.component, row.name)],
+        "silenced": None if row.silenced is None else _decision(row.silenced),
+        "comments": [_decision(each) for each in commenting(now.decisions, row.component, row.name)],
         "causes": [{"name": name, "amount": amount} for name, amount in row.causes],
         "located_level": None if where is None else where.level,
         "located_component": None if where is None else where.component,
         "located_name": None if where is None else where.name,
         "evidence": None if where is None else where.evidence,
     }
+
+
+def _decision(decision: Decision) -> DecisionAnswer:
+    return cast(DecisionAnswer, decision.plain())
 
 
 def _or_null(figure: float) -> float | None:

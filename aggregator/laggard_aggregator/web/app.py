@@ -5,7 +5,7 @@ The status is read on the event loop; expositions are rendered in a thread.
 
 import asyncio
 import gzip
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from laggard_aggregator.settings.aggregator import PeakTable
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.view import Status
-from laggard_aggregator.web import api
+from laggard_aggregator.web import api, openapi
 from laggard_aggregator.web.actions import API_PATH, FORM_PATH, Actions
 from laggard_aggregator.web.answers import Answers
 from laggard_aggregator.web.encoding import accepts_gzip
@@ -113,13 +113,13 @@ def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) 
     """The routes of `/api/v1`, but for those of jobs."""
     renderer = Renderer(pages.lock)
 
-    async def answer(key: Hashable, make: Callable[[Now], dict[str, Any]]) -> Response:
+    async def answer(key: Hashable, make: Callable[[Now], Mapping[str, Any]]) -> Response:
         body = await renderer.body(
             key, lambda: pages.state_reader.now(least_seconds=0.0), lambda now: json_body(make(now))
         )
         return Response(body, media_type=JSON)
 
-    def present(path: str, make: Callable[[Now], dict[str, Any]]) -> Route:
+    def present(path: str, make: Callable[[Now], Mapping[str, Any]]) -> Route:
         async def route(_: Request) -> Response:
             return await answer(path, make)
 
@@ -143,6 +143,9 @@ def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) 
         except ValueError as exc:
             raise HTTPException(400, str(exc)) from exc
         return StreamingResponse(table.json(now.time, limit), media_type=JSON)
+
+    async def described(_: Request) -> Response:
+        return JSONResponse(openapi.document())
 
     async def decide(request: Request) -> Response:
         return JSONResponse(await actions.decide(request, await actions.json(request), "api"))
@@ -170,6 +173,7 @@ def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) 
             raise HTTPException(503, str(exc)) from exc
 
     return [
+        Route(openapi.PATH, described),
         present("/api/v1/stragglers", api.stragglers),
         present("/api/v1/groups", api.groups),
         present("/api/v1/nodes", api.nodes),

@@ -125,7 +125,7 @@ class JobsService:
         return Response(body, media_type=JSON)
 
 
-def json_body(answer: dict[str, Any]) -> bytes:
+def json_body(answer: Mapping[str, Any]) -> bytes:
     """An answer as JSON; to be called in a thread, as it may be large."""
     return bytes(JSONResponse(answer).body)
 
