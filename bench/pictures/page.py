@@ -60,16 +60,14 @@ def pictures() -> dict[str, tuple[str, Shade, int]]:
 
 
 WEB = Path(laggard_aggregator.web.__file__).parent
-SHARED = ("templates/base.html", "templates/parts.html", "static/style.css")
-"""Every page is made from these, and from its own template."""
 
 
 def sources(name: str) -> dict[str, str]:
-    """The digest of each file of which the picture `name` shows the result."""
+    """The digest of each template of which the picture `name` shows the result, but for shared macros."""
     page = name.split("-")[1]
     return {
-        file: hashlib.sha256((WEB / file).read_bytes()).hexdigest()[:16]
-        for file in (*SHARED, f"templates/{page}.html")
+        file: hashlib.sha256((WEB / "templates" / file).read_bytes()).hexdigest()[:16]
+        for file in ("base.html", f"{page}.html")
     }
 
 
