@@ -254,7 +254,8 @@ def _steady(exposed: str) -> str:
     lines = [line for line in exposed.splitlines() if "process_" not in line]
     text = "\n".join(lines) + "\n"
     text = re.sub(r'version="[^"]*"', 'version="VERSION"', text)
-    for name in ("laggard_journal_bytes", "laggard_snapshot_bytes", "laggard_window_lag_most_seconds"):
+    sizes = ("laggard_journal_bytes", "laggard_snapshot_bytes")
+    for name in (*sizes, "laggard_window_lag_most_seconds", "laggard_archive_lag_seconds"):
         text = re.sub(rf"^{name} .*$", f"{name} VALUE", text, flags=re.MULTILINE)
     return text
 

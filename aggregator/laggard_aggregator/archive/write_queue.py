@@ -72,6 +72,8 @@ class WriteQueue:
         self._value_bytes = 0
         self._documents: Counter[str] = Counter()
         self._last_lsn = 0
+        self._oldest_ns: int | None = None
+        """When the oldest record came that readers do not see yet."""
         self._dropped = 0
         self._left_in_journal = False
         """Whether `replay` left out records while the archive was closed."""
@@ -94,6 +96,11 @@ class WriteQueue:
         """Records and rows that the archive lacks because it was too slow or could not be written."""
         return self._dropped + self._writer.dropped_rows
 
+    @property
+    def lag_seconds(self) -> float:
+        """For how long the oldest record that readers do not see yet has waited; 0 without one."""
+        return 0.0 if self._oldest_ns is None else max(self._clock.wall_ns() - self._oldest_ns, 0) / 1e9
+
     def room(self) -> Room:
         """Free space for batches and documents."""
         batches, value_bytes = MAX_RECORDS - len(self._records), MAX_VALUE_BYTES - self._value_bytes
@@ -103,6 +110,8 @@ class WriteQueue:
         """Adds a record; never waits. Batches and documents have room (`room`), others may be dropped."""
         if isinstance(record, Batch | Document):
             self._count(record)
+            if self._oldest_ns is None:
+                self._oldest_ns = record.received_ns
         elif len(self._records) >= MAX_RECORDS:
             self._dropped += 1
             return
@@ -218,6 +227,8 @@ class WriteQueue:
                 if self.failure:  # a write without a flush may not have touched the disk
                     _log.info("archive is written again")
                 self.failure = ""
+                came = (each.received_ns for each in self._records if isinstance(each, Batch | Document))
+                self._oldest_ns = next(came, None)
                 if self._durable is not None:
                     self._durable(self._last_lsn)
             return written

@@ -112,6 +112,7 @@ class Counters:
     clock_steps: int = 0
     clock_difference_seconds: float = 0.0
     archive_up: bool | None = None
+    archive_lag_seconds: float = 0.0
     archive_damaged: int = 0
     archive_refused: Mapping[str, int] = field(default_factory=dict)
     documents: int = 0
@@ -396,6 +397,7 @@ class Status:
             archive_dropped=archive.dropped if archive is not None else 0,
             archive_failure=archive.failure if archive is not None else "",
             archive_up=not archive.failure if archive is not None else None,
+            archive_lag_seconds=archive.lag_seconds if archive is not None else 0.0,
             archive_damaged=archive.damaged if archive is not None else 0,
             archive_refused=dict(archive.refused_rows) if archive is not None else {},
             background=self.background,

@@ -432,6 +432,11 @@ AGGREGATOR = (
         lambda c: c.archive_up,
     ),
     _counter(
+        "laggard_archive_lag_seconds",
+        "Time for which the oldest accepted record has waited to be written to the archive.",
+        lambda c: None if c.archive_up is None else c.archive_lag_seconds,
+    ),
+    _counter(
         "laggard_archive_damaged_files",
         "Damaged files of the archive that were moved to its folder damaged.",
         lambda c: None if c.archive_up is None else c.archive_damaged,

@@ -18,7 +18,7 @@ from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.clock import SystemClock
 from laggard_common.errors import ArchiveError
 from tests.support.builders.batches import SECOND, batch_of, schema_of
-from tests.support.clock import HandClock
+from tests.support.clock import FakeClock, HandClock
 from tests.support.wait import async_wait_until
 
 START = 1_800_000_000 * SECOND
@@ -44,6 +44,18 @@ def test_batches_are_safe_after_the_flush_and_not_before(tmp_path: Path) -> None
     asyncio.run(fed.write(flush=True))
     assert safe == [3]
     assert list((tmp_path / "archive").rglob("*.parquet"))
+
+
+def test_the_lag_is_the_age_of_the_oldest_record_that_readers_do_not_see(tmp_path: Path) -> None:
+    clock = FakeClock(batch(1).received_ns + 70 * SECOND)
+    fed = WriteQueue(ArchiveWriter(tmp_path, "site", START), ArchiveTable(), None, clock)
+    assert fed.lag_seconds == 0.0
+    fed.put(batch(1))
+    fed.put(batch(2))
+    asyncio.run(fed.write(flush=False))
+    assert fed.lag_seconds == 70.0
+    asyncio.run(fed.write(flush=True))
+    assert fed.lag_seconds == 0.0
 
 
 def test_room_is_what_waits_less_than_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

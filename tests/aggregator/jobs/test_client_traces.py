@@ -4,13 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.jobs.join.accounts import JoinedJob
+from laggard_aggregator.jobs.join.join_pass import JoinPass, JoinSettings
 from laggard_aggregator.jobs.join.scan import Join
 from laggard_aggregator.jobs.join.summary import component_rows, series_rows, summary_row
 from laggard_common.wire.trace_document import TraceDocument, encode_document
 from laggard_common.wire.trace_records import Folded
-from tests.aggregator.jobs.test_join import SECOND, a_job, client, moving
+from tests.aggregator.jobs.test_join import SECOND, a_job, client, moving, store_jobs
 from tests.support.builders.archives import START_NS
 from tests.support.builders.documents import document
 
@@ -117,3 +119,15 @@ def test_mpi_io_segments_of_dxt_move_no_bytes_of_their_own(tmp_path: Path) -> No
     send(tmp_path, TraceDocument("1", "/log", 1, 0, 9, found), node="n0")
     (row,) = joined(tmp_path, a_job("c/1", 0, 400, "n0"))
     assert row["read_bytes"] == 10 * MIB
+
+
+def test_a_job_is_joined_again_when_its_traces_are_written_late(tmp_path: Path) -> None:
+    job = a_job("c/1", 0, 400, "n0")
+    store_jobs(tmp_path, [job, a_job("c/2", 0, 400, "n1", raw_id=2)], START_NS)
+    join = JoinPass(tmp_path, "site", JoinSettings())
+    assert join.run(job.end_ns + 900 * SECOND, 30).jobs == 2
+    traced(tmp_path, "n0")
+    assert join.run(job.end_ns + 960 * SECOND, 30).jobs == 1
+    assert join.run(job.end_ns + 1020 * SECOND, 30).jobs == 0
+    rows = ArchiveReader(tmp_path).table("job_summaries").sort_by("revision_at").to_pylist()
+    assert [(row["job_key"], row["read_bytes"]) for row in rows[2:]] == [("c/1", 510 * MIB)]

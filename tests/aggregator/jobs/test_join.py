@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from laggard_aggregator.archive import layout, part_reader
+from laggard_aggregator.archive import layout, part_reader, retention
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.table import Table
 from laggard_aggregator.jobs.join.accounts import JoinedJob
@@ -247,6 +247,32 @@ def test_counters_that_a_wrong_clock_received_are_joined_when_they_are_written(t
         tmp_path, [[job_batch("n1", "scratch", readings[400:], lsn=9, received_ns=before_ns)]], before_ns
     )
     assert join.run(LATER_NS + SECOND, 30).jobs == 1
+
+
+def test_counters_that_came_in_time_and_were_written_late_are_joined(tmp_path: Path) -> None:
+    """An archive that lags writes rows long after they were received; merged files bring no job twice."""
+    found = moving(START, 900)
+    job = a_job("j", 0, 899, "n1")
+    client(tmp_path, "n2", found)
+    store_jobs(tmp_path, [job], START_NS)
+    join = JoinPass(tmp_path, "site", JoinSettings())
+    now_ns = job.end_ns + 900 * SECOND
+    assert join.run(now_ns, 30).jobs == 1
+    for at in range(0, 900, 300):
+        received_ns = found[at + 299].read * MS + SECOND
+        batch = job_batch("n1", "scratch", found[at : at + 300], lsn=9 + at, received_ns=received_ns)
+        write_parts(tmp_path, [[batch]], START_NS + 10 + at)
+        now_ns += 60 * SECOND
+        assert join.run(now_ns, 30).jobs == 1
+    rows = ArchiveReader(tmp_path).table("job_summaries").sort_by("revision_at").to_pylist()
+    assert [row["read_bytes"] for row in rows] == [None, 299e6, 599e6, 899e6]
+    for at in (1900, 1960):
+        recent = moving(START + 1000 * at, 60)
+        batch = job_batch("n1", "scratch", recent, lsn=at, received_ns=START_NS + (at + 61) * SECOND)
+        write_parts(tmp_path, [[batch]], START_NS + at)
+        if at == 1960:
+            retention.compact(tmp_path, START_NS + 2 * 86_400 * SECOND)
+        assert join.run(START_NS + (at + 90) * SECOND, 30).jobs == 0
 
 
 def test_a_full_disk_leaves_the_job_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -263,6 +263,7 @@ def site() -> MadeView:
             clock_steps=3,
             clock_difference_seconds=0.25,
             archive_up=True,
+            archive_lag_seconds=12.0,
             archive_damaged=2,
             archive_refused={"oss-7": 11},
             documents=13,

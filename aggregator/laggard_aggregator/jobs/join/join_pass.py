@@ -1,14 +1,15 @@
 """The pass that joins jobs with the archive's counters, once they are over, and again when something comes
 later.
 
-A job is due `grace_seconds` after its end, when its metadata changed, and when counters of its time and nodes
-come late. `jobs.json` in the archive's folder names the files that were seen and the jobs that wait. It is
-written after the results: a pass that is killed is done again with the same results.
+A job is due `grace_seconds` after its end, when its metadata changed, and when counters of its time and
+nodes, or its traces, were written later. `jobs.json` in the archive's folder names the files that were seen
+and the jobs that wait. It is written after the results: a pass that is killed is done again with the same
+results.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ import pyarrow as pa
 
 from laggard_aggregator.archive.table import (
     Among,
-    OpenPart,
     Range,
     Table,
     day_of,
@@ -37,6 +37,7 @@ from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.records.store import JobStore
 from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS
 from laggard_aggregator.jobs.tables import JOB_COMPONENTS, JOB_SERIES, JOB_SUMMARIES
+from laggard_common.wire.trace_document import TRACES
 
 PROGRESS = "jobs.json"
 MAX_JOBS = 512
@@ -60,11 +61,14 @@ class JoinSettings:
 @dataclass(slots=True)
 class _Waiting:
     """`seen`: number of the last part by table and day. `damaged`: number of files set aside by table and
-    day. `jobs`: start and end, in s, of those to be joined."""
+    day. `jobs`: start and end, in s, of those to be joined. `received`: when the last row that was seen
+    came, by table. `joined_ns`: jobs that ended before it were due in some pass."""
 
     seen: dict[str, int] = field(default_factory=dict)
     damaged: dict[str, int] = field(default_factory=dict)
     jobs: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+    received: dict[str, int] = field(default_factory=dict)
+    joined_ns: int = 0
 
     def add(self, key: str, start: float | None, end: float | None) -> None:
         """Notes a job; one without a start never ran."""
@@ -99,7 +103,8 @@ class JoinPass:
         self._restore_nodes(waiting, now_ns)
         self._note_damaged(waiting, oldest_ns)
         self._note_metadata(waiting, now_ns, oldest_ns)
-        self._note_late(waiting)
+        self._note_late(waiting, now_ns)
+        waiting.joined_ns = max(waiting.joined_ns, now_ns - self._grace_ns)
         self._save(waiting)
         done = 0
         while due := self._due(waiting, now_ns):
@@ -201,23 +206,52 @@ class JoinPass:
                 if job.end_ns >= oldest_ns:
                     waiting.add(key, job.start_ns / 1e9, job.end_ns / 1e9)
 
-    def _note_late(self, waiting: _Waiting) -> None:
-        """Notes the jobs of which counters came after they may have been joined."""
-        late_ns = max(self._grace_ns - _MARGIN_NS, 60 * 10**9)
+    def _note_late(self, waiting: _Waiting, now_ns: int) -> None:
+        """Notes the jobs of which counters or traces were written after they may have been joined."""
         for counters in tables_of(self.directory, "counters"):
-            if counters.source not in SOURCES or counters.site != self.site:
+            if counters.source in SOURCES and counters.site == self.site:
+                fields = SOURCES[counters.source]
+                of_servers = fields.by_job or fields.of_volume
+                for first, last, nodes in self._late(waiting, counters, ("tick", "node"), now_ns):
+                    self._note_of(waiting, first, last, None if of_servers else nodes, None)
+        traces = Table(self.directory, "events", TRACES, site=self.site)
+        for first, last, numbers in self._late(waiting, traces, ("last_ns", "job"), now_ns):
+            self._note_of(waiting, first, last, None, numbers)
+
+    def _late(
+        self, waiting: _Waiting, table: Table, columns: tuple[str, str], now_ns: int
+    ) -> Iterator[tuple[int, int, frozenset[str]]]:
+        """Yields first and last time, and the names, of rows that jobs may have been joined without.
+
+        `columns`: of the time and of the name. Rows that were seen may come again in merged files.
+        """
+        time, name = columns
+        prefix = f"{table.kind}/{table.source}/"
+        late = _Late(time, waiting.joined_ns + MOST_GAP_NS, waiting.received.get(prefix, 0))
+        for file in table.new_since(waiting.seen, prefix):
+            for rows in file.scan([name, time], late):
+                times = integers(rows, time)
+                yield int(times.min()), int(times.max()), frozenset(rows[name].unique().to_pylist())
+        waiting.received[prefix] = min(late.last_ns, now_ns)  # a clock that was ahead hides no later rows
+
+    def _note_of(
+        self,
+        waiting: _Waiting,
+        first_ns: int,
+        last_ns: int,
+        nodes: Collection[str] | None,
+        numbers: Collection[str] | None,
+    ) -> None:
+        """Notes the jobs of a time that have one of these nodes and numbers; None: any."""
+        names = None if nodes is None else {short_name(node) for node in nodes}
+        known = read_jobs(self.directory, self.site, first_ns - _MARGIN_NS, last_ns + MOST_GAP_NS)
+        for each in known.occupations:
+            key = known.keys[each.job]
+            if key not in known.jobs or (names is not None and short_name(each.node) not in names):
                 continue
-            fields = SOURCES[counters.source]
-            of_servers = fields.by_job or fields.of_volume
-            for file in counters.new_since(waiting.seen, f"counters/{counters.source}/"):
-                for first, last, nodes in _late_rows(file, late_ns):
-                    of = {short_name(node) for node in nodes}
-                    known = read_jobs(self.directory, self.site, first - _MARGIN_NS, last + MOST_GAP_NS)
-                    for each in known.occupations:
-                        key = known.keys[each.job]
-                        if key in known.jobs and (of_servers or short_name(each.node) in of):
-                            job = known.jobs[key]
-                            waiting.add(key, job.start_ns / 1e9, job.end_ns / 1e9)
+            job = known.jobs[key]
+            if numbers is None or str(job.raw_id) in numbers:
+                waiting.add(key, job.start_ns / 1e9, job.end_ns / 1e9)
 
     def _new_rows(self, kind: str, waiting: _Waiting) -> Iterator[dict[str, Any]]:
         """Yields key, start and end of the rows of a kind that were not seen; then they are."""
@@ -237,16 +271,16 @@ class JoinPass:
                 str(key): (float(start), None if end is None else float(end))
                 for key, (start, end) in content["jobs"].items()
             }
-            seen, damaged = (
+            seen, damaged, received = (
                 {str(key): int(number) for key, number in content.get(name, {}).items()}
-                for name in ("seen", "damaged")
+                for name in ("seen", "damaged", "received")
             )
-            return _Waiting(seen, damaged, jobs)
+            return _Waiting(seen, damaged, jobs, received, int(content.get("joined_ns", 0)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return _Waiting()
 
     def _save(self, waiting: _Waiting) -> None:
-        content = json.dumps({"seen": waiting.seen, "damaged": waiting.damaged, "jobs": waiting.jobs})
+        content = json.dumps(asdict(waiting))
         replace_durably(self.directory / PROGRESS, content.encode())
 
 
@@ -263,33 +297,28 @@ def write_results(directory: Path, site: str, day: str, accounts: Sequence[JobAc
 
 
 class _Late:
-    """The condition that rows came `late_ns` after their time or later, or so early that a clock was wrong.
+    """The condition that rows are of a time until `until_ns` and came after `seen_ns`, or so early that a
+    clock was wrong. `last_ns`: when the last row came that was looked at."""
 
-    Once it is right again, a join may be due before these are written.
-    """
-
-    columns = ("tick", "received")
-
-    def __init__(self, late_ns: int) -> None:
-        self._late_ns = late_ns
+    def __init__(self, time: str, until_ns: int, seen_ns: int) -> None:
+        self.columns = (time, "received")
+        self._until_ns, self._seen_ns = until_ns, seen_ns
+        self.last_ns = seen_ns
 
     def may_match(self, *ranges: Range) -> bool:
-        """Whether some row may have come so late, or so early."""
-        tick, received = ranges
-        if tick is None or received is None:
+        """Whether some row may be of that time and new."""
+        time, received = ranges
+        if received is not None:
+            self.last_ns = max(self.last_ns, received[1])
+        if time is None or received is None:
             return True
-        is_late, is_early = received[1] - tick[0] >= self._late_ns, tick[1] - received[0] > _EARLY_NS
-        return bool(is_late or is_early)
+        is_new, is_early = received[1] >= self._seen_ns, time[1] - received[0] > _EARLY_NS
+        return bool(time[0] <= self._until_ns and (is_new or is_early))
 
     def rows(self, table: pa.Table) -> BoolArray:
         """The late rows."""
-        after = integers(table, "received") - integers(table, "tick")
-        late: BoolArray = (after >= self._late_ns) | (after < -_EARLY_NS)
+        time, received = (integers(table, name) for name in self.columns)
+        self.last_ns = max(self.last_ns, int(received.max(initial=0)))
+        is_new, is_early = received >= self._seen_ns, time - received > _EARLY_NS
+        late: BoolArray = (time <= self._until_ns) & (is_new | is_early)
         return late
-
-
-def _late_rows(file: OpenPart, late_ns: int) -> Iterator[tuple[int, int, frozenset[str]]]:
-    """Yields first tick, last tick and nodes of the rows that `_Late` tells."""
-    for table in file.scan(["node", "tick"], _Late(late_ns)):
-        ticks = integers(table, "tick")
-        yield int(ticks.min()), int(ticks.max()), frozenset(table["node"].unique().to_pylist())
