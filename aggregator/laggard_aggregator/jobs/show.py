@@ -91,6 +91,7 @@ def full_record(queries: JobQueries, judge: JobJudge, job: VisibleJob, method: s
         **report.record(),
         "nodes": list(dict.fromkeys(other["name"] for other in queries.nodes(job))),
         "volumes": {name: job[f"s_{name}"] for name in _VOLUMES},
+        "shared_layers": sorted({each.layer for each in components if each.shared}),
         "components": [each.record() for each in components[:MOST_COMPONENTS]],
         "slow_components": slow_sentence(components),
         "mib_per_second": job["rate"],

@@ -211,6 +211,17 @@ def test_forwarders_of_one_job_alone_are_its_own(tmp_path: Path) -> None:
     assert all(row["shared"] and row["client_read_bytes"] is None for row in rows)
 
 
+def test_a_forwarder_is_unknown_while_it_is_shared_and_amplifies_nothing(tmp_path: Path) -> None:
+    client(tmp_path, "fwd", moving(START, 400))
+    client(tmp_path, "n1", moving(START, 400, rate=3_000_000), lsn=1000)
+    jobs = [a_job("a", 0, 100, "n1"), a_job("b", 50, 200, "n2", raw_id=2)]
+    account, _ = Join(tmp_path, "site", jobs, served_by={"n1": "fwd", "n2": "fwd"}).run()
+    own = {row["layer"]: row["read_bytes"] for row in series_rows(account, 1)}
+    assert own["forwarder"] == [pytest.approx(1e6, rel=1e-3)] * 50 + [None] * 50
+    assert None not in own["client"]
+    assert summary_row(account, 1)["amplification"] is None
+
+
 @pytest.mark.parametrize(
     ("text", "good"), [("%j:%u:%H", True), ("%j", True), ("%e.%u", False), ("%j%j", False), ("%j:%x", False)]
 )

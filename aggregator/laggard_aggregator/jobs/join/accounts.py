@@ -101,7 +101,8 @@ class JobAccount:
     counters of its own, over the components of its nodes; `last_bin`: of the layers of servers, the last one
     with a reading; `intervals`: by layer, number and ns of the times between readings.
 
-    `by_traces_and_counters`: bytes by either, of the nodes that have both; None without."""
+    `unshared_ns`: by layer (bins,), time with readings while it was the job's alone, less the time while it
+    was shared. `by_traces_and_counters`: bytes by either, of the nodes that have both; None without."""
 
     job: JoinedJob
     fine: dict[str, FloatArray] = field(default_factory=dict)
@@ -112,6 +113,7 @@ class JobAccount:
     last_bin: dict[str, int] = field(default_factory=dict)
     intervals: dict[str, IntArray] = field(default_factory=dict)
     by_traces_and_counters: tuple[float, float] | None = None
+    unshared_ns: dict[str, FloatArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.observed_ns = np.zeros(self.job.bins)
@@ -140,16 +142,26 @@ class JobAccount:
         `exact`: something moved all the time from start to end, not only somewhere between two readings.
         Each bin gets whole numbers, the parts of each add up to it.
         """
-        step, begin = self.job.step_ns, self.job.start_ns
         if layer is None:
-            into = self.observed_ns[None, :]
+            self._spread(self.observed_ns[None, :], self.job.step_ns, start_ns, end_ns, moved)
         else:
             assert layer in LAYERS
-            step = self.job.fine_ns
             into = self.fine.setdefault(layer, np.zeros((3, self.job.bins * self.job.fine_parts)))
             between_ns = 0 if exact else np.maximum(end_ns - start_ns, 0).sum()
             seen = np.array([start_ns.size, between_ns])
             self.intervals[layer] = self.intervals.get(layer, np.zeros(2, np.int64)) + seen
+            self._spread(into, self.job.fine_ns, start_ns, end_ns, moved)
+
+    def held(self, layer: str, start_ns: IntArray, end_ns: IntArray, *, shared: bool) -> None:
+        """Notes the times of readings of a layer's components, of the job alone or shared with others."""
+        into = self.unshared_ns.setdefault(layer, np.zeros(self.job.bins))[None, :]
+        held = np.maximum(end_ns - start_ns, 0).astype(np.float64)[None, :]
+        self._spread(into, self.job.step_ns, start_ns, end_ns, -held if shared else held)
+
+    def _spread(
+        self, into: FloatArray, step: int, start_ns: IntArray, end_ns: IntArray, moved: FloatArray
+    ) -> None:
+        begin = self.job.start_ns
         first = np.clip((start_ns - begin) // step, 0, into.shape[1] - 1)
         last = np.clip((end_ns - 1 - begin) // step, first, into.shape[1] - 1)
         count = last - first + 1

@@ -177,6 +177,8 @@ class Join:
             if not chosen.any():
                 continue
             begin, end = times[0][chosen], times[1][chosen]
+            if layer != CLIENT:
+                account.held(layer, begin, end, shared=shared)
             if not shared:
                 account.add(layer, begin, end, parts[:3, chosen])
                 if layer == CLIENT:

@@ -121,9 +121,11 @@ def summary_row(account: JobAccount, revision_at: int) -> ResultRow:
     row["core_hours"] = None if job.cpus is None else job.cpus * job.seconds / 3600
     for layer in (CLIENT, FORWARDER, SERVER):
         row[f"{layer}_read_bytes"], row[f"{layer}_written_bytes"] = of[layer]
-    some_shared = any(key[0] == SERVER and key[3] for key in account.components)
-    above, below = _total(of[CLIENT]), None if some_shared else _total(of[SERVER])
-    row["amplification"] = _amplification(above, _total(of[FORWARDER]), below)
+    shared = {key[0] for key in account.components if key[3]} - {CLIENT}
+    above, middle, below = (
+        None if layer in shared else _total(of[layer]) for layer in (CLIENT, FORWARDER, SERVER)
+    )
+    row["amplification"] = _amplification(above, middle, below)
     row["unaccounted_ratio"] = max(1.0 - below / above, 0.0) if above and below is not None else None
     row["trace_difference"] = _difference(account.by_traces_and_counters)
     row["coverage"] = coverage_of(account)
@@ -167,7 +169,11 @@ def _components_of_nodes(account: JobAccount) -> dict[str, int]:
 def _known_bins(account: JobAccount) -> dict[str, BoolArray]:
     """Of each layer, the values that are known."""
     every = np.arange(account.job.bins)
-    known = {layer: every <= account.last_bin.get(layer, account.job.bins) for layer in LAYERS}
+    known = {
+        layer: (every <= account.last_bin.get(layer, account.job.bins))
+        & (account.unshared_ns.get(layer, np.zeros(account.job.bins)) >= 0)
+        for layer in LAYERS
+    }
     expected = account.expected_ns(_components_of_nodes(account))
     known[CLIENT] = account.observed_ns >= LEAST_KNOWN * expected
     return known

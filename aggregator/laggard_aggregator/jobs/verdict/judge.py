@@ -220,6 +220,7 @@ def _footprint(job: VisibleJob, components: Sequence[Row], modes: Mapping[str, M
     """The job's totals by its counters, and modes by its traces; files are unknown."""
     asked_by = requests(components)
     asked = job["s_client_read_bytes"]
+    on_shared_forwarders = any(row["layer"] == "forwarder" and row["shared"] for row in components)
     return Footprint(
         nodes=job["node_count"] or 1,
         read_bytes=job["s_read_bytes"] or 0.0,
@@ -228,7 +229,7 @@ def _footprint(job: VisibleJob, components: Sequence[Row], modes: Mapping[str, M
         writes=asked_by["write"].count if "write" in asked_by else None,
         metadata_rate=job["s_mdops"],
         modes={direction: mode.shares for direction, mode in modes.items()} or None,
-        forwarder_bytes=job["s_forwarder_read_bytes"] if asked else None,
+        forwarder_bytes=job["s_forwarder_read_bytes"] if asked and not on_shared_forwarders else None,
         server_bytes=job["s_server_read_bytes"] if asked else None,
         waiting=waiting(job, components),
     )
