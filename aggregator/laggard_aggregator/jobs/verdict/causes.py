@@ -25,6 +25,7 @@ from laggard_aggregator.jobs.traces.io_modes import ModeShares
 from laggard_aggregator.jobs.verdict.analysis.advice import KIB
 from laggard_aggregator.jobs.verdict.analysis.causes import (
     Cause,
+    Neighbour,
     PathStraggler,
     SlowPhase,
     ranked_causes,
@@ -137,7 +138,7 @@ class JobCauses:
         outside = list(self._outside.evidence(path, now.spans, [run.spans for run in then]))
         loads = [*(load.evidence for load in beside), *(load.evidence for load in outside)]
         own = list(own_numbers(asked.job, [job for job, _ in recent], self.requests_of, self._modes_of))
-        loaded = {cause.component for cause in ranked_causes(phase, [], loads, [])}
+        loaded = _loaded(ranked_causes(phase, [], loads, []), loads)
         is_changed = bool(ranked_causes(phase, [], [], own))
         ill = {
             part.name: part
@@ -213,6 +214,12 @@ def _is_explained(alarm: str, loaded: Collection[str], ill: Collection[str]) -> 
     """Whether an alarm tells of a load, or is a client's view of a part that is known to be slow."""
     own, node = names(alarm, ""), client_node(alarm)
     return not own.isdisjoint(loaded) or (node is not None and not (own | {node}).isdisjoint(ill))
+
+
+def _loaded(causes: Sequence[Cause], loads: Sequence[Neighbour]) -> set[str]:
+    """Components that are slow under loads that are causes: also where the same load is less unusual."""
+    whose = {(cause.name, cause.kind) for cause in causes}
+    return {load.component for load in loads if (load.job, load.kind) in whose}
 
 
 def _is_common(part: PathPart, path: PathState) -> bool:

@@ -1,5 +1,7 @@
 """Causes of a slow phase: ranked, with innocents left out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -109,3 +111,21 @@ def test_a_few_values_that_happen_to_be_alike_prove_nothing() -> None:
 def test_evidence_that_explains_far_too_much_is_no_cause() -> None:
     huge = Neighbour("17", "fwd-3", "n-1 neighbour", 1e30, 1e-9, 1e-9 * USUAL)
     assert ranked_causes(PHASE, [], [huge, huge], []) == []
+
+
+@pytest.mark.parametrize(
+    ("load", "by_chance", "named"),
+    [(2157.0, 0.0, ["17"]), (2157.0, 1.0, []), (1000.0, 0.0, [])],
+    ids=["never before", "slow now and then", "as before"],
+)
+def test_a_component_that_became_slow_under_a_load_that_it_never_had(
+    load: float, by_chance: float, named: list[str]
+) -> None:
+    """Loads of an OST vary widely: the largest of ten runs at the usual latency is no proof of innocence."""
+    usual = np.array([31.0, 65, 401, 285, 788, 808, 6, 157, 715, 244])
+    found = Neighbour(
+        "17", "scratch-OST0006", "requests", load, 125.0, usual, slowdown=4.4, by_chance=by_chance
+    )
+    phase = SlowPhase(1000, 1600, 1.65)
+    causes = ranked_causes(phase, [], [found, replace(found, job="18", load=10.0)], [])
+    assert [cause.name for cause in causes] == named

@@ -76,7 +76,8 @@ class Neighbour:
 
     `load`: its mean during the phase, `own_load`: the judged job's, in the same unit; `history`: its mean
     loads in earlier phases, shape (n,); `capacity`: of the component, NaN if unknown. `slowdown`: latency of
-    the component as a multiple of the usual, NaN if unknown; the load explains that.
+    the component as a multiple of the usual, NaN if unknown; the load explains that. `by_chance`: chance of
+    that slowdown without a cause.
     """
 
     job: str
@@ -87,6 +88,7 @@ class Neighbour:
     history: FloatArray
     capacity: float = np.nan
     slowdown: float = np.nan
+    by_chance: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,10 @@ def _of_straggler(phase: SlowPhase, straggler: PathStraggler) -> Iterator[_Candi
 
 
 def _of_neighbour(neighbour: Neighbour, count: int) -> Iterator[_Candidate]:
-    """Its load must be above its own history, and large beside the job's; one of `count` may be by chance."""
+    """Its load must be above its own history, and large beside the job's; one of `count` may be by chance.
+
+    That the component became slow under a load that it never had before is evidence as well.
+    """
     if neighbour.load <= 0:
         return
     usual, unlikely = surprise(neighbour.load, neighbour.history, _LOAD_SPREAD)
@@ -186,6 +191,8 @@ def _of_neighbour(neighbour: Neighbour, count: int) -> Iterator[_Candidate]:
     if is_measured:
         explained = neighbour.slowdown
     evidence = unlikely - float(np.log(count))
+    if is_measured and neighbour.load >= _LEAST_RISE * float(np.max(neighbour.history, initial=0.0)):
+        evidence -= float(np.log(max(neighbour.by_chance, _LEAST_SHARE_OF_TIME)))
     yield _Candidate(neighbour.kind, neighbour.job, neighbour.component, evidence, explained, is_measured)
 
 

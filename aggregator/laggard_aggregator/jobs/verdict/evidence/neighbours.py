@@ -114,6 +114,11 @@ class PathState:
             return 1.0 if any(other.kind == kind for other in self.parts.values()) else np.nan
         return 1.0 if unit in part.innocent_loads else part.worst[1]
 
+    def by_chance(self, name: str) -> float:
+        """Chance of the slowdown of a component, 1 if it is unknown."""
+        part = self.parts.get(name)
+        return 1.0 if part is None else part.by_chance
+
     def _kind(self, name: str) -> str | None:
         """OST, MDT, forwarder, or None of a component of another kind."""
         if targets(name):
@@ -207,6 +212,7 @@ class NeighbourLoads:
                 history,
                 _capacity(total, own, usual, factor),
                 path.slowdown(place),
+                path.by_chance(place[0]),
             )
             times = max(row["start"], start), min(row["end"], end)
             found.append(NeighbourEvidence(evidence, row, load, place[1], times))

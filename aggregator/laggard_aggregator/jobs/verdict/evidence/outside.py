@@ -68,7 +68,16 @@ class OutsideLoads:
                 f"{part.name} was {slowdown:.1f} times slower than usual: "
                 f"{node}, which has no job, ran with {load}, {rise}"
             )
-            evidence = Neighbour(node, part.name, unit, now[node], 0.0, np.array(before), slowdown=slowdown)
+            evidence = Neighbour(
+                node,
+                part.name,
+                unit,
+                now[node],
+                0.0,
+                np.array(before),
+                slowdown=slowdown,
+                by_chance=part.by_chance,
+            )
             yield OutsideLoad(evidence, text)
 
     def _is_free(self, node: str, path: PathState, spans: Sequence[Times]) -> bool:
