@@ -46,12 +46,14 @@ class _CheckedText:
     """A file of UTF-8 that remembers the last byte that was read. Its `read` raises InputError for others.
 
     pyarrow finds other bytes only in the columns that it converts, and not as an error in header and rows.
+    The beginning of a character with which a cut file ends is left out.
     """
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
         self._file = file
         self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._waiting = b""
         self._size = 0
         self.end = b""
 
@@ -60,13 +62,24 @@ class _CheckedText:
         return self._file.closed
 
     def read(self, size: int = -1) -> bytes:
-        data = self._file.read(size)
-        self.end = data[-1:] or self.end
-        waiting = bool(self._decoder.getstate()[0])
-        if waiting or not data.isascii():
-            try:
-                self._decoder.decode(data)
-            except UnicodeDecodeError as exc:
-                raise InputError(str(self._path), f"invalid UTF8 near byte {self._size + exc.start}") from exc
+        data = b""
+        while not data:  # but for characters that are not whole yet
+            new = self._file.read(size - len(self._waiting) if size > len(self._waiting) else size)
+            if not new:
+                return b""
+            data = self._whole_characters(new)
+        self.end = data[-1:]
         self._size += len(data)
         return data
+
+    def _whole_characters(self, new: bytes) -> bytes:
+        """What waits and `new`, without the beginning of a character at the end, which waits."""
+        if not self._waiting and new.isascii():
+            return new
+        data = self._waiting + new
+        try:
+            self._decoder.decode(new)
+        except UnicodeDecodeError as exc:
+            raise InputError(str(self._path), f"invalid UTF8 near byte {self._size + exc.start}") from exc
+        self._waiting = self._decoder.getstate()[0]
+        return data[: len(data) - len(self._waiting)]

@@ -1,8 +1,10 @@
 """CSV files as users have them: compressed, unsorted, with gaps and repeats, or not CSV at all."""
 
 import gzip
+import io
 import lzma
 import random
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import zstandard
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_input import read_csv, stem
+from laggard_aggregator.offline.cut_rows import CutRow
 from laggard_aggregator.offline.regrid import Rows
 from laggard_aggregator.offline.run import kind_of, read_grids
 from laggard_common.errors import InputError
@@ -253,4 +256,24 @@ def test_other_bytes_than_utf8_are_one_line(
     path.write_bytes(data)
     with pytest.raises(InputError, match="invalid UTF8 near byte"):
         list(read_csv([path], CsvColumns("t", "c", ("m",))))
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("kept", range(1, 12))
+@pytest.mark.parametrize("block", [1, 2, 5, 1 << 20])
+def test_a_file_that_ends_in_the_middle_of_a_character(
+    kept: int, block: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = "gr\u00f6\u20ac\U0001f4be"
+    whole = f"t,c,m\n1800000010,{name},1\n1800000020,{name},2\n".encode()
+    path = tmp_path / "x.csv"
+    path.write_bytes(whole + f"1800000030,{name}".encode()[: 11 + kept])
+    text = CutRow(path, io.BytesIO(path.read_bytes())).file
+    data = b"".join(iter(partial(text.read, block), b""))
+    assert data.decode() == path.read_bytes().decode(errors="ignore")
+    remarks: list[str] = []
+    (rows,) = read_csv([path], COLUMNS, remarks=remarks)
+    assert [at for _, at, _ in samples(rows)] == [1_800_000_010 * 10**9, 1_800_000_020 * 10**9]
+    assert len(remarks) == 1
+    assert "ends in the middle of a row" in remarks[0]
     assert capfd.readouterr().err == ""

@@ -396,3 +396,22 @@ def test_a_file_that_sadc_did_not_finish(tmp_path: Path, capsys: pytest.CaptureF
         f"{path}: sadf: End of system activity file unexpected: read as far as it goes"
         in capsys.readouterr().out
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1.5k", 1.5), ("2M", 2048.0), ("0.5G", 524288.0), ("512B", 0.5)]
+)
+def test_units_of_readable_numbers(tmp_path: Path, text: str, value: float) -> None:
+    lines = forms.sar_d(forms.steady(["sda"], 2, {}))
+    shown, plain = (
+        rows(write(tmp_path / name, lines.replace("320.00", name))) for name in (text, f"{value:.2f}")
+    )
+    assert_same(shown, plain)
+
+
+@pytest.mark.parametrize("text", ["1b", "1K", "1m", "1\u212a", "1kk", "k"])
+def test_other_units_are_told(tmp_path: Path, text: str) -> None:
+    remarks: list[str] = []
+    lines = forms.sar_d(forms.steady(["sda"], 3, {})).replace("320.00", text, 1)
+    assert len(rows(write(tmp_path / "file", lines), remarks=remarks)["oss1/sda"]) == 2
+    assert any(repr(text) in remark for remark in remarks)

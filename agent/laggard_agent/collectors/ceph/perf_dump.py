@@ -55,7 +55,7 @@ def parse(answer: bytes) -> tuple[dict[str, int], int]:
     Raises NotPerfDumpError.
     """
     try:
-        document = json.loads(answer, parse_float=Decimal, parse_constant=lambda _: None)
+        document = json.loads(answer, parse_float=_decimal, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as exc:
         raise NotPerfDumpError("not JSON") from exc
     osd = document.get("osd") if isinstance(document, dict) else None
@@ -88,6 +88,14 @@ def _average(
     known = count is not None and total is not None
     yield f"{field}_count", count if known else None
     yield f"{field}_us", total if known else None
+
+
+def _decimal(text: str) -> Decimal | None:
+    """A number; None for one with an exponent that none can have."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return None
 
 
 def _count(value: object) -> int | None:

@@ -15,8 +15,8 @@ _CLOCK = re.compile(r"(\d\d:\d\d:\d\d(?: [AP]M)?)\s+(\S.*)")
 _STAMP = re.compile(
     r"(?:Time: )?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*|(?:\d+[/.-]\d+[/.-]\d+ )?\d\d:\d\d:\d\d(?: [AP]M)?)"
 )
-_NUMBER = re.compile(r"(-?(?:\d+(?:[.,]\d*)?(?:e[+-]?\d+)?|nan|inf))([kMGTB%]?)", re.I)
-_HUMAN = {"": 1.0, "%": 1.0, "B": 1 / 1024, "k": 1.0, "M": 1024.0, "G": 1024.0**2, "T": 1024.0**3}
+_NUMBER = re.compile(r"((?i:-?(?:\d+(?:[.,]\d*)?(?:e[+-]?\d+)?|nan|inf)))([kMGTPB%]?)")
+_HUMAN = {"": 1.0, "%": 1.0, "B": 1 / 1024, **{unit: 1024.0**power for power, unit in enumerate("kMGTP")}}
 """Units of `-h`, in kB where a column is in kB."""
 _HALF_A_DAY = timedelta(hours=12)
 _FIXED = 3

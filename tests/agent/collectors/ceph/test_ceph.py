@@ -157,6 +157,11 @@ def test_values_that_are_no_counts(value: object) -> None:
     assert not_understood == 5
 
 
+def test_an_exponent_beyond_all_costs_its_value_alone() -> None:
+    document = NEW.replace(b'"op_r":', b'"odd": 1e9223372036854775808, "op_r":', 1)
+    assert parse(document) == parse(NEW)
+
+
 def test_absurd_numbers() -> None:
     text = b'{"osd": {"op_r": ' + b"9" * 5000 + b', "op_r_latency": {"avgcount": 1, "sum": 1e999999999}}}'
     try:

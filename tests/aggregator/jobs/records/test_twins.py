@@ -91,7 +91,7 @@ def pbs_lines(draw: st.DrawFn) -> str:
     return f"11/29/2026 10:00:00;{kind};{number};{pairs}"
 
 
-@given(st.lists(pbs_lines() | st.sampled_from(["", "odd", "a;b", ";;;"]), max_size=6))
+@given(st.lists(pbs_lines() | st.sampled_from(["", "odd", ";;;", "d;E;7;", "d;S;8;no keys"]), max_size=6))
 def test_pbs(lines: list[str]) -> None:
     text = "\n".join(lines)
     found, _ = read_bytes(text.encode(), "pbs")

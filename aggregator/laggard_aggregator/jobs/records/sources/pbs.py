@@ -112,7 +112,7 @@ def _record(line: str, cluster: str) -> dict[str, Any] | None:
 def _values(text: str) -> dict[str, str]:
     """Values by key; a value lasts until the next ` key=`, as names may hold spaces."""
     marks = list(_KEY.finditer(text))
-    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    ends = [*(mark.start() for mark in marks[1:]), len(text)][: len(marks)]
     found: dict[str, str] = {}
     for mark, end in zip(marks, ends, strict=True):
         found.setdefault(mark[1], text[mark.end() : end].strip())
