@@ -27,6 +27,7 @@ from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.prometheus_input import PrometheusInput
 from laggard_aggregator.jobs.background import BackgroundTask
+from laggard_aggregator.jobs.join.path_pass import read_forwarders
 from laggard_aggregator.jobs.records.poll_task import PollTask
 from laggard_aggregator.notify.channel import Channel, make_channels
 from laggard_aggregator.notify.dispatcher import Dispatcher
@@ -171,7 +172,16 @@ class App:
         if s.http.operators and s.state is None:
             _log.warning("http: operators decide nothing without [state]")
         archive = s.archive.directory if s.archive is not None else None
-        app = make_app(self.view, archive, s.http.nodes, s.http.page, self._actions, peaks=s.peak)
+        forwarders = s.jobs.forwarders
+        app = make_app(
+            self.view,
+            archive,
+            s.http.nodes,
+            s.http.page,
+            self._actions,
+            peaks=s.peak,
+            served_by=read_forwarders(forwarders) if forwarders is not None else {},
+        )
         self._http = HttpServer(
             authenticated(app, self._credentials, self._identity), s.http.listen, self._tls
         )

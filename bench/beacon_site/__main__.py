@@ -192,7 +192,7 @@ async def _answers(site: Product, second: int, jobs: Sequence[int]) -> dict[int,
             if listed["next"] is None:
                 break
             listed = await asyncio.to_thread(site.json, f"/api/v1/jobs?limit=1000&cursor={listed['next']}")
-        complete = len(stored) == len(jobs) and all(verdict for verdict, _ in stored.values())
+        complete = len(stored) == len(jobs) == len(await asyncio.to_thread(site.judged))
         waiting = await asyncio.to_thread(site.metric, "laggard_waiting_jobs")
         still = still + 1 if complete and not waiting and stored == before else 0
         before = stored

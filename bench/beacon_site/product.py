@@ -133,6 +133,14 @@ class Product:
                     rows += pq.read_metadata(file).num_rows
         return rows
 
+    def judged(self) -> set[str]:
+        """Keys of the jobs with a stored verdict; without one a job is judged for the answer alone."""
+        keys: set[str] = set()
+        for file in self.archive.glob("kind=job_findings/**/[!.]*.parquet"):
+            with contextlib.suppress(FileNotFoundError):  # merged meanwhile
+                keys |= set(pq.read_table(file, columns=["job_key"])["job_key"].to_pylist())
+        return keys
+
     def command(self, *arguments: str) -> str:
         """What `laggard` prints."""
         program = Path(sys.executable).with_name("laggard")

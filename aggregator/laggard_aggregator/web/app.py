@@ -7,6 +7,7 @@ import asyncio
 import gzip
 from collections.abc import Callable, Collection, Hashable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from prometheus_client.exposition import choose_encoder
@@ -63,15 +64,17 @@ def make_app(
     actions: Actions | None = None,
     *,
     peaks: Collection[PeakTable] = (),
+    served_by: Mapping[str, str] = MappingProxyType({}),
 ) -> ASGIApp:
     """The ASGI application. `archive`: directory of the archive, None without one.
 
     `listed`: nodes with series in `/metrics` even while they are healthy. `page`: address of the pages for
     others, for links in alerts. `actions`: of operators; without, nobody decides. `peaks`: of components.
+    `served_by`: the forwarder of each node that has one.
     """
     actions = actions or Actions()
     past = PastReader(view, archive)
-    jobs = JobsService(archive, lambda: view.now)
+    jobs = JobsService(archive, lambda: view.now, served_by)
     pages = Pages(view, past, archive, actions, JobSearch(jobs).matches if archive else None)
     process = ProcessCollector(registry=None)
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -48,13 +49,23 @@ T = TypeVar("T")
 
 
 class JobsService:
-    """Answers about the jobs of the archive in `directory`, None without one; `now`: present time."""
+    """Answers about the jobs of the archive in `directory`, None without one; `now`: present time.
 
-    def __init__(self, directory: Path | None, now: Callable[[], float]) -> None:
+    `served_by`: the forwarder of each node that has one, for verdicts that are not stored.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,
+        now: Callable[[], float],
+        served_by: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.directory = directory
         self._queries = None if directory is None else JobQueries(JobIndex(directory))
         self._judge = (
-            None if directory is None or self._queries is None else JobJudge(directory, self._queries)
+            None
+            if directory is None or self._queries is None
+            else JobJudge(directory, self._queries, served_by)
         )
         self._now = now
         self._at_once = asyncio.Semaphore(MOST_AT_ONCE)

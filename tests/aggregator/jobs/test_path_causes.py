@@ -1,16 +1,22 @@
 """First causes of slow jobs at a site with forwarders, from its counters to the stored verdict."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.verdict.evidence.neighbours import PathState
 from laggard_aggregator.jobs.verdict.evidence.path_parts import PathPart, RunPath
+from laggard_aggregator.web.app import make_app
+from tests.aggregator.web.test_jobs_access import acting
+from tests.support.builders import live_status
 from tests.support.builders.forwarder_site import (
+    ADMIN,
     FORWARDERS,
     MDTS,
     META_US,
@@ -104,6 +110,20 @@ def test_a_forwarder_that_is_slow_while_its_osts_are_not_is_the_cause(tmp_path: 
     job = Scene(tmp_path, slow).verdict()
     assert causes(job) == [("slow component", "fwd-1")]
     assert "fwd-1 was slow in this job: its writes took 2.7 times" in job["sentence"]
+
+
+def test_a_verdict_that_is_asked_for_knows_the_forwarders(tmp_path: Path) -> None:
+    job = Scene(tmp_path, replace(USUAL, mount_us=32_000, rpc_us=20_000)).verdict()
+    served_by = {node: name for name, nodes in NODES.items() for node in nodes}
+    app = acting(make_app(live_status.site(), tmp_path, served_by=served_by), ADMIN)
+    path = f"/api/v1/jobs/{job['job']}?slow_components=laggard"
+
+    async def asked() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://l") as client:
+            return await client.get(path)
+
+    (answer,) = asyncio.run(asked()).json()["jobs"]
+    assert "2.7 times as long as those of other forwarders" in answer["sentence"]
 
 
 @pytest.mark.parametrize("has_job_stats", [True, False])
