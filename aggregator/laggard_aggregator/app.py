@@ -98,6 +98,7 @@ class App:
             rng=self._rng,
             before=before._dispatcher if before is not None else None,
             further={} if self._owner_mails is None else {MailChannel.name: self._owner_mails.waiting},
+            is_right=lambda: self._clock.confirmed,
         )
         self._membership = membership(settings)
         self._topology = topology(settings.topology)

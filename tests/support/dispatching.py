@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -51,10 +51,20 @@ def site() -> Site:
 
 @asynccontextmanager
 async def dispatching(
-    view: Site, *channels: Channel, state: Path | None = None, before: Dispatcher | None = None
+    view: Site,
+    *channels: Channel,
+    state: Path | None = None,
+    before: Dispatcher | None = None,
+    is_right: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[Dispatcher]:
     """A dispatcher while the block lasts; then it is cancelled."""
-    made = Dispatcher(channels, "site", PAGE, state, clock=SystemClock(), rng=random.Random(1), before=before)
+    made = Dispatcher(
+        *(channels, "site", PAGE, state),
+        clock=SystemClock(),
+        rng=random.Random(1),
+        before=before,
+        is_right=is_right,
+    )
     task = asyncio.create_task(made.run(view))
     try:
         yield made

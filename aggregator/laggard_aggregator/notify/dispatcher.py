@@ -49,17 +49,20 @@ class Dispatcher:
         rng: random.Random,
         before: "Dispatcher | None" = None,
         further: Mapping[str, deque[QueuedMessage]] | None = None,
+        is_right: Callable[[], bool] = lambda: True,
     ) -> None:
         """`page`: address of the site's pages. `directory`: of the state, None for an outbox in memory.
 
         `before`: the dispatcher of the previous configuration in the same process, whose memory is reused.
-        `further`: messages beside incidents, by channel; other threads append to them.
+        `further`: messages beside incidents, by channel; other threads append to them. `is_right`: whether
+        the clock can be trusted; until then no message is forgotten because of its age, and so sent again.
         """
         self.routes = [ChannelRoute(channel, site, page, clock, rng) for channel in channels]
         self._directory = directory
         self._in_memory: Outbox | None = before._in_memory if before is not None else None
         self._clock = clock
         self._further = further or {}
+        self._is_right = is_right
 
     def channels(self) -> Mapping[str, ChannelView]:
         """The channels by name."""
@@ -116,7 +119,8 @@ class Dispatcher:
             if timelines.unsaved or now - saved_at >= SAVE_SECONDS:
                 saved_at = now
                 await outbox.do(Outbox.save_timelines, timelines.state())
-                await outbox.do(Outbox.prune, view.now - KEEP_SECONDS)
+                if self._is_right():
+                    await outbox.do(Outbox.prune, view.now - KEEP_SECONDS)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _queue_further(self, outbox: Outbox) -> None:

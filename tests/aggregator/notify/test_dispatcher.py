@@ -1,9 +1,10 @@
 """From standing alarms to mails on a real server: who is told of what, once, whatever happens meanwhile."""
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.notify import dispatcher
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.notify.email.channel import MailChannel
-from laggard_aggregator.notify.outbox import NAME
+from laggard_aggregator.notify.outbox import NAME, Outbox, QueuedMessage
 from laggard_aggregator.status.location import Location
 from tests.support.builders.live_status import NOW, judgement
 from tests.support.dispatching import PAGE, Site, dispatching, site
@@ -358,3 +359,27 @@ def test_an_error_that_nobody_thought_of_ends_nothing(
 
     asyncio.run(story())
     assert "a program error" in caplog.messages[0]
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_no_mail_is_forgotten_by_a_clock_that_may_be_wrong(tmp_path: Path, is_right: bool) -> None:
+    """A start with a clock that is 90 days ahead forgot all mails, and sent those about jobs again."""
+    view = site()
+    outbox = Outbox(tmp_path, NOW)
+    outbox.queue("mail", QueuedMessage("j.1", view.now - 8 * 86_400, ("a@example.org",), b"sent"), [])
+    outbox.set_outcome("mail", "j.1", "sent")
+    outbox.close()
+
+    async def story() -> None:
+        async with (
+            served(Box()) as box,
+            dispatching(view, MailChannel(settings(box.port)), state=tmp_path, is_right=lambda: is_right),
+        ):
+            await view.polled()
+            with closing(sqlite3.connect(tmp_path / NAME)) as db:
+                if is_right:
+                    await async_wait_until(lambda: not db.execute("SELECT id FROM messages").fetchall())
+                else:
+                    assert db.execute("SELECT id FROM messages").fetchall() == [("j.1",)]
+
+    asyncio.run(story())

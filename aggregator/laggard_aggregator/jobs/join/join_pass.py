@@ -100,8 +100,7 @@ class JoinPass:
             return Joined()
         waiting = self._load()
         oldest_ns = now_ns - raw_days * 86_400 * 10**9
-        self._restore_nodes(waiting, now_ns)
-        self._note_damaged(waiting, oldest_ns)
+        self._note_damaged(waiting, now_ns, oldest_ns)
         self._note_metadata(waiting, now_ns, oldest_ns)
         self._note_late(waiting, now_ns)
         waiting.joined_ns = max(waiting.joined_ns, now_ns - self._grace_ns)
@@ -163,18 +162,16 @@ class JoinPass:
         best = max((row or 0.0 for table in known for row in table["coverage"].to_pylist()), default=0.0)
         return best > coverage_of(account)
 
-    def _restore_nodes(self, waiting: _Waiting, now_ns: int) -> None:
-        """Writes the nodes of jobs that were in files set aside again; then they are new rows."""
-        for day in self._table("job_nodes").newly_damaged_days(waiting.damaged, "job_nodes/"):
-            JobStore(self.directory, self.site).restore_nodes(day, now_ns)
+    def _note_damaged(self, waiting: _Waiting, now_ns: int, oldest_ns: int) -> None:
+        """Notes the jobs of days of which nodes or results were set aside, if they may have counters.
 
-    def _note_damaged(self, waiting: _Waiting, oldest_ns: int) -> None:
-        """Notes the jobs of the days whose results were in files set aside, if they may have counters."""
-        days = {
-            day
-            for kind in RESULTS
-            for day in self._table(kind).newly_damaged_days(waiting.damaged, f"{kind}/")
-        }
+        The nodes are written again first.
+        """
+        days = set(self._table("job_nodes").newly_damaged_days(waiting.damaged, "job_nodes/"))
+        for day in sorted(days):
+            JobStore(self.directory, self.site).restore_nodes(day, now_ns)
+        for kind in RESULTS:
+            days.update(self._table(kind).newly_damaged_days(waiting.damaged, f"{kind}/"))
         for day in sorted(days):
             start_ns = round(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1e9)
             known = read_jobs(self.directory, self.site, start_ns, start_ns + 86_400 * 10**9)
