@@ -76,6 +76,12 @@ class Node:
             return -1
         return sum(spool.queue._unacked(segment) for segment in spool.queue)
 
+    @property
+    def dropped_samples(self) -> int:
+        """Samples and documents that the running agent counts as dropped."""
+        spool = getattr(self.app, "_spool", None)
+        return 0 if spool is None else spool.status()["dropped_samples"]
+
     def note_sent(self) -> None:
         """What is in the spool now may have been lost by a broker, and must be sent again as more arrives."""
         if self.app is not None and hasattr(self.app, "_spool"):
