@@ -263,6 +263,13 @@ def write_part(
     return path
 
 
+def refuse_later(part: Part, schema: pa.Schema) -> None:
+    """Raises ArchiveError for a file of another format, whose rows this version may not know whole."""
+    version = (schema.metadata or {}).get(b"laggard.format", b"").decode(errors="replace")
+    if version not in ("", FORMAT):
+        raise ArchiveError(str(part.path), f"archive format {version}, this version reads {FORMAT}")
+
+
 class DamagedPartError(Exception):
     """The content of `part` is not as it was written."""
 

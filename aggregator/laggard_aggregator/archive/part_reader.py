@@ -165,6 +165,7 @@ def _runs_in(where: Path, column: str, known: tuple[NDArray[np.int64], NDArray[A
     for part in reversed(layout.parts(where)):
         try:
             with checked_file(part) as file:
+                layout.refuse_later(part, file.schema_arrow)
                 table = file.read(["run", "ordinal", column])
         except DamagedPartError as exc:
             set_aside(exc)
@@ -184,6 +185,7 @@ def _highest_in(where: Path, run_ns: int) -> int:
     for part in reversed(layout.parts(where)):
         try:
             with checked_file(part) as file:
+                layout.refuse_later(part, file.schema_arrow)
                 highest = _highest(file, run_ns)
         except DamagedPartError as exc:
             set_aside(exc)

@@ -206,6 +206,7 @@ def _unions(parts: list[layout.Part]) -> Iterator[tuple[list[layout.Part], pa.Sc
         # Not read_metadata, whose object is freed by the garbage collector only.
         with page_checked_file(part) as file:
             schema, more = file.schema_arrow, file.metadata.num_rows
+            layout.refuse_later(part, schema)
         union = _union(unified, schema) if run else schema
         if union is None:
             yield run, unified, rows

@@ -271,7 +271,9 @@ class Table:
         try:
             if self.is_strict:
                 layout.check_digest(part)
-            return layout.open_file(part)
+            file = layout.open_file(part)
+            layout.refuse_later(part, file.schema_arrow)
+            return file
         except DamagedPartError as exc:
             self.settle(exc)
         except FileNotFoundError:

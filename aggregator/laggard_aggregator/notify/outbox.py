@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from laggard_aggregator.notify.incidents import Incident
-from laggard_common.errors import StateError
+from laggard_common.errors import LaterVersionError, StateError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -194,10 +194,12 @@ class Outbox:
         db = None
         try:
             db = sqlite3.connect(self._path or ":memory:", check_same_thread=False)
-            _prepare(db, now)
-        except sqlite3.Error as exc:
+            _prepare(db, now, self._path)
+        except (sqlite3.Error, LaterVersionError) as exc:
             if db is not None:
                 db.close()
+            if isinstance(exc, LaterVersionError):
+                raise
             raise self._error(exc) from exc
         return db
 
@@ -213,11 +215,16 @@ class Outbox:
         return StateError(str(self._path or "memory"), f"the outbox is not usable: {exc}"[:300])
 
 
-def _prepare(db: sqlite3.Connection, now: float) -> None:
-    """Creates or migrates the tables; every commit is on the disk before it returns."""
+def _prepare(db: sqlite3.Connection, now: float, path: Path | None) -> None:
+    """Creates or migrates the tables; every commit is on the disk before it returns.
+
+    Raises LaterVersionError, and sqlite3.Error.
+    """
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > _VERSION:
+        raise LaterVersionError(str(path))
     db.execute("PRAGMA journal_mode = TRUNCATE")
     db.execute("PRAGMA synchronous = FULL")
-    (version,) = db.execute("PRAGMA user_version").fetchone()
     if version not in (0, 1, _VERSION):
         raise sqlite3.DatabaseError(f"it is of version {version}, expected {_VERSION}")
     if version == _VERSION:

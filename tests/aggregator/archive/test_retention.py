@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from laggard_aggregator.archive import layout, retention
+from laggard_aggregator.archive import layout, part_reader, retention
 from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.table import Table
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.settings.aggregator import ArchiveTable
@@ -276,3 +277,20 @@ def test_a_reader_goes_on_while_parts_are_merged_and_added(tmp_path: Path) -> No
     assert len(files(tmp_path)) == 1
     found += [taken.lsn for _, taken in reading]
     assert found == [2 * place for place in range(len(times))]
+
+
+def test_files_of_a_later_version_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a downgrade: a merge wrote them as files of this version, without what it does not know."""
+    times = [NOON_NS + hour * HOUR_NS for hour in range(3)]
+    with monkeypatch.context() as later:
+        later.setattr(layout, "FORMAT", "2")
+        write(tmp_path, times)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")}
+    with pytest.raises(ArchiveError, match="archive format 2, this version reads 1"):
+        retention.compact(tmp_path, NOON_NS + DAY_NS)
+    with pytest.raises(ArchiveError, match="archive format 2, this version reads 1"):
+        list(Table(tmp_path, "counters", SCHEMA.source).scan())
+    with pytest.raises(ArchiveError, match="archive format 2, this version reads 1"):
+        part_reader.written(tmp_path, times[0])
+    assert not retention.scrub(layout.all_parts(tmp_path), 2**40)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")} == before

@@ -7,7 +7,7 @@ import pytest
 
 from laggard_aggregator.notify.incidents import Incident, digest
 from laggard_aggregator.notify.outbox import NAME, Outbox, QueuedMessage
-from laggard_common.errors import StateError
+from laggard_common.errors import LaterVersionError, StateError
 
 VERSION_1 = Path(__file__).parents[2] / "fixtures" / "mail" / "outbox-version-1.db"
 NOW = 1_760_000_000.0
@@ -88,13 +88,18 @@ def test_what_is_damaged_is_put_aside(
     outbox.close()
 
 
-def test_one_of_a_later_version_is_put_aside(tmp_path: Path) -> None:
+def test_one_of_a_later_version_stays_as_it_is(tmp_path: Path) -> None:
+    """A new one in its place would report standing alarms again, and the later version would miss its own."""
     db = sqlite3.connect(tmp_path / NAME)
     db.execute("PRAGMA user_version = 7")
     db.close()
-    outbox = Outbox(tmp_path, NOW)
-    assert outbox.waiting("mail") == []
-    outbox.close()
+    before = (tmp_path / NAME).read_bytes()
+    with pytest.raises(
+        LaterVersionError, match=r"mail\.db: is of a later version of Laggard: start that one"
+    ):
+        Outbox(tmp_path, NOW)
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    assert (tmp_path / NAME).read_bytes() == before
 
 
 def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path) -> None:
