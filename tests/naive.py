@@ -562,9 +562,8 @@ def laggard_curve_of_others(
     prior: float,
     pooled: Sequence[float],
     slope: float,
-    now: Sequence[float],
 ) -> NaiveOthersCurve:
-    """The curve of the component `name` from the samples of the others alone. `now`: where each member is."""
+    """The curve of the component `name` from the samples of the others alone."""
     cells = len(pooled)
     known: dict[int, tuple[float, float]] = {}
     sure: list[int] = []
@@ -606,8 +605,7 @@ def laggard_curve_of_others(
             more += (high - low) / (octaves * math.log(2))
             widening = 2 ** (octaves / 2)
     utilisation = min(more / (1 + more) * widening, 0.95)
-    others = [at for member, at in enumerate(now) if member != name and not math.isnan(at)]
-    end = known[sure[-1]][0] if sure else statistics.median(others) if others else math.nan
+    end = known[sure[-1]][0] if sure else math.inf
     return NaiveOthersCurve(point, level, end, utilisation)
 
 

@@ -30,9 +30,9 @@ class Ahead(NamedTuple):
 
     `excess` (C,): the evidence, and `variance` (C,), its squared standard error by its own course. `slower`
     (C,): of the metric, less the expected part; `rest` (C, T): the same by tick, less the doubt, too;
-    `latency` (C, T): less the expected part only. `loads` (C, T): loads
-    relative to the same peers. `steady` (C,): average `steadiness` with this window, None where waiting is
-    not told from service.
+    `excused` (C,): mean of what doubt took; `latency` (C, T): less the expected part only. `loads` (C, T):
+    loads relative to the same peers. `steady` (C,): average `steadiness` with this window, None where waiting
+    is not told from service.
     """
 
     excess: FloatArray
@@ -40,6 +40,7 @@ class Ahead(NamedTuple):
     variance: FloatArray
     latency: FloatArray
     rest: FloatArray
+    excused: FloatArray
     loads: Loads
     steady: FloatArray | None = None
 
@@ -83,10 +84,11 @@ def ahead_of_peers(
         doubt = doubt + np.maximum(np.nan_to_num(less), 0.0) + young * unseen_growth(more)[:, None]
     variance = batch_variance(rest)
     slower = trimmed_mean(rest)
-    rest = rest - _excused(rest, doubt, trusted)
+    excuse = _excused(rest, doubt, trusted)
+    rest, excused = rest - excuse, trimmed_mean(np.where(np.isfinite(rest), excuse, np.nan))
     felt = trimmed_mean(rest)
     if service is None:
-        return Ahead(felt, slower, variance, latency, rest, relative)
+        return Ahead(felt, slower, variance, latency, rest, excused, relative)
     served = service - leave_one_out_median(service, trusted)
     done = np.exp(loads["operations"])
     own = trimmed_mean(served, done)
@@ -100,7 +102,7 @@ def ahead_of_peers(
     believed = np.maximum(felt + cross_spread(felt[trusted]), np.minimum(least, 0.0))
     excess = np.where(known, np.minimum(least, believed) + waiting, felt)
     variance = np.where(known, batch_variance(served, done), batch_variance(latency))
-    return Ahead(excess, slower, variance, latency, rest, relative, steady)
+    return Ahead(excess, slower, variance, latency, rest, excused, relative, steady)
 
 
 def _excused(rest: FloatArray, doubt: FloatArray, trusted: BoolArray) -> FloatArray:

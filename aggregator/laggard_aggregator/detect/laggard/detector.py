@@ -174,14 +174,21 @@ class LaggardDetector(Detector[GroupWindow]):
             nothing = np.zeros(places.size)
             self._evidence.add(places, np.zeros((KINDS, places.size)), nothing, nothing, 0.0)
             return not_judged(places.size, TOO_FEW)
-        felt, faster, rest, now, weight = accumulated
+        felt, faster, rest, excused, now, weight = accumulated
         live = weight > 0
         group = self._members(live, places)
         if group.sum() < MIN_PEERS:
             return not_judged(places.size, TOO_FEW)
         trusted, alike = self._trusted(now, group, places)
         score, level, fast, beyond = self._judge(
-            now, weight, trusted, places, group, of_service=served is not None, two_sided=worse == 0
+            now,
+            weight,
+            trusted,
+            places,
+            group,
+            excused=excused,
+            of_service=served is not None,
+            two_sided=worse == 0,
         )
 
         judged = live & (self._evidence.windows[places] >= MIN_WINDOWS)
@@ -257,8 +264,8 @@ class LaggardDetector(Detector[GroupWindow]):
         span: Span,
         *,
         level_is_known: bool,
-    ) -> tuple[FloatArray, FloatArray, FloatArray, float, FloatArray] | None:
-        """Adds the samples of `span`; returns log ratios to peers, spread and weight.
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, float, FloatArray] | None:
+        """Adds the samples of `span`; returns log ratios to peers, what doubt took, spread and weight.
 
         The log ratios: means, and means of the faster half, (C,) each, and by tick (C, T).
 
@@ -281,7 +288,7 @@ class LaggardDetector(Detector[GroupWindow]):
         )
         trusted = most_trusted(np.fmax(suspicion, self._evidence.score[places]), live)
         of_trusted = of_present if np.array_equal(trusted, present) else ahead(trusted)
-        excess, felt, variance, latency, rest, loads, steady = of_trusted
+        excess, felt, variance, latency, rest, excused, loads, steady = of_trusted
         live = live & np.isfinite(excess) & np.isfinite(felt)
         trusted, weight = trusted & live, np.where(live, weight, 0.0)
         if live.sum() < MIN_PEERS or trusted.sum() < 2:  # of whose samples none may be at the same time
@@ -304,11 +311,11 @@ class LaggardDetector(Detector[GroupWindow]):
         apart = np.clip(excess - row_median(excess[None, trusted])[0], -bound, bound)
         self._evidence.add_sums(places, apart, weight, span)
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
-        return felt, faster, rest, now, weight
+        return felt, faster, rest, excused, now, weight
 
     def _accumulate_few(
         self, ahead: Callable[[BoolArray], Ahead], weight: FloatArray, places: Places, span: Span
-    ) -> tuple[FloatArray, FloatArray, FloatArray, float, FloatArray] | None:
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, float, FloatArray] | None:
         """`_accumulate` where too few have samples to be a group: they are held against its usual level.
 
         That is how the members were at such loads at other times. Nothing is learned of how times go with
@@ -317,7 +324,7 @@ class LaggardDetector(Detector[GroupWindow]):
         present = weight > 0
         if not present.any():
             return None
-        excess, felt, variance, _, rest, _, _ = ahead(present)
+        excess, felt, variance, _, rest, excused, _, _ = ahead(present)
         live = present & np.isfinite(excess) & np.isfinite(felt)
         if not live.any():
             return None
@@ -331,7 +338,7 @@ class LaggardDetector(Detector[GroupWindow]):
         usual = self._evidence.average[SEVERITY_SCALE, places]
         variance = np.where(np.isfinite(variance), variance, (excess - usual) ** 2)
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
-        return felt, faster, rest, now, weight
+        return felt, faster, rest, excused, now, weight
 
     def _learn_recent(self, latency: FloatArray, loads: Loads, live: BoolArray, places: Places) -> None:
         """Learns how log ratios go with recent load, then adds this window's load.
@@ -357,12 +364,13 @@ class LaggardDetector(Detector[GroupWindow]):
         places: Places,
         members: BoolArray,
         *,
+        excused: FloatArray,
         of_service: bool,
         two_sided: bool,
     ) -> tuple[FloatArray, FloatArray, BoolArray, BoolArray]:
         """Scores, averages behind them, whether as much faster as a straggler is slower, whether outstanding.
 
-        (C,) each. `members` (C,): as of `_members`.
+        (C,) each. `members` (C,): as of `_members`. `excused` (C,): as of Ahead.
         """
         harmless = sure_from = self._harmless
         if of_service:
@@ -372,7 +380,9 @@ class LaggardDetector(Detector[GroupWindow]):
         average, growth = evidence.average[:, places], standard_error(length)
         average = average - row_median(np.where(trusted, average, np.nan))[:, None]
         noise = self._noise(places, members)
-        unit, freedom = self._unit(average / growth, noise, now, weight, trusted, places, members)
+        # Doubt excuses a member; it makes none alike, which would accuse the others.
+        apart_squares = (average**2 + np.nan_to_num(excused) ** 2) / growth**2
+        unit, freedom = self._unit(apart_squares, noise, now, weight, trusted, places, members)
         error = unit[:, None] * growth
         harm = np.maximum(harmless, sure_from + NOISE_STD_ERRORS * np.sqrt(noise / length))
         spread = young(evidence.seen[places[members]]) * error
@@ -428,7 +438,7 @@ class LaggardDetector(Detector[GroupWindow]):
 
     def _unit(  # noqa: PLR0917
         self,
-        apart: FloatArray,
+        apart_squares: FloatArray,
         noise: FloatArray,
         now: float,
         weight: FloatArray,
@@ -438,8 +448,8 @@ class LaggardDetector(Detector[GroupWindow]):
     ) -> tuple[FloatArray, FloatArray]:
         """The spread of each row of averages in single-window units, and the values behind it; (R,) each.
 
-        `apart` (R, C): averages about the group's centre in these units; `noise` (C,) as of `_noise`;
-        `members` (C,) as of `_members`.
+        `apart_squares` (R, C): squares of averages about the group's centre in these units; `noise` (C,) as
+        of `_noise`; `members` (C,) as of `_members`.
         """
         evidence = self._evidence
         typical = float(np.sqrt(np.median(noise[members]))) or now / 2.0
@@ -448,7 +458,7 @@ class LaggardDetector(Detector[GroupWindow]):
         by_kind = moment.reshape(KINDS, LENGTHS, -1)
         pooled = [pooled_spread(of, seen, counted, typical) for of in by_kind]
         unit, freedom = (np.concatenate(part) for part in zip(*pooled, strict=True))
-        evidence.add_squares(places, apart**2, weight)
+        evidence.add_squares(places, apart_squares, weight)
         self._unit_before = unit
         return unit, freedom
 

@@ -152,7 +152,7 @@ class ExpectedTime:
         log_time, doubt = np.nan_to_num(service), self._kinds.doubt(components, load, shape)
         position = self._position(load, service, logs)
         if position is not None:
-            curve = self._curve.of_others(components, position, slope(_demand_name(load)))
+            curve = self._curve.of_others(components, slope(_demand_name(load)))
             log_time += curve.at(position)
             doubt += curve.doubt(position, self._curve.own_highest(components))
         return Expected(

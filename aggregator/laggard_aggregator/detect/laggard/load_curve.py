@@ -13,7 +13,7 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays
-from laggard_aggregator.detect.peers import leave_one_out_median, row_median
+from laggard_aggregator.detect.peers import leave_one_out_median
 
 CELLS_AN_OCTAVE = 2
 CELLS = 32
@@ -62,7 +62,7 @@ class OwnHighest:
 class OthersCurve:
     """The curves that components are held against, (C, CELLS): `level` at `point`; and where they end.
 
-    `end` (C,): the highest point known; `utilisation` (C,): of a component there.
+    `end` (C,): the highest point known, infinite where none is; `utilisation` (C,): of a component there.
     """
 
     point: FloatArray
@@ -209,11 +209,10 @@ class LoadCurve(ComponentArrays):
         for sums, new in ((self.total, ratio), (self.place, position), (self.samples, np.ones_like(ratio))):
             sums[:, at] = kept * sums[:, at] + np.bincount(flat, new[known], size).reshape(-1, CELLS).T
 
-    def of_others(self, components: Sequence[str], position: FloatArray, slope: float) -> OthersCurve:
+    def of_others(self, components: Sequence[str], slope: float) -> OthersCurve:
         """The curve that each of `components` is held against.
 
-        `position` (C, T): theirs now. Where too few were seen at any load, as in a first window, the others'
-        middle now is where it ends. `slope`: of latency over load, in logs, beyond the curve's own.
+        `slope`: of latency over load, in logs, beyond the curve's own.
         """
         at = self.places(components)
         samples = self.samples[:, at].T
@@ -237,9 +236,7 @@ class LoadCurve(ComponentArrays):
         level = np.where(
             np.asarray(seen.any(axis=1))[:, None], left + np.clip(part, 0.0, 1.0) * (right - left), 0.0
         )
-        known_end, utilisation = _upper_end(point, level, sure, slope)
-        now = leave_one_out_median(row_median(position)[:, None], everyone)[:, 0]
-        return OthersCurve(point, level, np.where(np.isfinite(known_end), known_end, now), utilisation)
+        return OthersCurve(point, level, *_upper_end(point, level, sure, slope))
 
     def own_highest(self, components: Sequence[str]) -> OwnHighest:
         """Of each of `components`, the highest load at which it has shown its own times."""
@@ -266,7 +263,7 @@ class LoadCurve(ComponentArrays):
 def _upper_end(
     point: FloatArray, level: FloatArray, sure: BoolArray, more: float
 ) -> tuple[FloatArray, FloatArray]:
-    """The highest point known, NaN where none is, and the utilisation there; (C,).
+    """The highest point known, infinite where none is, and the utilisation there; (C,).
 
     In an M/M/1 queue the slope of latency over load, in logs, is u / (1 - u). The curve's is that of the
     middle between its last two points; `more` is added to it.
@@ -281,5 +278,5 @@ def _upper_end(
     slope = np.divide(rise, octaves * np.log(2.0), out=np.zeros_like(rise), where=told)
     middle = np.where(slope > 0.0, octaves / 2.0, 0.0)
     utilisation = (slope + more) / (1.0 + slope + more) * 2.0**middle
-    end = np.where(known[:, -1] >= 0, point[row, last], np.nan)
+    end = np.where(known[:, -1] >= 0, point[row, last], np.inf)
     return end, np.minimum(utilisation, MAX_UTILISATION)
