@@ -30,7 +30,7 @@ class Ahead(NamedTuple):
 
     `excess` (C,): the evidence, and `variance` (C,), its squared standard error by its own course. `slower`
     (C,): of the metric, less the expected part; `rest` (C, T): the same by tick, less the doubt, too;
-    `excused` (C,): mean of what doubt took; `latency` (C, T): less the expected part only. `loads` (C, T):
+    `excused` (C,): mean of the doubted part; `latency` (C, T): less the expected part. `loads` (C, T):
     loads relative to the same peers. `steady` (C,): average `steadiness` with this window, None where waiting
     is not told from service.
     """

@@ -265,7 +265,7 @@ class LaggardDetector(Detector[GroupWindow]):
         *,
         level_is_known: bool,
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, float, FloatArray] | None:
-        """Adds the samples of `span`; returns log ratios to peers, what doubt took, spread and weight.
+        """Adds the samples of `span`; returns log ratios to peers, the part that doubt took, spread, weight.
 
         The log ratios: means, and means of the faster half, (C,) each, and by tick (C, T).
 
