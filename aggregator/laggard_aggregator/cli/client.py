@@ -38,6 +38,9 @@ class Client:
             connection.request("GET", prefix + path, headers=headers)
             response = connection.getresponse()
             body = response.read(MAX_ANSWER_BYTES)
+            if response.status == http.client.UNAUTHORIZED:
+                said = "does not know the token" if self.token else "asks for a token, which is missing"
+                raise ServiceError(f"{self.url}: {said} (--token-file)")
             if response.status != http.client.OK:
                 raise ServiceError(f"{self.url}: answered {response.status} {response.reason} to {path}")
             return json.loads(body)

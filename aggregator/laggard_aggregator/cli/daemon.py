@@ -29,6 +29,7 @@ examples:
   laggard-aggregator --config /etc/laggard/aggregator.toml
   laggard-aggregator --config /etc/laggard/aggregator.toml --check-config
   laggard-aggregator --config /etc/laggard/aggregator.toml --test-mail
+  install -m 0600 /dev/null /etc/laggard/http-credentials
   laggard-aggregator --credential prometheus >> /etc/laggard/http-credentials
   laggard-aggregator --credential grafana --token >> /etc/laggard/http-credentials
 """

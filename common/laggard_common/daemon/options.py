@@ -4,19 +4,27 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any, NoReturn
 
 from laggard_common.visible import visible
 
 _TIME_AGO = re.compile(r"-\d+[a-z]+", re.ASCII)
+_MISSING = re.compile(r"(the following|one of the) arguments .*required")
 _INVALID_CHOICE = re.compile(r"(?s)(argument .*?): invalid choice: '(.*)' \(choose from .*\)")
 
 
 class OneLineParser(argparse.ArgumentParser):
     """Prints errors as one line, without the usage, and suggests the option that was meant."""
 
+    _given: Sequence[str] = ()
+
     def error(self, message: str) -> NoReturn:
         """Prints the error and exits with code 2."""
+        if _MISSING.match(message) and (unknown := self._unknown_option()):
+            message = (
+                f"unrecognized arguments: {unknown}"  # the cause: a mistyped option is also a missing one
+            )
         wrong = message.removeprefix("unrecognized arguments: ")
         if wrong != message and wrong.startswith("-"):
             message += did_you_mean(wrong.split()[0].partition("=")[0], self._option_string_actions)
@@ -28,7 +36,15 @@ class OneLineParser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
         """As ArgumentParser does, but `--from -12h` is an option and its value, not two options."""
-        return super().parse_known_args(_with_values(sys.argv[1:] if args is None else args), namespace)
+        self._given = _with_values(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(self._given, namespace)
+
+    def _unknown_option(self) -> str:
+        """The first long option that is none of these, nor the beginning of one; empty without any."""
+        given = takewhile(lambda word: word != "--", self._given)
+        named = (word.partition("=")[0] for word in given if word.startswith("--"))
+        known = [*self._option_string_actions]
+        return next((word for word in named if not any(name.startswith(word) for name in known)), "")
 
     def _choices(self, argument: str) -> Iterable[str]:
         """The choices of the argument that an error names, as in `argument --by`."""

@@ -55,3 +55,20 @@ def test_the_choice_that_was_meant(parser: OneLineParser, capsys: pytest.Capture
     with pytest.raises(SystemExit):
         parser.parse_args(["--by", "projct"])
     assert ", did you mean project? (see" in capsys.readouterr().err
+
+
+def test_a_mistyped_option_is_told_rather_than_that_one_is_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = OneLineParser(prog="tool")
+    made.add_mutually_exclusive_group(required=True).add_argument("--config")
+    made.add_argument("file")
+    for given, said in (
+        (["--confg=x", "f"], "unrecognized arguments: --confg, did you mean --config?"),
+        (["--hlep"], "unrecognized arguments: --hlep, did you mean --help?"),
+        (["f"], "one of the arguments --config is required"),
+        (["--conf", "x"], "the following arguments are required: file"),
+    ):
+        with pytest.raises(SystemExit):
+            made.parse_args(given)
+        assert capsys.readouterr().err == f"tool: {said} (see tool --help)\n"
