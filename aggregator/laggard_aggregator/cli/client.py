@@ -39,8 +39,8 @@ class Client:
             response = connection.getresponse()
             body = response.read(MAX_ANSWER_BYTES)
             if response.status == http.client.UNAUTHORIZED:
-                said = "does not know the token" if self.token else "asks for a token, which is missing"
-                raise ServiceError(f"{self.url}: {said} (--token-file)")
+                said = "it does not know the token of" if self.token else "it needs a token, see"
+                raise ServiceError(f"{self.url}: answered 401: {said} --token-file")
             if response.status != http.client.OK:
                 raise ServiceError(f"{self.url}: answered {response.status} {response.reason} to {path}")
             return json.loads(body)

@@ -61,7 +61,7 @@ class Split:
             at = datetime.fromtimestamp(self.changed_at, UTC)
             cause = f"{self.changed} changed at {at:%Y-%m-%d %H:%M} UTC"
         else:
-            cause = "which is normal cannot be told"
+            cause = "peers alone cannot tell which side is normal"
         return (
             f"all {self.members} members of {self.attribute} {self.value} are {self.factor:.1f} times slower "
             f"than {rest}; {cause}"

@@ -27,7 +27,7 @@ _PARENTS = {
     "node": "node: nearly all that belongs to it is slow together",
     "controller": "controller: nearly all behind it is slow together",
     "couplet": "couplet: nearly all behind it is slow together",
-    "split": "one side of the group: all of it is slower than the rest; which is normal, peers cannot tell",
+    "split": "one side of the group is slower than the rest; peers alone cannot tell which is normal",
     "group": "the whole group: its members are slow together, against their own past",
 }
 

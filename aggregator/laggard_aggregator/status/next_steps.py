@@ -22,10 +22,10 @@ _OF_NODES = (
 )
 
 _OF_GROUPS = {
-    "group": "All of the group is slower than in its own past under such a load: look at what they share "
-    "(switch, controllers, a change of software), and whether users do something new.",
-    "split": "Two sides of the group differ, and which is normal, peers cannot tell: look at what all of "
-    "the slower side share (server, controller, links, load), and since when.",
+    "group": "The whole group is slower than in its own past at the same load: look at what its members "
+    "share (switch, controllers, a change of software), and whether users do something new.",
+    "split": "Two sides of the group differ, and peers alone cannot tell which is normal: look at what the "
+    "slower side shares (server, controller, links, load), and since when.",
 }
 
 

@@ -239,7 +239,10 @@ def test_without_operators_pages_say_how_to_switch_decisions_on(tmp_path: Path) 
     site = made(tmp_path, operators=())
     for path in (COMPONENT, "/node/oss-5", "/alarms"):
         text = site.ask("GET", f"{path}?act=silence").text
-        assert text.count("Read-only: to decide from here, set credentials_file and operators") == 1
+        assert (
+            text.count("Read-only. To silence or drain from the page, set credentials_file and operators")
+            == 1
+        )
         assert '<form class="act' not in text
     assert site.send({"do": "silence", "target": "oss-5"}).status_code == 403
     assert site.fill(do="silence", target="oss-5").status_code == 403

@@ -285,7 +285,7 @@ def test_pages_escape_hostile_names_and_link_their_jobs(archive: Path) -> None:
     assert len(links) == 3
     assert all(each.status_code == 200 for each in ask(archive, PRINCIPALS["admin"], links))
     (empty,) = ask(archive, PRINCIPALS["nobody"], ["/jobs"])
-    assert "does not know who asks" in empty.text
+    assert "does not know who you are" in empty.text
 
 
 def test_a_page_says_which_components_were_shared(tmp_path: Path) -> None:

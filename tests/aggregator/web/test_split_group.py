@@ -41,7 +41,7 @@ def site() -> live_status.MadeView:
 def test_the_pages_say_which_server_and_that_the_normal_side_is_unknown() -> None:
     overview, group, component = ask(["/", "/group/luns", f"/component/luns/{SIDE}"], site())
     assert SIDE in text_of(overview.text)
-    assert "which is normal, peers cannot tell" in text_of(overview.text)
+    assert "peers alone cannot tell which is normal" in text_of(overview.text)
     assert "all 6 members of node oss-2 are 2.8 times slower than those of oss-1" in text_of(group.text)
     assert component.status_code == 200
     assert "slower side share" in text_of(component.text)
@@ -62,5 +62,5 @@ def test_a_mail_says_so() -> None:
     (incident,) = due(view, (), "site", Limits(after_seconds=0.0, least_severity=1.0))
     mail = report(incident, view, AlarmTimelines(), "http://aggregator", view.locating()())
     assert mail is not None
-    assert "which is normal, peers cannot tell" in mail.parent
+    assert "peers alone cannot tell which is normal" in mail.parent
     assert mail.worst.predicate == "is 2.8 times slower than the rest of its group"

@@ -40,7 +40,7 @@ def test_the_pages_hold_it_against_its_own_past() -> None:
     overview, group, component = ask(["/", "/group/luns", "/component/luns/luns"], site())
     assert "2.5× slower than in its own past" in text_of(overview.text)
     assert "own past 2 ms" in text_of(overview.text).replace("\N{NO-BREAK SPACE}", " ")
-    assert "look at what they share" in text_of(overview.text) + text_of(component.text)
+    assert "look at what its members share" in text_of(overview.text) + text_of(component.text)
     for answer in (group, component):
         assert answer.status_code == 200
         assert LEVEL in text_of(answer.text)

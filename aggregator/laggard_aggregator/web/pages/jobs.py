@@ -69,6 +69,7 @@ class JobPages:
             "jobs": [_shown(job_record(job)) for job in found.jobs],
             "filters": [(name, label, asked.get(name, "")) for name, label in _LABELS.items()],
             "is_filtered": bool(asked),
+            "here": _address(LIST_PATH, asked),
             "is_first": "cursor" not in given,
             "first": _address(LIST_PATH, asked),
             "next": _address(LIST_PATH, {**asked, "cursor": found.next_cursor}) if found.next_cursor else "",
