@@ -114,7 +114,7 @@ def _details(job: Record, method: str = "") -> Iterator[str]:
         yield f"    {finding['text']}. {finding['advice']}"
     read, written = job["summary"]["read_bytes"], job["summary"]["written_bytes"]
     if read is None and written is None:
-        yield "  Not joined with counters: it runs, or the archive has none of its nodes"
+        yield "  Not joined with counters: the archive has none of its nodes, or not yet"
     else:
         coverage = "-" if job["coverage"] is None else f"{job['coverage']:.0%}"
         rates = (job["summary"][f"mean_{name}_mib_per_second"] for name in ("read", "written"))

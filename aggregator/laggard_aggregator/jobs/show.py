@@ -81,6 +81,7 @@ def full_record(queries: JobQueries, judge: JobJudge, job: VisibleJob, method: s
 
     `method`: as in `JobJudge.shown`. Only what its reader may see.
     """
+    job = judge.so_far(job)
     history = queries.history(job)
     components = judge.components(job)
     report, own = judge.shown(job, method), job_record(job)

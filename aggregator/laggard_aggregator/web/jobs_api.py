@@ -21,6 +21,7 @@ from laggard_aggregator.jobs.access.principals import NOBODY, Principal
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.show import full_record, job_lines, job_record
 from laggard_aggregator.jobs.verdict import METHODS
 from laggard_aggregator.jobs.verdict.judge import JobJudge
@@ -91,6 +92,11 @@ class JobsService:
         """A job's record with its verdict, within `ask`."""
         assert self._judge is not None, "there is an archive"
         return full_record(queries, self._judge, job, method)
+
+    def series(self, job: VisibleJob) -> list[Row]:
+        """A job's series, of a running one until now, within `ask`."""
+        assert self._judge is not None, "there is an archive"
+        return self._judge.series(job)
 
     def selection(self, given: Mapping[str, str]) -> JobSelection:
         """The filters of a URL's query. Raises HTTPException."""

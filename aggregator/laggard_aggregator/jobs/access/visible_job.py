@@ -29,6 +29,11 @@ class VisibleJob(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._row)
 
+    def so_far(self, summary: Mapping[str, Any]) -> "VisibleJob":
+        """The same job with a summary of its I/O until now."""
+        numbers = {f"s_{name}": value for name, value in summary.items() if f"s_{name}" in self._row}
+        return VisibleJob({**self._row, **numbers, "rate": summary["mib_per_second"]}, self.principal)
+
     @property
     def key(self) -> str:
         """Its key."""

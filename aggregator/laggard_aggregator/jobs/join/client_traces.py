@@ -1,6 +1,6 @@
 """Volumes of jobs by the traces of their clients (Beacon, NSDI '19, section 3.2).
 
-Where a node has no counters of a client, its folded trace records give what it moved; where it has both, the
+Where a node has no counters of a client, its folded trace records give its volumes; where it has both, the
 counters do, and the bytes of both are held against each other. A job with records of any of its nodes was
 traced on all of them.
 """

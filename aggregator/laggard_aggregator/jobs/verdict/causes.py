@@ -7,7 +7,7 @@ may read them. A component that is slow under a load is not ill: the load is the
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -315,6 +315,11 @@ def _of_change(cause: Cause, now: float) -> JobFinding:
 
 
 def _of_alarm(cause: Cause, alarm: PathAlarm) -> JobFinding:
+    return replace(alarm_finding(alarm), kind=cause.kind, cause=cause.name, factor=cause.factor)
+
+
+def alarm_finding(alarm: PathAlarm) -> JobFinding:
+    """An alarm on a job's path, whether it explains how long the job takes or not."""
     straggler = alarm.straggler
     since = datetime.fromtimestamp(alarm.since, UTC).strftime("%Y-%m-%d %H:%M")
     until = "" if np.isinf(alarm.until) else datetime.fromtimestamp(alarm.until, UTC).strftime(" to %H:%M")
@@ -322,4 +327,5 @@ def _of_alarm(cause: Cause, alarm: PathAlarm) -> JobFinding:
         f"{straggler.component} was a straggler ({straggler.severity:.1f} times slower) "
         f"since {since}{until} UTC and carried {100 * straggler.carried:.0f} % of its bytes"
     )
-    return JobFinding(cause.kind, cause.name, cause.factor, straggler.carried, text, _OPERATORS)
+    name, factor = straggler.component, straggler.severity
+    return JobFinding("straggler", name, factor, straggler.carried, text, _OPERATORS)

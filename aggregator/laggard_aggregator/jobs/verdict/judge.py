@@ -5,6 +5,7 @@ one is judged from the archive when somebody asks. The phases of a finished job 
 alone, so those of earlier runs are kept.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -31,11 +32,15 @@ from laggard_aggregator.jobs.verdict.analysis.run_history import (
     RunVerdict,
     judge,
 )
-from laggard_aggregator.jobs.verdict.causes import JobCauses, JobFinding, SlowJob
+from laggard_aggregator.jobs.verdict.causes import JobCauses, JobFinding, SlowJob, alarm_finding
+from laggard_aggregator.jobs.verdict.evidence.alarms import path_alarms
 from laggard_aggregator.jobs.verdict.evidence.component_times import ComponentTimes, component_times
 from laggard_aggregator.jobs.verdict.evidence.logs import log_findings
+from laggard_aggregator.jobs.verdict.evidence.path_shares import carried_shares
 from laggard_aggregator.jobs.verdict.evidence.requests import requests, waiting
-from laggard_aggregator.status.formatting import counted, size
+from laggard_aggregator.jobs.verdict.evidence.run_paths import run_path
+from laggard_aggregator.jobs.verdict.running import MOST_SECONDS, RunningJobs
+from laggard_aggregator.status.formatting import counted, lasting, size, zoned
 
 MOST_EARLIER: Final = 20
 """Earlier runs beside a job; each takes a look into the archive's folder of its day."""
@@ -97,10 +102,16 @@ class JobJudge:
     """
 
     def __init__(
-        self, directory: Path, queries: JobQueries, served_by: Mapping[str, str] = MappingProxyType({})
+        self,
+        directory: Path,
+        queries: JobQueries,
+        served_by: Mapping[str, str] = MappingProxyType({}),
+        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._queries = queries
+        self._directory, self._served_by = directory, served_by
         self._results = JobResults(directory)
+        self._running = RunningJobs(directory, served_by, now_ns)
         self._traces = JobTraces(directory, queries)
         self._causes = JobCauses(directory, queries, self._results, served_by, self._traces.modes)
         self._phases: dict[tuple[str, int], list[Phase]] = {}
@@ -126,7 +137,7 @@ class JobJudge:
     def verdict(self, job: VisibleJob, method: str = "") -> RunReport:
         """The verdict on a job by the archive, without identity of neighbours. Raises ArchiveError."""
         if job["end"] is None:
-            return RunReport("not judged", "Not judged: it has not ended")
+            return self._so_far(job)
         modes = self._traces.modes(job)
         report = self._judged(job, method, modes)
         if report.verdict == "slow":
@@ -139,7 +150,38 @@ class JobJudge:
 
     def components(self, job: VisibleJob) -> list[ComponentTimes]:
         """Its components, slow ones first. Raises ArchiveError."""
-        return component_times(self._results.components(job))
+        running = self._running.of(job) if job["end"] is None else None
+        return component_times(self._results.components(job) if running is None else running.components)
+
+    def series(self, job: VisibleJob) -> list[Row]:
+        """Rows of `job_series`, of a running job until now. Raises ArchiveError."""
+        running = self._running.of(job) if job["end"] is None else None
+        return self._results.series(job) if running is None else running.series
+
+    def so_far(self, job: VisibleJob) -> VisibleJob:
+        """A job with its numbers, a running one with those until now. Raises ArchiveError."""
+        running = self._running.of(job) if job["end"] is None else None
+        return job if running is None else job.so_far(running.summary)
+
+    def _so_far(self, job: VisibleJob) -> RunReport:
+        """The I/O of a running job until now, with the alarms on its path."""
+        running = self._running.of(job)
+        if running is None:
+            return RunReport("not judged", "Not judged: it has not begun")
+        phases = list(_phases(running.series))
+        read, written = (running.summary[name] for name in ("read_bytes", "written_bytes"))
+        volumes = f"it read {size(read)} and wrote {size(written)}"
+        moved = "the archive has no counters of it" if read is None else volumes
+        lasted = running.until - (job["start"] or running.since)
+        span = "" if lasted <= MOST_SECONDS else f" in its last {lasting(MOST_SECONDS)}"
+        findings = []
+        if phases:
+            path = run_path(running.components, phases, self._served_by, {})
+            carried = carried_shares(running.components)
+            findings = [alarm_finding(alarm) for alarm in path_alarms(self._directory, path, carried)]
+        because = f"; {findings[0].text}" if findings else ""
+        sentence = f"It runs: until {zoned(running.until)} {moved}{span}{because}"
+        return RunReport("not judged", sentence, None, phases, findings)
 
     def _modes(self, job: VisibleJob) -> Mapping[str, float] | None:
         modes = self._traces.modes(job)

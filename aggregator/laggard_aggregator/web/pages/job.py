@@ -15,7 +15,7 @@ _HELP: Final = {
     "different work": "It moved other volumes than its earlier runs, whose times say nothing about its own.",
 }
 _NO_IO: Final = "An agent on its nodes, or job statistics on the file servers, records the I/O of later jobs."
-_RUNS_YET: Final = "It is judged some minutes after its end."
+_RUNS_YET: Final = "It is judged after its end."
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from starlette.routing import BaseRoute, Route
 
 from laggard_aggregator.jobs.access.principals import Principal
 from laggard_aggregator.jobs.access.queries import JobQueries
-from laggard_aggregator.jobs.access.results import JobResults
 from laggard_aggregator.jobs.show import job_record, mode_text, trace_text
 from laggard_aggregator.web.jobs_api import (
     FILTERS,
@@ -92,11 +91,11 @@ class JobPages:
         runs = queries.find(who, text)
         if not runs:
             return None
-        own, directory = runs[0], self._service.directory
+        own = runs[0]
         job = _shown(self._service.full(queries, own, method))
         for name in ("findings", "neighbours", "components"):
             job[name] = [_shown(each) for each in job[name]]
-        series = JobResults(directory).series(own) if directory is not None else []
+        series = self._service.series(own)
         return {
             "job": job,
             "answer": answer(job),
