@@ -106,6 +106,13 @@ class Listener:
                     return
 
 
+def handles(pid: int, number: int) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
 def ended_within(agent: "subprocess.Popen[str]", seconds: float) -> None:
     agent.send_signal(signal.SIGTERM)
     assert agent.wait(seconds) == 0
@@ -218,7 +225,7 @@ def test_an_end_while_the_spool_is_opened(tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir()
     os.mkfifo(tmp_path / "spool" / "lock")
     with site.agent() as agent:
-        wait_until(lambda: b"laggard" in Path(f"/proc/{agent.pid}/cmdline").read_bytes(), "the agent")
+        wait_until(lambda: handles(agent.pid, signal.SIGTERM), "the agent to supervise itself")
         wait_until(lambda: len(os.listdir(f"/proc/{agent.pid}/task")) > 1, "its thread")  # noqa: PTH208
         ended_within(agent, 5.0)
 
