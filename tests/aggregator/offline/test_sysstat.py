@@ -311,6 +311,19 @@ def test_unknown_columns_are_unknown() -> None:
     assert np.isnan(measured(DiskSample("a", "sda", START, 60.0, {"await": 5.0}), 60.0)[1])
 
 
+@pytest.mark.parametrize("missing", ["r_await", "w_await", "r/s", "w/s", "d_await"])
+def test_a_direction_that_is_unknown_makes_the_whole_unknown(missing: str) -> None:
+    known = {"r/s": 10.0, "w/s": 30.0, "d/s": 1.0, "r_await": 2.0, "w_await": 10.0, "d_await": 1.0}
+    columns = {name: value for name, value in known.items() if name != missing}
+    with pytest.raises(NotMeasuredError, match="no await"):
+        measured(DiskSample("a", "sda", START, 60.0, columns), 60.0)
+
+
+def test_an_idle_direction_needs_no_await() -> None:
+    columns = {"r/s": 0.0, "w/s": 30.0, "w_await": 10.0}
+    assert measured(DiskSample("a", "sda", START, 60.0, columns), 60.0)[:2] == (10.0, 1800.0)
+
+
 def test_iostats_awaits_are_weighted() -> None:
     columns = {"r/s": 30.0, "w/s": 10.0, "r_await": 2.0, "w_await": 10.0, "rMB/s": 1.0, "wMB/s": 3.0}
     found = measured(DiskSample("a", "sda", START, 60.0, columns), 60.0)

@@ -18,6 +18,8 @@ _DIRECTIONS = (("r", "rd"), ("w", "wr"))
 _BOTH_DIRECTIONS = {"kB/s": _KIB, "MB/s": _KIB * _KIB}
 _REQUEST_SIZES = {"areq-sz": _KIB, "avgrq-sz": 512.0}
 _AWAITS = (("r/s", "r_await"), ("w/s", "w_await"), ("d/s", "d_await"))
+_ALWAYS = ("r/s", "w/s")
+"""Discards and flushes are of later versions."""
 _UNKNOWN = float("nan")
 
 _WRAPS = (2.0**32, 2.0**64)
@@ -92,17 +94,18 @@ def is_partition(device: str, devices: frozenset[str] | set[str]) -> bool:
 def _requests(columns: Mapping[str, float]) -> float:
     if "tps" in columns:
         return columns["tps"]
-    parts = [columns[name] for name, _ in _AWAITS if name in columns]
-    return sum(parts) if parts else _UNKNOWN
+    if not all(name in columns for name in _ALWAYS):
+        return _UNKNOWN
+    return sum(columns[name] for name, _ in _AWAITS if name in columns)
 
 
 def _await(columns: Mapping[str, float]) -> float:
-    """The mean over all requests; iostat has it by direction."""
+    """The mean over all requests; iostat has it by direction, of which each with requests must be known."""
     if METRIC in columns:
         return columns[METRIC]
-    parts = [(columns[n], columns[a]) for n, a in _AWAITS if n in columns and a in columns]
-    if not parts:
+    if not all(name in columns for name in _ALWAYS):
         return _UNKNOWN
+    parts = [(columns[n], columns.get(a, _UNKNOWN)) for n, a in _AWAITS if columns.get(n)]
     requests = sum(number for number, _ in parts)
     return sum(number * ms for number, ms in parts) / requests if requests else 0.0
 
