@@ -93,6 +93,10 @@ class Identities:
             del self._kinds[next(iter(self._kinds))]
 
 
+_ALMOST_ZERO = re.compile(r"(?=.{16})0*[1-9a-f]0*")
+"""Long numbers with one digit that is not 0, such as the kind of an NAA name alone."""
+
+
 def is_placeholder(identifier: str) -> bool:
     """Whether an identifier is one that makers leave in place of an identity: zeros, `None`, `123456`."""
     fallback = _NVME_FALLBACK.fullmatch(identifier)
@@ -101,10 +105,10 @@ def is_placeholder(identifier: str) -> bool:
         return not serial or is_placeholder(serial.decode("ascii", "replace"))
     if identifier.startswith("t10."):  # vendor, model, serial number
         words = identifier[4:].split()
-        return not words or (len(words) > 1 and is_placeholder(words[-1]))
+        return not words or any(is_placeholder(" ".join(words[at:])) for at in range(1, len(words)))
     bare = _SEPARATORS.sub("", _PREFIX.sub("", identifier, count=1).lower())
     repeated = len(set(bare)) < _LEAST_REPEATED and not (len(bare) == 1 and bare not in "0fx")
-    return repeated or bare in _PLACEHOLDERS
+    return repeated or bare in _PLACEHOLDERS or _ALMOST_ZERO.fullmatch(bare) is not None
 
 
 def _is_same(facts: Facts, before: Facts) -> bool:
