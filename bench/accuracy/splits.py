@@ -12,8 +12,7 @@ its values is 3 times slower.
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.escalation import Level
-from laggard_aggregator.detect.interface import Verdicts
+from laggard_aggregator.detect.interface import Level, Verdicts
 from laggard_aggregator.detect.split import Split, find_split
 
 LAYOUTS = ((2, 2), (2, 3), (2, 4), (2, 5), (2, 6), (3, 4), (4, 4), (16, 4), (2, 32))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.alarms.alarms import Alarm, AlarmBook, AlarmEvent, Persistence
 from laggard_aggregator.alarms.rotation import Rotation, SlowTurn
 from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS, registry
-from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, blames_parent, escalate, joined
+from laggard_aggregator.detect.escalation import MIN_CHILDREN, blames_parent, escalate, joined, pairs
 from laggard_aggregator.detect.interface import (
     MAX_CAUSES,
     STEADY,
@@ -24,6 +24,7 @@ from laggard_aggregator.detect.interface import (
     FloatArray,
     FunctionWindow,
     GroupWindow,
+    Level,
     Verdicts,
     Window,
     stop_text,
@@ -234,22 +235,25 @@ class Judge:
 
     def _verdicts(self, series: _Series, window: Window, metric: str) -> Judgement:
         """The judgement by `series`, without alarm events."""
-        found = series.detector.observe(window)
         worse = window.worse.get(metric, 1) if isinstance(window, GroupWindow) else 0
         nodes = isinstance(window, FunctionWindow)
         levels = self._levels_of(window.group, window.components, nodes=nodes)
         attributes: tuple[Level, ...] = ()
         if isinstance(window, GroupWindow):
             attributes = self._attributes_of(window.group, window.components, window.attributes)
+            window = replace(window, sides=(*pairs(levels), *attributes))
         shared = (*levels, *attributes)
+        found = series.detector.observe(window)
         split = None
-        if found.note not in ("", TOO_FEW):
+        if found.note not in ("", TOO_FEW) or found.parted is not None:
             split = find_split(found, shared, worse)
         elif not found.note and not blames_parent(found, levels):
             split = find_class(found, attributes, worse)
         split = series.sides.observe(split, found, shared, window.start) if worse else None
         if split is not None:
-            alone = found.anomalous & ~ordinary_members(found, split, shared)
+            alone = found.anomalous
+            if found.parted is None:
+                alone = alone & ~ordinary_members(found, split, shared)
             found = replace(found, anomalous=alone)
             series.suspects[component_of(split.value)] = LEVEL_OF_SPLITS
         verdicts, parents = escalate(found, levels, series.suspects)

@@ -5,12 +5,12 @@ children that can be judged are anomalous while most of its own peers are not.
 """
 
 from collections.abc import MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray, Verdicts
+from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray, Level, Verdicts
 
 MIN_ANOMALOUS_SHARE = 2 / 3
 """Share of the judged children that must be anomalous: an idle or lucky child does not save its parent."""
@@ -19,15 +19,6 @@ MIN_PARENTS = 3
 """Fewer parents have no majority that could be healthy."""
 OUTSTANDING_SEVERITY_RATIO = 1.5
 """Severity ratio to its blamed parent's other children from which a child stays blamed itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One kind of parent. `of` (C,): for each component the place of its parent in `parents`, -1 for none."""
-
-    name: str
-    parents: tuple[str, ...]
-    of: IntArray
 
 
 def escalate(
@@ -66,6 +57,11 @@ def blames_parent(verdicts: Verdicts, levels: Sequence[Level]) -> bool:
     """Whether `escalate` blames a parent in place of its children."""
     flagged = verdicts.judged & verdicts.anomalous
     return any(bool(_blamed(verdicts.judged, flagged, level).any()) for level in levels)
+
+
+def pairs(levels: Sequence[Level]) -> tuple[Level, ...]:
+    """The levels with two parents, of which `escalate` can blame neither."""
+    return tuple(level for level in levels if len(level.parents) == 2)
 
 
 def _blamed(judged: BoolArray, flagged: BoolArray, level: Level) -> BoolArray:

@@ -24,6 +24,15 @@ TOO_FEW = "too few members"
 
 
 @dataclass(frozen=True, slots=True)
+class Level:
+    """One kind of parent. `of` (C,): for each component the place of its parent in `parents`, -1 for none."""
+
+    name: str
+    parents: tuple[str, ...]
+    of: IntArray
+
+
+@dataclass(frozen=True, slots=True)
 class GroupWindow:
     """All metrics of one peer group over one window.
 
@@ -36,7 +45,8 @@ class GroupWindow:
     (latency, the default), -1 where smaller are (throughput), 0 for behaviour. `tests_at_once`:
     component-metric series of the site that share the budget of false alarms as of now, 0 for the number in
     the detector's settings. `explanations`: metrics that raise no alarm. `attributes`: by attribute (`model`,
-    `pool`) the values that agents sent, one for each component, empty if unknown.
+    `pool`) the values that agents sent, one for each component, empty if unknown. `sides`: the attributes
+    along which the group may fall into sides.
     """
 
     group: str
@@ -50,6 +60,7 @@ class GroupWindow:
     tests_at_once: int = 0
     explanations: frozenset[str] = frozenset()
     attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sides: tuple[Level, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +138,9 @@ class Verdicts:
     were anomalous of late. `onsets`: of anomalous components whose slowness is known to have begun before
     this window, its begin; epoch seconds. `stops`: of components that stop at times, unlike their peers,
     which is anomalous by itself. `clear` (C,): anomalous by so much, and for so much of the window,
-    that the second of two anomalous windows in a row counts double; None = nowhere.
+    that the second of two anomalous windows in a row counts double; None = nowhere. `parted` (C,): log
+    ratios to the whole group in this window, larger is worse, where its members were held against their own
+    sides; None where the group has none.
     """
 
     judged: BoolArray
@@ -143,6 +156,7 @@ class Verdicts:
     onsets: Mapping[str, float] = field(default_factory=dict)
     stops: Mapping[str, StopTally] = field(default_factory=dict)
     clear: BoolArray | None = None
+    parted: FloatArray | None = None
 
 
 def stop_text(verdicts: Verdicts, component: str) -> str:
@@ -175,4 +189,5 @@ def without(window: Window, components: Collection[str]) -> Window | None:
         **left,
         load={name: values[keep] for name, values in window.load.items()},
         attributes={name: tuple(values[row] for row in keep) for name, values in window.attributes.items()},
+        sides=tuple(replace(level, of=level.of[keep]) for level in window.sides),
     )

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import mannwhitneyu
 
-from laggard_aggregator.detect.escalation import MIN_ANOMALOUS_SHARE, Level
-from laggard_aggregator.detect.interface import BoolArray, FloatArray, Verdicts
+from laggard_aggregator.detect.escalation import MIN_ANOMALOUS_SHARE
+from laggard_aggregator.detect.interface import MIN_PEERS, BoolArray, FloatArray, Level, Verdicts
+from laggard_aggregator.detect.laggard.evidence import HARMLESS_LOG_RATIO
 
 MIN_SIDE = 2
 MIN_FACTOR = 1.3
@@ -23,6 +24,8 @@ MAX_CHANCE = 0.03
 """Chance of such ranks among members that are alike, times the sides tried. Four against four can pass."""
 MIN_GAP_DEVIATIONS = 3.0
 """Distance of the sides' medians in standard deviations within the sides: each is alike within itself."""
+MAX_FAR_SHARE = 0.25
+"""Share of a side that may be far from the rest of it."""
 OUTSTANDING_RATIO = 1.5
 """Ratio to its own side's median from which a member is no mere part of the side."""
 
@@ -156,37 +159,95 @@ def find_split(verdicts: Verdicts, levels: Sequence[Level], worse: int = 1) -> S
 
     `verdicts` and `levels` have the same C components. `worse`: as in GroupWindow; 0 gives None. Members
     without a value of the attribute or without a positive `observed` are left out. Of several attributes the
-    one with the least chance is taken, then that with the clearest gap, then the narrowest.
+    one with the least chance is taken, then that with the clearest gap, then the narrowest. Members are held
+    against each other by the ratios to their references, which know their loads, where all have one.
     """
     if worse == 0:
         return None
     known = verdicts.judged & (verdicts.observed > 0)
-    logs = worse * np.log(np.where(known, verdicts.observed, 1.0))
+    logs = _log_ratios(verdicts, known, worse)
+    side = _clearest(logs, known, levels, MIN_SIDE, float(np.log(MIN_FACTOR)))
+    if side is None:
+        return None
+    level, median, other = (
+        side.level,
+        *(float(np.median(verdicts.observed[part])) for part in (side.slow, side.fast)),
+    )
+    others = np.unique(level.of[side.fast])
+    return Split(
+        attribute=level.name,
+        value=level.parents[side.parent],
+        other=level.parents[others[0]] if others.size == 1 else "",
+        members=int(side.slow.sum()),
+        others=int(side.fast.sum()),
+        median=median,
+        other_median=other,
+        factor=float(np.exp(side.gap(logs))),
+    )
+
+
+def ahead_of_other_side(
+    logs: FloatArray, sure: FloatArray, known: BoolArray, levels: Sequence[Level]
+) -> FloatArray:
+    """The log by which each member's side is slower than the others; (C,), 0 where no attribute parts them.
+
+    `logs` (C,): log ratios of the `known` (C,) members to the whole group, larger is slower; `sure` (C,): of
+    these, what load may not explain, which shows at least MIN_SIDE members of a side as slow, too. Sides of
+    fewer than MIN_PEERS, and attributes with more than MAX_SIDES values, are left to the comparison of single
+    members. A group may be parted more than once, as of three generations of a device.
+    """
+    ahead = np.zeros_like(logs)
+    few = [level for level in levels if 1 < len(level.parents) <= MAX_SIDES]
+    for _ in range(sum(len(level.parents) for level in few)):
+        side = _clearest(logs - ahead, known, few, MIN_PEERS, HARMLESS_LOG_RATIO)
+        if side is None:
+            break
+        gap = side.gap(logs - ahead)
+        rest = sure - ahead
+        if (rest[side.slow] - np.median(rest[side.fast]) >= gap / 2.0).sum() < MIN_SIDE:
+            break
+        ahead[side.level.of == side.parent] += gap
+    return ahead
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The members (C,) whose `level` is the `parent`-th, which are `slow`, and the `fast` others."""
+
+    level: Level
+    parent: int
+    slow: BoolArray
+    fast: BoolArray
+
+    def gap(self, logs: FloatArray) -> float:
+        return float(np.median(logs[self.slow]) - np.median(logs[self.fast]))
+
+
+def _clearest(
+    logs: FloatArray, known: BoolArray, levels: Sequence[Level], members: int, gap: float
+) -> _Side | None:
+    """The clearest slower side, of `members` and a `gap` at the least, of the `known` (C,)."""
     best: tuple[float, float] | None = None
-    split = None
+    clearest = None
     for level in levels:
         placed = known & (level.of >= 0)
         sizes = np.bincount(level.of[placed], minlength=len(level.parents))
-        tried = np.flatnonzero((sizes >= MIN_SIDE) & (placed.sum() - sizes >= MIN_SIDE))
+        tried = np.flatnonzero((sizes >= members) & (placed.sum() - sizes >= members))
         for parent in tried.tolist():
             mine = placed & (level.of == parent)
-            evidence = _evidence(logs[mine], logs[placed & ~mine], tried.size)
-            if evidence is None or (best is not None and evidence >= best):
-                continue
-            best = evidence
-            others = np.unique(level.of[placed & ~mine])
-            median, other = (float(np.median(verdicts.observed[side])) for side in (mine, placed & ~mine))
-            split = Split(
-                attribute=level.name,
-                value=level.parents[parent],
-                other=level.parents[others[0]] if others.size == 1 else "",
-                members=int(mine.sum()),
-                others=int((placed & ~mine).sum()),
-                median=median,
-                other_median=other,
-                factor=median / other if worse > 0 else other / median,
-            )
-    return split
+            evidence = _evidence(logs[mine], logs[placed & ~mine], tried.size, gap)
+            if evidence is not None and (best is None or evidence < best):
+                best, clearest = evidence, _Side(level, parent, mine, placed & ~mine)
+    return clearest
+
+
+def _log_ratios(verdicts: Verdicts, known: BoolArray, worse: int) -> FloatArray:
+    if verdicts.parted is not None:
+        return verdicts.parted
+    told = np.isfinite(verdicts.reference) & (verdicts.reference > 0)
+    ratio = verdicts.observed / verdicts.reference if told[known].all() else verdicts.observed
+    logs: FloatArray = worse * np.log(np.where(known, ratio, 1.0))
+    return logs
 
 
 def ordinary_members(verdicts: Verdicts, split: Split, levels: Sequence[Level]) -> BoolArray:
@@ -200,7 +261,9 @@ def ordinary_members(verdicts: Verdicts, split: Split, levels: Sequence[Level]) 
 def verdict_on(split: Split | None) -> Verdicts:
     """The verdict on a side, one entry; a judged normal one without a split."""
     observed, reference, severity = (
-        (np.nan, np.nan, np.nan) if split is None else (split.median, split.other_median, split.factor)
+        (np.nan, np.nan, np.nan)
+        if split is None
+        else (split.median, split.median / split.factor, split.factor)
     )
     score = 0.0 if split is None else float(np.log(split.factor) / np.log(MIN_FACTOR))
     return Verdicts(
@@ -213,17 +276,32 @@ def verdict_on(split: Split | None) -> Verdicts:
     )
 
 
-def _evidence(slow: FloatArray, fast: FloatArray, tried: int) -> tuple[float, float] | None:
-    """Chance and negative gap of two sides of log values, the least is best; None if they do not differ."""
+def _evidence(slow: FloatArray, fast: FloatArray, tried: int, least: float) -> tuple[float, float] | None:
+    """Chance and negative gap of two sides of log values, the least is best; None if they do not differ.
+
+    `least`: gap. Where all members do not show it, those do that are not far from their own side: one that is
+    ill itself hides no sides.
+    """
     gap = float(np.median(slow) - np.median(fast))
-    if gap < np.log(MIN_FACTOR):
+    if gap < least:
         return None
+    evidence = _difference(slow, fast, tried)
+    if evidence is None:
+        near = [side[np.abs(side - np.median(side)) <= gap / 2.0] for side in (slow, fast)]
+        far = [side.size - own.size for side, own in zip((slow, fast), near, strict=True)]
+        if any(far) and max(far[0] / slow.size, far[1] / fast.size) <= MAX_FAR_SHARE:
+            evidence = _difference(near[0], near[1], tried)
+    return evidence
+
+
+def _difference(slow: FloatArray, fast: FloatArray, tried: int) -> tuple[float, float] | None:
     squares = np.square(slow - slow.mean()).sum() + np.square(fast - fast.mean()).sum()
-    deviations = gap / max(float(np.sqrt(squares / max(slow.size + fast.size - 2, 1))), 1e-9)
-    if deviations < MIN_GAP_DEVIATIONS:
+    deviation = max(float(np.sqrt(squares / max(slow.size + fast.size - 2, 1))), 1e-9)
+    gap = float(np.median(slow) - np.median(fast)) / deviation
+    if gap < MIN_GAP_DEVIATIONS:
         return None
     ranks = mannwhitneyu(slow, fast, alternative="greater")
     chance = float(ranks.pvalue) * tried
     if ranks.statistic < MIN_ORDERED_SHARE * slow.size * fast.size or chance > MAX_CHANCE:
         return None
-    return chance, -deviations
+    return chance, -gap

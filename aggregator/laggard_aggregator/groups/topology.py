@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from laggard_aggregator.detect.escalation import Level
+from laggard_aggregator.detect.interface import Level
 
 LEVELS = ("node", "controller", "couplet")
 """From narrow to wide."""

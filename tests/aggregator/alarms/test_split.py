@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.detect import LEVEL_OF_SPLITS
@@ -92,7 +93,8 @@ def test_half_a_group_of_one_model_is_told_along_it() -> None:
     assert episodes(judgements) == [("raised", "all of B", LEVEL_OF_SPLITS)]
     split = judgements[-1].split
     assert split is not None
-    assert split.text().startswith("all 6 members of model B are 3.")
+    assert split.factor == pytest.approx(3.0, rel=0.1)
+    assert split.text().startswith(f"all 6 members of model B are {split.factor:.1f} times")
     assert "than those of A; B changed at 1970-01-01 00:0" in split.text()
 
 
@@ -109,6 +111,56 @@ def test_a_slow_pool_of_four_is_told_and_none_of_its_disks() -> None:
     pools = {"pool": tuple(f"pool-{n // 4}" for n in range(12))}
     judgements = shared(dict.fromkeys(range(4, 8), 3.0), pools)
     assert episodes(judgements) == [("raised", "all of pool-1", LEVEL_OF_SPLITS)]
+
+
+def judged_along(model: tuple[str, ...], factors: NDArray[np.float64], seed: int) -> list[Judgement]:
+    """The judgements of DISKS of a model each, `factors` (C, windows) times slower."""
+    engine, rng = Judge({"luns": SETTINGS}), np.random.default_rng(seed)
+    values = 4.0 * np.exp(0.1 * rng.standard_normal((len(DISKS), 30 * factors.shape[1] + 30)))
+    values[:, 30:] *= np.repeat(factors, 30, axis=1)
+    told = {"model": model}
+    return [
+        judged
+        for w in range(factors.shape[1])
+        for judged in engine.evaluate(
+            GroupWindow(
+                "luns",
+                DISKS,
+                30.0 * w,
+                30.0 * w + 60,
+                0,
+                {"await": values[:, 30 * w : 30 * w + 60]},
+                attributes=told,
+            )
+        )
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_those_that_stay_slow_while_their_side_recovers_are_named_at_once(seed: int) -> None:
+    factors = np.ones((12, 60))
+    factors[6:, 20:40] = factors[8:10, 40:] = 3.0
+    judgements = judged_along(("",) * 12, factors, seed)
+    assert [event[:2] for event in episodes(judgements[:40])] == [("raised", "all of oss-2")]
+    after = episodes(judgements[40:44])
+    assert sorted(after) == [
+        ("cleared", "all of oss-2", LEVEL_OF_SPLITS),
+        ("raised", "oss-2/sdc", "component"),
+        ("raised", "oss-2/sdd", "component"),
+    ]
+    assert episodes(judgements[44:]) == []
+
+
+@pytest.mark.parametrize("older", [4, 6])
+@pytest.mark.parametrize("ill", [0, 11])
+def test_members_of_two_generations_are_held_against_their_own(older: int, ill: int) -> None:
+    """Whose times differ for good as much as by a fault; the older ones are 1.6 times slower at times."""
+    factors = np.ones((12, 100))
+    factors[:older] = np.where(np.arange(100) // 20 % 2 == 1, 1.6, 1.2)
+    factors[ill, 60:] *= 1.8
+    judgements = judged_along(("old",) * older + ("new",) * (12 - older), factors, 3)
+    named = {component for _, component, level in episodes(judgements) if level == "component"}
+    assert named == {DISKS[ill]}
 
 
 def test_disks_of_no_attribute_and_single_ones_are_blamed_themselves() -> None:

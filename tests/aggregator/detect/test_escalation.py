@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.detect.escalation import Level, escalate
-from laggard_aggregator.detect.interface import Verdicts
+from laggard_aggregator.detect.escalation import escalate
+from laggard_aggregator.detect.interface import Level, Verdicts
 from laggard_aggregator.groups.topology import Branch, Topology
 from tests import naive
 from tests.support.thorough import examples

@@ -56,6 +56,17 @@ def test_demands_are_never_negative(seed: int, noise: float) -> None:
         assert np.isfinite(service.log_time(kinds, SHAPE)).all()
 
 
+def test_requests_of_one_kind_take_the_same_time_whatever_load_does() -> None:
+    """Times of a group that grow with its load are for the curve to explain, or it would never be steady."""
+    rng, service = np.random.default_rng(8), ServiceDemand()
+    kinds = kinds_of_request(
+        {"read_share": np.full(SHAPE, 0.5), "request_bytes": np.full(SHAPE, 65536.0)}, SHAPE
+    )
+    for growth in np.linspace(0.0, 2.0, 40):
+        service.learn(NAMES, kinds, rng.normal(growth, 0.1, SHAPE), KEPT)
+        assert service.log_time(kinds, SHAPE) == pytest.approx(0.0, abs=1e-9)
+
+
 # --- the load curve ----------------------------------------------------------------------------------------
 
 

@@ -5,9 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.detect.escalation import Level
-from laggard_aggregator.detect.interface import FloatArray, Verdicts
-from laggard_aggregator.detect.split import MIN_FACTOR, SideHistory, Split, find_split, ordinary_members
+from laggard_aggregator.detect.interface import FloatArray, Level, Verdicts
+from laggard_aggregator.detect.laggard.evidence import HARMLESS_LOG_RATIO
+from laggard_aggregator.detect.split import (
+    MIN_FACTOR,
+    SideHistory,
+    Split,
+    ahead_of_other_side,
+    find_split,
+    ordinary_members,
+)
 
 
 def verdicts(observed: FloatArray) -> Verdicts:
@@ -45,7 +52,8 @@ def test_the_slower_half_is_named_with_its_factor(half: int, sigma: float, facto
     split = find_split(verdicts(observed), [level("node", [0] * half + [1] * half)])
     assert split is not None
     assert (split.value, split.other, split.members, split.others) == ("node-1", "node-0", half, half)
-    assert split.factor == pytest.approx(np.median(observed[half:]) / np.median(observed[:half]))
+    logs = np.log(observed)
+    assert split.factor == pytest.approx(np.exp(np.median(logs[half:]) - np.median(logs[:half])))
     assert find_split(verdicts(1.0 / observed), [level("node", [0] * half + [1] * half)], -1) is not None
 
 
@@ -73,7 +81,9 @@ def test_unknown_values_are_left_out() -> None:
     observed = np.array([1.0, 1.1, 0.9, 1.0, 1.05, np.nan, 3.0, 3.1, 2.9, 3.0, 3.2, 0.0, 1000.0])
     servers = [Level("node", ("oss-1", "oss-2"), np.array([0] * 6 + [1] * 6 + [-1]))]
     split = find_split(verdicts(observed), servers)
-    assert split == Split("node", "oss-2", "oss-1", 5, 5, 3.0, 1.0, 3.0)
+    assert split is not None
+    assert split.factor == pytest.approx(3.0)
+    assert split == Split("node", "oss-2", "oss-1", 5, 5, 3.0, 1.0, split.factor)
     assert split.text() == (
         "all 5 members of node oss-2 are 3.0 times slower than those of oss-1; "
         "peers alone cannot tell which side is normal"
@@ -121,3 +131,33 @@ def test_servers_that_went_are_forgotten() -> None:
     for name in ("node", "controller"):
         history.observe(None, verdicts(np.ones(12)), [level(name, [0] * 6 + [1] * 6)], 0.0)
     assert set(history.state()["usual"]) == {"controller/controller-0", "controller/controller-1"}
+
+
+@pytest.mark.parametrize(("excused", "ahead"), [(0, 0.5), (4, 0.5), (5, 0.0), (6, 0.0)])
+def test_a_side_is_ahead_by_what_load_may_not_explain_of_two_members_at_least(
+    excused: int, ahead: float
+) -> None:
+    logs = np.repeat([0.0, 0.5], 6) + np.tile(np.linspace(-0.02, 0.02, 6), 2)
+    sure = logs.copy()
+    sure[6 : 6 + excused] = 0.0
+    pools = [level("pool", [0] * 6 + [1] * 6)]
+    sides = ahead_of_other_side(logs, sure, np.ones(12, dtype=np.bool_), pools)
+    assert sides.tolist() == pytest.approx([0.0] * 6 + [ahead] * 6)
+
+
+def test_three_generations_are_held_against_each_other_within_what_is_harmless() -> None:
+    logs = np.repeat([0.0, 0.22, 0.45], 5) + np.tile(np.linspace(-0.03, 0.03, 5), 3)
+    models = [level("model", [0] * 5 + [1] * 5 + [2] * 5)]
+    own = logs - ahead_of_other_side(logs, logs, np.ones(15, dtype=np.bool_), models)
+    assert np.ptp(np.median(own.reshape(3, 5), axis=1)) < HARMLESS_LOG_RATIO
+
+
+@given(sizes, st.floats(0.03, 0.1), st.floats(1.5, 3.0), seeds)
+@settings(deadline=None)
+def test_one_that_is_ill_hides_no_sides(half: int, sigma: float, factor: float, seed: int) -> None:
+    observed = noise(2 * half + 2, sigma, seed)
+    observed[half + 1 :] *= 2.0
+    observed[0] *= 2.0 * factor
+    split = find_split(verdicts(observed), [level("node", [0] * (half + 1) + [1] * (half + 1))])
+    assert split is not None
+    assert split.value == "node-1"

@@ -25,6 +25,24 @@ MIN_PEERS_AT_ONCE = 2
 """Trusted peers from which their middle at a tick is the reference; else it is the group's usual level."""
 
 
+class Apart(NamedTuple):
+    """By how much the side of each member is slower than the others; logs of latency and of service, (C,)."""
+
+    latency: FloatArray
+    service: FloatArray
+
+
+class ToAll(NamedTuple):
+    """Log ratios to the middle of all members, itself included, which has no side; (C,).
+
+    `latency`; `sure`: of it, the part that no doubt excuses; `service`: None where it is not told.
+    """
+
+    latency: FloatArray
+    sure: FloatArray
+    service: FloatArray | None
+
+
 class Ahead(NamedTuple):
     """How much slower components are than their trusted peers, in log ratios; of each (C,) or by tick (C, T).
 
@@ -32,7 +50,7 @@ class Ahead(NamedTuple):
     (C,): of the metric, less the expected part; `rest` (C, T): the same by tick, less the doubt, too;
     `excused` (C,): mean of the doubted part; `latency` (C, T): less the expected part. `loads` (C, T):
     loads relative to the same peers. `steady` (C,): average `steadiness` with this window, None where waiting
-    is not told from service.
+    is not told from service. `to_all`: None unasked.
     """
 
     excess: FloatArray
@@ -43,6 +61,7 @@ class Ahead(NamedTuple):
     excused: FloatArray
     loads: Loads
     steady: FloatArray | None = None
+    to_all: ToAll | None = None
 
 
 def ahead_of_peers(
@@ -54,21 +73,25 @@ def ahead_of_peers(
     expected: Expected,
     model: LoadModel,
     recent_part: FloatArray,
+    apart: Apart,
     spread_before: float,
     steadier: Callable[[FloatArray], FloatArray],
+    with_all: bool = False,
 ) -> Ahead:
     """How much slower components are than their `trusted` (C,) peers.
 
     `logs`, `service` (C, T): logs of the metric and of service time, if known; `loads`: of loads. `expected`:
     times at these; `model`: how latency goes with them within a window. `recent_part` (C,): of latencies,
-    explained by recent load. `spread_before`: of the windows before. `steadier`: the average of how steady
-    each queue is, given this window's (C,).
+    explained by recent load. `apart`: of sides, which is no member's own; `with_all`: asks for `to_all`.
+    `spread_before`: of the windows before. `steadier`: the average of how steady each queue is, given this
+    window's (C,).
 
     Doubt excuses slowness: it makes none faster than its peers. Where service times are known the evidence is
     theirs, as far as latencies do not contradict it by more than a spread, and waiting beyond it in units of
     WAITING_LOG_RATIO, as far as its queue is steadier than clients' requests make one: these make a component
     wait, in busy groups many times over, but do not make it slow.
     """
+    logs = logs - apart.latency[:, None]
     above = logs - expected.log_time
     reference, alone = _reference(above, trusted, expected.usual)
     relative = {name: load - leave_one_out_median(load, trusted) for name, load in loads.items()}
@@ -85,12 +108,20 @@ def ahead_of_peers(
     variance = batch_variance(rest)
     slower = trimmed_mean(rest)
     excuse = _excused(rest, doubt, trusted)
+    to_all = None
+    if with_all:
+        # Halves are twice as far apart by medians without oneself.
+        beyond_all = rest + reference - _middle(above, trusted)
+        to_all = ToAll(trimmed_mean(beyond_all), trimmed_mean(beyond_all - excuse), None)
     rest, excused = rest - excuse, trimmed_mean(np.where(np.isfinite(rest), excuse, np.nan))
     felt = trimmed_mean(rest)
     if service is None:
-        return Ahead(felt, slower, variance, latency, rest, excused, relative)
+        return Ahead(felt, slower, variance, latency, rest, excused, relative, None, to_all)
+    service = service - apart.service[:, None]
     served = service - leave_one_out_median(service, trusted)
     done = np.exp(loads["operations"])
+    if to_all is not None:
+        to_all = to_all._replace(service=trimmed_mean(service - _middle(service, trusted), done))
     own = trimmed_mean(served, done)
     known = np.isfinite(own)
     spread = max(cross_spread(own[trusted]), spread_before)
@@ -102,7 +133,12 @@ def ahead_of_peers(
     believed = np.maximum(felt + cross_spread(felt[trusted]), np.minimum(least, 0.0))
     excess = np.where(known, np.minimum(least, believed) + waiting, felt)
     variance = np.where(known, batch_variance(served, done), batch_variance(latency))
-    return Ahead(excess, slower, variance, latency, rest, excused, relative, steady)
+    return Ahead(excess, slower, variance, latency, rest, excused, relative, steady, to_all)
+
+
+def _middle(logs: FloatArray, trusted: BoolArray) -> FloatArray:
+    """The median of the trusted members of `logs` (C, T) at each tick, (T,)."""
+    return row_median(np.where(trusted[:, None], logs, np.nan).T)
 
 
 def _excused(rest: FloatArray, doubt: FloatArray, trusted: BoolArray) -> FloatArray:

@@ -8,7 +8,7 @@ gives reasons and figures.
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,10 +18,11 @@ from laggard_aggregator.detect.interface import (
     BoolArray,
     FloatArray,
     GroupWindow,
+    Level,
     Verdicts,
     not_judged,
 )
-from laggard_aggregator.detect.laggard.ahead import Ahead, Loads, ahead_of_peers
+from laggard_aggregator.detect.laggard.ahead import Ahead, Apart, Loads, ToAll, ahead_of_peers
 from laggard_aggregator.detect.laggard.budget import chance_per_window, critical
 from laggard_aggregator.detect.laggard.component_arrays import Places
 from laggard_aggregator.detect.laggard.duty_cycles import DutyCycles
@@ -64,6 +65,7 @@ from laggard_aggregator.detect.peers import (
 )
 from laggard_aggregator.detect.registry import Detector, register
 from laggard_aggregator.detect.settings import LOADS, DetectSettings
+from laggard_aggregator.detect.split import ahead_of_other_side
 
 HARMLESS_COARSE_LOG_RATIO = 0.18
 """HARMLESS_LOG_RATIO where spikes cannot be told from slowness: healthy drives differ by up to 0.15 there,
@@ -106,12 +108,30 @@ NOT_PEERS = "not a group of peers"
 Span = tuple[float, float]
 
 
+class Accumulated(NamedTuple):
+    """A window's log ratios to peers, as far as they were added to the evidence.
+
+    `felt`, `faster` (C,): means, and means of the faster half; `rest` (C, T): by tick. `excused` (C,): the
+    part that doubt took. `now`: the spread that the window shows, `weight` (C,): its share with samples.
+    `apart` (C,): as of `Apart.latency`; `parted` as in Verdicts.
+    """
+
+    felt: FloatArray
+    faster: FloatArray
+    rest: FloatArray
+    excused: FloatArray
+    now: float
+    weight: FloatArray
+    apart: FloatArray
+    parted: FloatArray | None
+
+
 @register
 class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 13
+    version = 14
     restores_from = 5  # without what was learned of loads, steadiness and the second kind of evidence
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
@@ -167,14 +187,16 @@ class LaggardDetector(Detector[GroupWindow]):
             weight,
             places,
             (start, window.end),
+            sides=window.sides if worse else (),
             level_is_known=bool(np.isfinite(expected.usual) and expected.windows >= MIN_KNOWN_WINDOWS),
         )
-        self._learn_expected(window.components, demand, logs, weight > 0, places)
+        own_side = logs if accumulated is None else logs - accumulated.apart[:, None]
+        self._learn_expected(window.components, demand, own_side, weight > 0, places)
         if accumulated is None:
             nothing = np.zeros(places.size)
             self._evidence.add(places, np.zeros((KINDS, places.size)), nothing, nothing, 0.0)
             return not_judged(places.size, TOO_FEW)
-        felt, faster, rest, excused, now, weight = accumulated
+        felt, faster, rest, excused, now, weight, _, parted = accumulated
         live = weight > 0
         group = self._members(live, places)
         if group.sum() < MIN_PEERS:
@@ -217,6 +239,7 @@ class LaggardDetector(Detector[GroupWindow]):
             duty_cycles=self._duty_cycles.add(window.components, rest, anomalous) if worse else {},
             stops=stopping.told,
             clear=clear if worse else None,
+            parted=parted,
         )
 
     def _expected(
@@ -258,25 +281,33 @@ class LaggardDetector(Detector[GroupWindow]):
 
     def _accumulate(
         self,
-        ahead: Callable[[BoolArray], Ahead],
+        ahead: Callable[..., Ahead],
         weight: FloatArray,
         places: Places,
         span: Span,
         *,
+        sides: tuple[Level, ...],
         level_is_known: bool,
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, float, FloatArray] | None:
-        """Adds the samples of `span`; returns log ratios to peers, the part that doubt took, spread, weight.
+    ) -> Accumulated | None:
+        """Adds the samples of `span`.
 
-        The log ratios: means, and means of the faster half, (C,) each, and by tick (C, T).
-
-        `ahead`: `ahead_of_peers` of the samples. Components without a sample while trusted peers have one get
+        `ahead`: `ahead_of_peers` of the samples. Where the group falls apart along one of `sides`, members
+        are held against their own. Components without a sample while trusted peers have one get
         weight 0. Where fewer than MIN_PEERS have samples, as `_accumulate_few` if `level_is_known`; None
         without it, or with fewer than two trusted ones that have samples at the same times.
         """
         present = weight > 0
         if present.sum() < MIN_PEERS:
             return self._accumulate_few(ahead, weight, places, span) if level_is_known else None
-        of_present = ahead(present)
+        none = np.zeros(present.size)
+        apart = Apart(none, none)
+        of_present = ahead(present, apart=apart, with_all=bool(sides))
+        to_all = of_present.to_all
+        if to_all is not None:
+            apart = _apart(to_all, present, sides)
+            if apart.latency.any() or apart.service.any():
+                of_present = ahead(present, apart=apart)
+        ahead = partial(ahead, apart=apart)
         excess = of_present.excess
         live = present & np.isfinite(excess)
         if live.sum() < MIN_PEERS:
@@ -288,7 +319,7 @@ class LaggardDetector(Detector[GroupWindow]):
         )
         trusted = most_trusted(np.fmax(suspicion, self._evidence.score[places]), live)
         of_trusted = of_present if np.array_equal(trusted, present) else ahead(trusted)
-        excess, felt, variance, latency, rest, excused, loads, steady = of_trusted
+        excess, felt, variance, latency, rest, excused, loads, steady, _ = of_trusted
         live = live & np.isfinite(excess) & np.isfinite(felt)
         trusted, weight = trusted & live, np.where(live, weight, 0.0)
         if live.sum() < MIN_PEERS or trusted.sum() < 2:  # of whose samples none may be at the same time
@@ -308,14 +339,15 @@ class LaggardDetector(Detector[GroupWindow]):
             self._evidence.steady[places] = steady
             kinds[FASTER_HALF] = excess  # service times have one kind of evidence
         self._evidence.add(places, kinds, felt, weight, bound)
-        apart = np.clip(excess - row_median(excess[None, trusted])[0], -bound, bound)
-        self._evidence.add_sums(places, apart, weight, span)
+        beside = np.clip(excess - row_median(excess[None, trusted])[0], -bound, bound)
+        self._evidence.add_sums(places, beside, weight, span)
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
-        return felt, faster, rest, excused, now, weight
+        parted = to_all.latency if to_all is not None and apart.latency.any() else None
+        return Accumulated(felt, faster, rest, excused, now, weight, apart.latency, parted)
 
     def _accumulate_few(
-        self, ahead: Callable[[BoolArray], Ahead], weight: FloatArray, places: Places, span: Span
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, float, FloatArray] | None:
+        self, ahead: Callable[..., Ahead], weight: FloatArray, places: Places, span: Span
+    ) -> Accumulated | None:
         """`_accumulate` where too few have samples to be a group: they are held against its usual level.
 
         That is how the members were at such loads at other times. Nothing is learned of how times go with
@@ -324,7 +356,8 @@ class LaggardDetector(Detector[GroupWindow]):
         present = weight > 0
         if not present.any():
             return None
-        excess, felt, variance, _, rest, excused, _, _ = ahead(present)
+        none = np.zeros(present.size)
+        excess, felt, variance, _, rest, excused, *_ = ahead(present, apart=Apart(none, none))
         live = present & np.isfinite(excess) & np.isfinite(felt)
         if not live.any():
             return None
@@ -338,7 +371,7 @@ class LaggardDetector(Detector[GroupWindow]):
         usual = self._evidence.average[SEVERITY_SCALE, places]
         variance = np.where(np.isfinite(variance), variance, (excess - usual) ** 2)
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
-        return felt, faster, rest, excused, now, weight
+        return Accumulated(felt, faster, rest, excused, now, weight, none, None)
 
     def _learn_recent(self, latency: FloatArray, loads: Loads, live: BoolArray, places: Places) -> None:
         """Learns how log ratios go with recent load, then adds this window's load.
@@ -500,3 +533,14 @@ class LaggardDetector(Detector[GroupWindow]):
         self._stops = Stops(self._settings)
         if "stops" in state:
             self._stops.restored(state["stops"])
+
+
+def _apart(to_all: ToAll, present: BoolArray, sides: tuple[Level, ...]) -> Apart:
+    """The sides of the `present` (C,) members."""
+
+    def ahead(logs: FloatArray | None, sure: FloatArray | None) -> FloatArray:
+        if logs is None or sure is None:
+            return np.zeros(present.size)
+        return ahead_of_other_side(logs, sure, present & np.isfinite(logs), sides)
+
+    return Apart(ahead(to_all.latency, to_all.sure), ahead(to_all.service, to_all.service))

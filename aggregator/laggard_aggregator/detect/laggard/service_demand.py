@@ -46,7 +46,8 @@ class ServiceDemand(ComponentArrays):
 
     `gram` (10, N), `linear` (4, N): each member's sums of products, and of values, of the kinds over the
     time measured; `requests` (N,): intervals in them. `demands` (KINDS,): time for one of each kind, over
-    the group's level.
+    the group's level. `typical` (KINDS,): the middle of the group's first requests, whose time is the unit:
+    how far that is from the group's level is for the load curve to explain.
     """
 
     SHAPES: ClassVar[Mapping[str, tuple[int, ...]]] = {
@@ -61,12 +62,16 @@ class ServiceDemand(ComponentArrays):
     def __init__(self) -> None:
         super().__init__()
         self.demands: FloatArray = np.array([1.0, 1.0, 0.0, 0.0])
+        self.typical: FloatArray | None = None
 
     def log_time(self, kinds: FloatArray | None, shape: tuple[int, ...]) -> FloatArray:
-        """The log of the time that a mean request takes, (C, T), NaN = unknown; 0 where `kinds` is None."""
+        """The log of the time that a mean request takes over that of a typical one; (C, T), NaN = unknown.
+
+        0 where `kinds` is None.
+        """
         if kinds is None:
             return np.zeros(shape)
-        time = np.tensordot(self.demands, kinds, 1)
+        time = np.tensordot(self.demands, kinds, 1) / self._unit()
         logs: FloatArray = np.log(np.where(time > 0.0, time, np.nan))
         return logs
 
@@ -87,7 +92,13 @@ class ServiceDemand(ComponentArrays):
             (self.requests, known.sum(axis=1)),
         ):
             sums[..., at] = kept * sums[..., at] + new
+        if self.typical is None and known.any():
+            self.typical = np.median(kinds[:, known], axis=1)
         self._fit(at, self.requests[at] >= MIN_REQUESTS)
+
+    def _unit(self) -> float:
+        time = 1.0 if self.typical is None else float(self.demands @ self.typical)
+        return time if time > 0.0 else 1.0
 
     def _fit(self, at: Places, counted: BoolArray) -> None:
         if counted.sum() < MIN_MEMBERS:
@@ -110,11 +121,17 @@ class ServiceDemand(ComponentArrays):
 
     def state(self) -> dict[str, Any]:
         """Plain data from which `restored` goes on exactly."""
-        return {**super().state(), "demands": self.demands.tolist()}
+        typical = None if self.typical is None else self.typical.tolist()
+        return {**super().state(), "demands": self.demands.tolist(), "typical": typical}
 
     def restored(self, state: Mapping[str, Any]) -> Self:
-        """Itself, going on from `state`. Raises ValueError, TypeError or KeyError on any other."""
+        """Itself, going on from `state`. Raises ValueError, TypeError or KeyError on any other.
+
+        Before version 14 the unit was that of the demands: one of a request that is as much of each kind.
+        """
         self.demands = np.array(state["demands"], dtype=np.float64).reshape(KINDS)
+        typical = state["typical"] if "typical" in state else self.demands / (self.demands @ self.demands)
+        self.typical = None if typical is None else np.array(typical, dtype=np.float64).reshape(KINDS)
         return super().restored(state)
 
 
