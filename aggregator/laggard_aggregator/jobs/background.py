@@ -32,11 +32,11 @@ from laggard_common.errors import LaggardError
 
 _log = logging.getLogger(__name__)
 
-PASS_SECONDS = 60.0
+PASS_SECONDS = 30.0
 NICE = 10
 JOIN_SHARE = 0.05
 """The most of a core that joining takes, and judging, by longer pauses: one job can be a scan of days."""
-ROLLUPS, JOBS = "rollups of the archive", "join of jobs"
+ROLLUPS, JOBS, EARLY = "rollups of the archive", "join of jobs", "first join of jobs"
 PATHS, INDEX, FINDINGS = "paths of nodes", "index of jobs", "verdicts on jobs"
 MERGES, LOGS = "traces of jobs", "Darshan logs of jobs"
 
@@ -74,6 +74,7 @@ class BackgroundTask:
             of = JoinSettings(jobs.grace_seconds, jobs.jobid_format, served_by)
             self._join = JoinPass(settings.directory, site, of)
             self._passes[JOBS] = self._join_jobs
+            self._passes[EARLY] = self._join_early
             self._paths = PathPass(settings.directory, site, served_by)
             self._passes[PATHS] = self._write_paths
             self._index = JobIndex(settings.directory)
@@ -139,6 +140,9 @@ class BackgroundTask:
     def _join_jobs(self) -> None:
         self._paced(JOBS, self._join_due)
 
+    def _join_early(self) -> None:
+        self._paced(EARLY, self._join_ended)
+
     def _judge_jobs(self) -> None:
         self._paced(FINDINGS, self._judge_due)
 
@@ -173,6 +177,10 @@ class BackgroundTask:
         joined = self._join.run(self._clock.wall_ns(), self._settings.raw_days, self._goes_on)
         self._work.joined_jobs += joined.jobs
         self._work.waiting_jobs = joined.waiting
+
+    def _join_ended(self) -> None:
+        joined = self._join.run_early(self._clock.wall_ns(), self._settings.raw_days, self._goes_on)
+        self._work.joined_jobs += joined
 
     def _refresh_index(self) -> None:
         self._index.refresh(self._goes_on)

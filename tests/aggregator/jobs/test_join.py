@@ -260,6 +260,27 @@ def test_counters_that_a_wrong_clock_received_are_joined_when_they_are_written(t
     assert join.run(LATER_NS + SECOND, 30).jobs == 1
 
 
+def test_a_job_is_joined_a_moment_after_its_end_and_once_more_when_it_is_due(tmp_path: Path) -> None:
+    found = moving(START, 900)
+    job = a_job("j", 0, 600, "n1")
+    client(tmp_path, "n1", found[:620])
+    store_jobs(tmp_path, [job, a_job("later", 0, 840, "n2", raw_id=2)], START_NS)
+    join = JoinPass(tmp_path, "site", JoinSettings())
+    assert join.run_early(job.end_ns + 30 * SECOND, 30) == 0, "no pass has noted it"
+    assert join.run(job.end_ns + 29 * SECOND, 30).jobs == 0
+    assert join.run_early(job.end_ns + 29 * SECOND, 30) == 0
+    assert [join.run_early(job.end_ns + at * SECOND, 30) for at in (30, 60)] == [1, 0]
+    assert join.run_early(job.end_ns + 270 * SECOND, 30) == 1
+    assert join.run(job.end_ns + 900 * SECOND, 30).jobs == 1
+    assert join.run_early(job.end_ns + 960 * SECOND, 30) == 0
+    rows = ArchiveReader(tmp_path).table("job_summaries").sort_by("revision_at").to_pylist()
+    assert [(row["job_key"], row["read_bytes"]) for row in rows] == [
+        ("j", 600e6),
+        ("later", None),
+        ("j", 600e6),
+    ]
+
+
 def test_counters_that_came_in_time_and_were_written_late_are_joined(tmp_path: Path) -> None:
     """An archive that lags writes rows long after they were received; merged files bring no job twice."""
     found = moving(START, 900)

@@ -1,10 +1,10 @@
 """The pass that joins jobs with the archive's counters, once they are over, and again when something comes
 later.
 
-A job is due `grace_seconds` after its end, when its metadata changed, and when counters of its time and
-nodes, or its traces, were written later. `jobs.json` in the archive's folder names the files that were seen
-and the jobs that wait. It is written after the results: a pass that is killed is done again with the same
-results.
+A job is joined a moment after its end. It is due `grace_seconds` after it, when its metadata changed, and
+when counters of its time and nodes, or its traces, were written later. `jobs.json` in the archive's folder
+names the files that were seen and the jobs that wait. It is written after the results: a pass that is killed
+is done again with the same results.
 """
 
 import json
@@ -40,6 +40,8 @@ from laggard_aggregator.jobs.tables import JOB_COMPONENTS, JOB_SERIES, JOB_SUMMA
 from laggard_common.wire.trace_document import TRACES
 
 PROGRESS = "jobs.json"
+EARLY_NS = 30 * 10**9
+"""After a job's end, until its last counters are mostly in the archive: samples, and a flush of 15 s."""
 MAX_JOBS = 512
 """Jobs of one scan."""
 RESULTS = ("job_series", "job_components", "job_summaries", "job_findings")
@@ -62,13 +64,15 @@ class JoinSettings:
 class _Waiting:
     """`seen`: number of the last part by table and day. `damaged`: number of files set aside by table and
     day. `jobs`: start and end, in s, of those to be joined. `received`: when the last row that was seen
-    came, by table. `joined_ns`: jobs that ended before it were due in some pass."""
+    came, by table. `joined_ns`: jobs that ended before it were due in some pass. `early`: those of `jobs`
+    that were joined already."""
 
     seen: dict[str, int] = field(default_factory=dict)
     damaged: dict[str, int] = field(default_factory=dict)
     jobs: dict[str, tuple[float, float | None]] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
     joined_ns: int = 0
+    early: list[str] = field(default_factory=list)
 
     def add(self, key: str, start: float | None, end: float | None) -> None:
         """Notes a job; one without a start never ran."""
@@ -106,21 +110,42 @@ class JoinPass:
         waiting.joined_ns = max(waiting.joined_ns, now_ns - self._grace_ns)
         self._save(waiting)
         done = 0
-        while due := self._due(waiting, now_ns):
+        while due := self._ended(waiting, now_ns - self._grace_ns):
             if not go_on():
                 break
             batch = due[:MAX_JOBS]
-            start_ns = round(min(waiting.jobs[key][0] for key in batch) * 1e9) - _MARGIN_NS
-            end_ns = round(max(waiting.jobs[key][1] or 0.0 for key in batch) * 1e9) + _MARGIN_NS
-            known = read_jobs(self.directory, self.site, start_ns, end_ns)
-            jobs = [known.jobs[key] for key in batch if key in known.jobs]
-            if jobs:
-                self._write(self.join(known, jobs, go_on), now_ns, raw_days)
+            self._join_batch(waiting, batch, now_ns, raw_days, go_on)
             for key in batch:
                 waiting.jobs.pop(key)
+            waiting.early = [key for key in waiting.early if key in waiting.jobs]
             done += len(batch)
             self._save(waiting)
-        return Joined(done, len(self._due(waiting, now_ns)))
+        return Joined(done, len(self._ended(waiting, now_ns - self._grace_ns)))
+
+    def run_early(self, now_ns: int, raw_days: int, go_on: Callable[[], bool] = lambda: True) -> int:
+        """Joins jobs that ended a moment ago, for readers who do not wait until they are due, and then again.
+
+        Those that the last `run` noted, MAX_JOBS at most; returns their number. Raises ArchiveError.
+        """
+        waiting = self._load()
+        ended = self._ended(waiting, now_ns - EARLY_NS)
+        batch = [key for key in ended if key not in waiting.early][:MAX_JOBS]
+        if batch and go_on():
+            self._join_batch(waiting, batch, now_ns, raw_days, go_on)
+            waiting.early += batch
+            self._save(waiting)
+            return len(batch)
+        return 0
+
+    def _join_batch(
+        self, waiting: _Waiting, batch: Sequence[str], now_ns: int, raw_days: int, go_on: Callable[[], bool]
+    ) -> None:
+        start_ns = round(min(waiting.jobs[key][0] for key in batch) * 1e9) - _MARGIN_NS
+        end_ns = round(max(waiting.jobs[key][1] or 0.0 for key in batch) * 1e9) + _MARGIN_NS
+        known = read_jobs(self.directory, self.site, start_ns, end_ns)
+        jobs = [known.jobs[key] for key in batch if key in known.jobs]
+        if jobs:
+            self._write(self.join(known, jobs, go_on), now_ns, raw_days)
 
     def join(
         self, known: JobsOfTime, jobs: Sequence[JoinedJob], go_on: Callable[[], bool] = lambda: True
@@ -136,12 +161,10 @@ class JoinPass:
         join = Join(self.directory, self.site, jobs, others, format_=self._format, served_by=served_by)
         return join.run(go_on)
 
-    def _due(self, waiting: _Waiting, now_ns: int) -> list[str]:
-        """Keys of the jobs that are due, in the order of their ends."""
+    def _ended(self, waiting: _Waiting, before_ns: int) -> list[str]:
+        """Keys of the jobs that ended until then, in the order of their ends."""
         found = [
-            (end, key)
-            for key, (_, end) in waiting.jobs.items()
-            if end is not None and end * 1e9 + self._grace_ns <= now_ns
+            (end, key) for key, (_, end) in waiting.jobs.items() if end is not None and end * 1e9 <= before_ns
         ]
         return [key for _, key in sorted(found)]
 
@@ -272,7 +295,8 @@ class JoinPass:
                 {str(key): int(number) for key, number in content.get(name, {}).items()}
                 for name in ("seen", "damaged", "received")
             )
-            return _Waiting(seen, damaged, jobs, received, int(content.get("joined_ns", 0)))
+            early = [str(key) for key in content.get("early", ())]
+            return _Waiting(seen, damaged, jobs, received, int(content.get("joined_ns", 0)), early)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return _Waiting()
 
