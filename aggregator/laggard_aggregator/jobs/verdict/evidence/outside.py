@@ -3,7 +3,7 @@
 They are known by their own clients' counters: RPCs to MDTs and OSTs (`lustre_mdc`, `lustre_osc`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -47,38 +47,42 @@ class OutsideLoads:
         self, path: PathState, spans: Sequence[Times], earlier: Sequence[Sequence[Times]]
     ) -> Iterator[OutsideLoad]:
         """Yields evidence for each slower OST and MDT of a path. Raises ArchiveError."""
-        for part in path.parts.values():
-            if part.kind not in _SOURCES:
+        for kind, (source, fields, unit, words) in _SOURCES.items():
+            slowdowns = {
+                part.name: slowdown
+                for part in path.parts.values()
+                if part.kind == kind and (slowdown := path.slowdown((part.name, unit))) >= MOVED
+            }
+            if not slowdowns:
                 continue
-            source, fields, unit, words = _SOURCES[part.kind]
-            slowdown = path.slowdown((part.name, unit))
-            if not slowdown >= MOVED:
+            now = self._rates(source, fields, slowdowns, spans)
+            heavy = {name: node for name in slowdowns if (node := self._heaviest(now[name], path, spans))}
+            if not heavy:
                 continue
-            now = self._rates(source, fields, part.name, spans)
-            heaviest = sorted(now, key=lambda node: -now[node])[:_MOST_NODES]
-            free = [node for node in heaviest if self._is_free(node, path, spans)]
-            if not free or now[free[0]] < max(MANY_OPERATIONS, _LEAST_PART * sum(now[node] for node in free)):
-                continue
-            node = free[0]
-            before = [self._rates(source, fields, part.name, run).get(node, 0.0) for run in earlier]
-            usual = float(np.median(before)) if before else 0.0
-            rise = f"{rounded(now[node] / usual)} times its usual load" if usual else "usually without load"
-            load = f"{rounded(now[node])} {words} on {part.name}"
-            text = (
-                f"{part.name} was {slowdown:.1f} times slower than usual: "
-                f"{node}, which has no job, ran with {load}, {rise}"
-            )
-            evidence = Neighbour(
-                node,
-                part.name,
-                unit,
-                now[node],
-                0.0,
-                np.array(before),
-                slowdown=slowdown,
-                by_chance=part.by_chance,
-            )
-            yield OutsideLoad(evidence, text)
+            nodes = frozenset(map(short_name, heavy.values()))
+            before = [self._rates(source, fields, heavy, run, nodes) for run in earlier]
+            for name, node in heavy.items():
+                load, slowdown = now[name][node], slowdowns[name]
+                usual_loads = np.array([rates[name].get(node, 0.0) for rates in before])
+                usual = float(np.median(usual_loads)) if before else 0.0
+                rise = f"{rounded(load / usual)} times its usual load" if usual else "usually without load"
+                text = (
+                    f"{name} was {slowdown:.1f} times slower than usual: "
+                    f"{node}, which has no job, ran with {rounded(load)} {words} on {name}, {rise}"
+                )
+                chance = path.by_chance(name)
+                evidence = Neighbour(
+                    node, name, unit, load, 0.0, usual_loads, slowdown=slowdown, by_chance=chance
+                )
+                yield OutsideLoad(evidence, text)
+
+    def _heaviest(self, rates: Mapping[str, float], path: PathState, spans: Sequence[Times]) -> str | None:
+        """The node without a job that has most of the load of all such nodes, if it is a load at all."""
+        heaviest = sorted(rates, key=lambda node: -rates[node])[:_MOST_NODES]
+        free = [node for node in heaviest if self._is_free(node, path, spans)]
+        if not free or rates[free[0]] < max(MANY_OPERATIONS, _LEAST_PART * sum(rates[node] for node in free)):
+            return None
+        return free[0]
 
     def _is_free(self, node: str, path: PathState, spans: Sequence[Times]) -> bool:
         if short_name(node) in path.forwarders:
@@ -86,16 +90,25 @@ class OutsideLoads:
         return not any(self.had_job(node, *span) for span in spans)
 
     def _rates(
-        self, source: str, fields: tuple[str, ...], target: str, spans: Sequence[Times]
-    ) -> dict[str, float]:
-        """Requests a second of each node to a target."""
+        self,
+        source: str,
+        fields: tuple[str, ...],
+        wanted: Collection[str],
+        spans: Sequence[Times],
+        nodes: frozenset[str] | None = None,
+    ) -> dict[str, dict[str, float]]:
+        """Requests a second to each target by node; `nodes`: short names, None for all."""
 
         def named(node: str, name: str) -> str | None:
-            return node if target in targets(name) else None
+            own = targets(name).intersection(wanted)
+            return f"{own.pop()} {node}" if len(own) == 1 else None
 
-        sums = Rollups(source, fields, named).read(self.directory, *hull(spans))
+        found: dict[str, dict[str, float]] = {target: {} for target in wanted}
+        sums = Rollups(source, fields, named, nodes).read(self.directory, *hull(spans))
         if sums is None:
-            return {}
+            return found
         counts, seconds = sums.during(spans)
-        rates = counts.sum(axis=0) / max(seconds, 1.0)
-        return dict(zip(sums.names, rates.tolist(), strict=True))
+        for name, rate in zip(sums.names, (counts.sum(axis=0) / max(seconds, 1.0)).tolist(), strict=True):
+            target, _, node = name.partition(" ")
+            found[target][node] = rate
+        return found
