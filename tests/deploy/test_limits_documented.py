@@ -5,18 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from laggard_agent.sampling import batcher
 from laggard_aggregator.alarms.overrides import MOST_COMMENT_CHARS, MOST_TICKET_CHARS
 from laggard_aggregator.archive.history import MAX_POINTS, READ_SECONDS
 from laggard_aggregator.control.requests import MOST_NAMED
+from laggard_aggregator.engine import routing
 from laggard_aggregator.ingest import admission, dedup_state, schema_limit, schema_wait
 from laggard_aggregator.jobs.access.filter import MAX_PAGE
 from laggard_aggregator.jobs.records import hostlist, poll_task, sacct_poll
 from laggard_aggregator.jobs.verdict import findings_pass, judge
 from laggard_aggregator.status.urls import MAX_RANGE_SECONDS
-from laggard_aggregator.web import actions, answers, api, jobs_api, server
+from laggard_aggregator.web import actions, answers, api, exposition, jobs_api, server
+from laggard_aggregator.windows import store
 
 DOCS = Path(__file__).parents[2] / "docs"
 MIB = 1024**2
+_WORDS = {4: "four"}
 
 SENTENCES = (
     ("api.md", f"At most {server.MAX_CONNECTIONS} connections are served"),
@@ -47,6 +51,16 @@ SENTENCES = (
         "reliability.md",
         f"silent for {dedup_state.KEPT_NS // (60 * 10**9)} minutes, everything of it is durable",
     ),
+    (
+        "reliability.md",
+        f"a node's {routing.MAX_NODE_ROWS:,} or of a group's {store.MAX_COMPONENTS:,} compared components",
+    ),
+    ("reliability.md", f"silent for {routing.GONE_NS // (60 * 10**9)} minutes while their node goes on"),
+    (
+        "reliability.md",
+        f"until more than {batcher.MAX_ABSENT_COMPONENTS} and {_WORDS[batcher.MAX_ABSENT_RATIO]} times those",
+    ),
+    ("reliability.md", f"at most {exposition.MAX_UNHEALTHY} unhealthy nodes"),
     ("reliability.md", f"| {schema_limit.MAX_WAITING_BYTES // MIB} MiB, "),
     ("reliability.md", f"{schema_limit.MAX_NODE_WAITING_BYTES // MIB} MiB a node | the oldest are dropped"),
     ("reliability.md", f"Of schemas a node has {schema_limit.BYTES_PER_MINUTE // MIB} MiB a minute read"),

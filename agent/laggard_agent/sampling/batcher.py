@@ -20,8 +20,8 @@ _log = logging.getLogger(__name__)
 MOST_VALUES = 256 * 1024  # per message: 2 MiB of lanes before compression
 _MAX_OFFSET_US = 2**31 - 1
 _MAX_DICTIONARY_CHARS = 3 * 1024 * 1024  # a schema is a message, too
-_MAX_ABSENT_COMPONENTS = 256
-_MAX_ABSENT_RATIO = 4  # absent components to present ones
+MAX_ABSENT_COMPONENTS = 256
+MAX_ABSENT_RATIO = 4  # absent components to present ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Batcher:
         together = {c.id: c for c in old.components} | new
         many = len(together) > MAX_COMPONENTS or sum(map(_chars, together.values())) > _MAX_DICTIONARY_CHARS
         # Each new job of a node sends the dictionary: without the jobs of the past it stays small.
-        many |= len(together) - len(new) > max(_MAX_ABSENT_COMPONENTS, _MAX_ABSENT_RATIO * len(new))
+        many |= len(together) - len(new) > max(MAX_ABSENT_COMPONENTS, MAX_ABSENT_RATIO * len(new))
         if changed or many:
             old = Dictionary(old.generation + 1)
             known = {}

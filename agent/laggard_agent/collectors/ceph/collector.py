@@ -66,10 +66,10 @@ class Ceph:
     def read(self) -> Iterator[Reading]:
         """OSDs, then the node's own row. Raises CollectError after both."""
         at = self._now()
-        paths, left_out = self._sockets()
+        failures: list[CollectError] = []
+        paths, left_out = self._sockets(failures)
         self._osds = {path: self._osds.get(path) or _new(path) for path in paths}
         rows: dict[str, tuple[Component, Counters, bool]] = {}
-        failures: list[CollectError] = []
         leftovers = waiting = 0
         for osd in self._osds.values():
             if self._monotonic_ns() < osd.asked_again_ns:
@@ -95,18 +95,25 @@ class Ceph:
         self._nothing.update(not self._osds, f"no admin socket of an OSD in {self._settings.directory}")
         raise_first(failures)
 
-    def _sockets(self) -> tuple[list[Path], int]:
-        """The OSDs' sockets in order, and the number of those beyond the limit. Raises CollectError."""
+    def _sockets(self, failures: list[CollectError]) -> tuple[list[Path], int]:
+        """The OSDs' sockets in order, and the number of those beyond the limit. Raises CollectError.
+
+        The folder of a cluster that cannot be listed is one of `failures`.
+        """
         folder = self._settings.directory
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
             paths = [Path(entry.path) for entry in entries if _SOCKET.fullmatch(entry.name)]
-            for below in (entry for entry in entries if _FSID.fullmatch(entry.name)):
-                paths += sorted(path for path in Path(below.path).iterdir() if _SOCKET.fullmatch(path.name))
         except OSError as exc:
             if exc.errno in ABSENT:
                 return [], 0
             raise unreadable(folder, exc) from exc
+        for below in (Path(entry.path) for entry in entries if _FSID.fullmatch(entry.name)):
+            try:
+                paths += sorted(path for path in below.iterdir() if _SOCKET.fullmatch(path.name))
+            except OSError as exc:
+                if exc.errno not in ABSENT:
+                    failures.append(unreadable(below, exc))
         most = self._settings.max_osds
         return paths[:most], max(len(paths) - most, 0)
 

@@ -1,5 +1,6 @@
 """The collector `ceph` over admin sockets, and over answers that are cut off, empty or hostile."""
 
+import errno
 import json
 import random
 import re
@@ -120,6 +121,28 @@ def test_a_silent_osd_and_one_too_many(run: Path) -> None:
         agent.sample()
     assert agent.ids("ceph_osd") == ["osd.1"]
     assert agent.row("ceph", "ceph")["osds_left_out"] == 1
+
+
+def test_a_folder_of_a_cluster_that_cannot_be_listed_hides_no_osd(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = Path.iterdir
+
+    def refused(path: Path) -> Iterator[Path]:
+        if path.name.startswith("0"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    for name in (f"0{FSID[1:]}", f"f{FSID[1:]}"):
+        (run / name).mkdir()
+    (run / f"f{FSID[1:]}").rmdir()
+    (run / f"f{FSID[1:]}").write_text("")
+    agent = sampled(run)
+    with listening(run, AdminSocket(3, NEW), AdminSocket(12, OLD, folder=FSID)):
+        agent.sample()
+    assert agent.ids("ceph_osd") == ["osd.3", "osd.12"]
+    assert "Permission denied" in agent.error
 
 
 def test_without_a_socket_nothing_is_found(run: Path) -> None:
