@@ -126,6 +126,19 @@ class Accumulated(NamedTuple):
     parted: FloatArray | None
 
 
+class MemberScores(NamedTuple):
+    """How the evidence on components stands against its thresholds; (C,) each.
+
+    `score`: the largest share of a threshold. `level`: the average behind it, a log ratio. `fast`: as much
+    faster as a straggler is slower. `beyond`: outstanding even in a group that is not one of peers.
+    """
+
+    score: FloatArray
+    level: FloatArray
+    fast: BoolArray
+    beyond: BoolArray
+
+
 @register
 class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
@@ -196,37 +209,29 @@ class LaggardDetector(Detector[GroupWindow]):
             nothing = np.zeros(places.size)
             self._evidence.add(places, np.zeros((KINDS, places.size)), nothing, nothing, 0.0)
             return not_judged(places.size, TOO_FEW)
-        felt, faster, rest, excused, now, weight, _, parted = accumulated
+        felt, weight = accumulated.felt, accumulated.weight
         live = weight > 0
         group = self._members(live, places)
         if group.sum() < MIN_PEERS:
             return not_judged(places.size, TOO_FEW)
-        trusted, alike = self._trusted(now, group, places)
-        score, level, fast, beyond = self._judge(
-            now,
-            weight,
-            trusted,
-            places,
-            group,
-            excused=excused,
-            of_service=served is not None,
-            two_sided=worse == 0,
+        trusted, alike = self._trusted(accumulated.now, group, places)
+        scores = self._judge(
+            accumulated, trusted, places, group, of_service=served is not None, two_sided=worse == 0
         )
-
-        judged = live & (self._evidence.windows[places] >= MIN_WINDOWS)
+        score, judged = scores.score, live & (self._evidence.windows[places] >= MIN_WINDOWS)
         anomalous = judged & (score >= 1.0)
         members, note = int(group.sum()), ""
         suspect = SUSPECT_SHARE * float(np.median(score[anomalous])) if anomalous.any() else 1.0
         few_alike = 2 * alike <= members or 2 * (judged & (score >= suspect)).sum() >= members
-        if few_alike or (judged & fast).sum() >= MIN_FAST_SHARE * members:
-            anomalous, note = anomalous & beyond, NOT_PEERS
-        clear = anomalous & (score >= CLEAR_SCORE) & (faster >= self._harmless) & (weight >= MIN_WINDOWS)
+        if few_alike or (judged & scores.fast).sum() >= MIN_FAST_SHARE * members:
+            anomalous, note = anomalous & scores.beyond, NOT_PEERS
+        slow_at_best = accumulated.faster >= self._harmless
+        clear = anomalous & (score >= CLEAR_SCORE) & slow_at_best & (weight >= MIN_WINDOWS)
         stopping = self._stops.judge(window.components, window.end, self._tests_at_once)
         score = np.where(stopping.score > 0.0, np.maximum(score, stopping.score), score)
         anomalous = anomalous | (judged & (stopping.score >= 1.0))
         observed = row_median(values)
-        slowness = self._evidence.slowness[places]
-        slowness = slowness - np.median(slowness[trusted])
+        slowness = self._evidence.slowness[places] - np.median(self._evidence.slowness[places][trusted])
         return Verdicts(
             judged=judged,
             anomalous=anomalous,
@@ -235,11 +240,13 @@ class LaggardDetector(Detector[GroupWindow]):
             observed=observed,
             reference=observed * np.exp(felt if worse < 0 else -felt),
             note=note,
-            onsets=self._onsets(window, anomalous, level, places) if worse else {},
-            duty_cycles=self._duty_cycles.add(window.components, rest, anomalous) if worse else {},
+            onsets=self._onsets(window, anomalous, scores.level, places) if worse else {},
+            duty_cycles=self._duty_cycles.add(window.components, accumulated.rest, anomalous)
+            if worse
+            else {},
             stops=stopping.told,
             clear=clear if worse else None,
-            parted=parted,
+            parted=accumulated.parted,
         )
 
     def _expected(
@@ -391,20 +398,16 @@ class LaggardDetector(Detector[GroupWindow]):
 
     def _judge(
         self,
-        now: float,
-        weight: FloatArray,
+        accumulated: Accumulated,
         trusted: BoolArray,
         places: Places,
         members: BoolArray,
         *,
-        excused: FloatArray,
         of_service: bool,
         two_sided: bool,
-    ) -> tuple[FloatArray, FloatArray, BoolArray, BoolArray]:
-        """Scores, averages behind them, whether as much faster as a straggler is slower, whether outstanding.
-
-        (C,) each. `members` (C,): as of `_members`. `excused` (C,): as of Ahead.
-        """
+    ) -> MemberScores:
+        """The scores of a window whose evidence was `accumulated`; `members` (C,): as of `_members`."""
+        now, weight, excused = accumulated.now, accumulated.weight, accumulated.excused
         harmless = sure_from = self._harmless
         if of_service:
             harmless, sure_from = HARMLESS_SERVICE_LOG_RATIO, HEALTHY_SERVICE_LOG_RATIO
@@ -441,7 +444,7 @@ class LaggardDetector(Detector[GroupWindow]):
         slowness, edge = evidence.slowness[places], slower_part(average[:, members])
         far = ((average - edge[:, None]) >= threshold).any(axis=0)
         beyond = far & (slowness - slower_part(slowness[None, members])[0] >= OUTSTANDING_LOG_RATIO)
-        return score, level, fast, live & beyond
+        return MemberScores(score, level, fast, live & beyond)
 
     def _trusted(self, now: float, live: BoolArray, places: Places) -> tuple[BoolArray, int]:
         """Whether like the majority in averages of every length (C,); the number that are so lastingly."""
