@@ -269,6 +269,7 @@ class OneJobAnswer(JobAnswer):
     volumes: dict[str, float | None]
     components: list[dict[str, Any]]
     slow_components: str
+    shared_layers: list[str]
     mib_per_second: float | None
     darshan: dict[str, Any] | None
     history: dict[str, float] | None
