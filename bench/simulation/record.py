@@ -245,10 +245,10 @@ class SimulatedCollector:
 class RecordedSpool(Spool):
     """A spool that notes which samples it has."""
 
-    def __init__(self, record: Record, settings: AgentSettings, *arguments: Any) -> None:
+    def __init__(self, record: Record, settings: AgentSettings, *arguments: Any, **named: Any) -> None:
         self._node = record.nodes.setdefault(settings.node, NodeRecord())
         self._in_memory: set[int] = set()
-        super().__init__(settings, *arguments)
+        super().__init__(settings, *arguments, **named)
         current().on_death.append(self.abandon)
 
     def append(self, batch: EncodedBatch) -> SpooledBatch | None:
