@@ -63,11 +63,17 @@ def main() -> int:
     return 1 if sum(_row(name, options.seconds) for name in options.targets or NAMES) else 0
 
 
-def _row(name: str, seconds: int) -> int:
-    """Fuzzes a target, and prints a line of the table; how many findings."""
+def _row(name: str, seconds: int, *, is_again: bool = False) -> int:
+    """Fuzzes a target, and prints a line of the table; how many findings.
+
+    A run that ended by a signal and has no input to show is done again, once.
+    """
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bench.fuzz", name, "--seconds", str(seconds), "--inside", folder]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=seconds + 300)
+        if done.returncode < 0 and not is_again and not list(Path(folder).glob("found-*")):
+            print(f"{name}: ended by signal {-done.returncode} without an input; again", file=sys.stderr)
+            return _row(name, seconds, is_again=True)
         inputs = re.findall(r"^#(\d+)", done.stderr, re.MULTILINE)
         edges = re.findall(r"cov: (\d+)", done.stderr)
         crashes = sorted(Path(folder).glob("found-*"))
