@@ -42,9 +42,7 @@ def open_input(path: Path, advance: Callable[[int], None] = lambda _: None) -> I
     """
     try:
         with _Watched(io.FileIO(path), advance) as file:
-            magic = file.read(6)
-            file.seek(0)
-            yield _decompressed(file, magic)
+            yield _decompressed(file, file.peek(len(_XZ))[: len(_XZ)])  # also of a pipe, which has no seek
     except IsADirectoryError as exc:
         raise InputError(str(path), "is a directory, expected a file") from exc
     except FileNotFoundError as exc:

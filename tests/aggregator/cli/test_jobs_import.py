@@ -50,7 +50,7 @@ def test_all_formats_in_one_call(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ("options", "message"),
     [
         ([], "expected an input: --sacct, --jsonl, --pbs, --flux"),
-        (["--sacct", "/no/such"], "/no/such: No such file or directory"),
+        (["--sacct", "/no/such"], "/no/such: no such file"),
         (["--sacct", __file__], "its first line is no header of sacct -P"),
         (["--flux", __file__], "no JSON of jobs"),
         (["--jsonl", os.devnull, "--timezone", "Mars"], "--timezone: Mars: no such time zone"),
