@@ -141,9 +141,8 @@ def picture(state: State, judged: Judgement | None, alarmed: set[str], width: in
         )
     table = zip_longest(text_table(_COLUMNS, rows, width), styles, fillvalue="")
     lines = (*(episode.described(state.seconds) for episode in state.episodes), *state.remarks)
-    return Group(
-        title, "", *(Text(line, style) for line, style in table), "", *(Text(visible(line)) for line in lines)
-    )
+    shown = [Text(title), Text(), *(Text(line, style) for line, style in table), Text()]
+    return Group(*shown, *(Text(visible(line)) for line in lines))
 
 
 def _state(alarmed: bool, straggler: bool, anomalous: bool) -> tuple[str, str]:
