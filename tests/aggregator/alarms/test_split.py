@@ -59,6 +59,30 @@ def test_a_slow_server_of_two_is_named_and_none_of_its_disks(onset: int, seed: i
 MODELS = {"model": ("A", "B") * 6}
 
 
+def judgements_of(
+    engine: Judge,
+    names: tuple[str, ...],
+    values: NDArray[np.float64],
+    attributes: Mapping[str, tuple[str, ...]],
+) -> list[Judgement]:
+    """The judgements of values (C, T) in windows of 60 samples, each half a window after the one before."""
+    return [
+        judged
+        for first in range(0, values.shape[1] - 30, 30)
+        for judged in engine.evaluate(
+            GroupWindow(
+                "luns",
+                names,
+                float(first),
+                float(first + 60),
+                0,
+                {"await": values[:, first : first + 60]},
+                attributes=attributes,
+            )
+        )
+    ]
+
+
 def shared(
     factors: dict[int, float],
     attributes: Mapping[str, tuple[str, ...]],
@@ -71,21 +95,7 @@ def shared(
     values = 4.0 * np.exp(0.2 * rng.standard_normal((len(names), 60 + 30 * (windows - 1))))
     for row, factor in factors.items():
         values[row, 330:] *= factor
-    return [
-        judged
-        for w in range(windows)
-        for judged in engine.evaluate(
-            GroupWindow(
-                "luns",
-                names,
-                30.0 * w,
-                30.0 * w + 60,
-                0,
-                {"await": values[:, 30 * w : 30 * w + 60]},
-                attributes=attributes,
-            )
-        )
-    ]
+    return judgements_of(engine, names, values, attributes)
 
 
 def test_half_a_group_of_one_model_is_told_along_it() -> None:
@@ -118,22 +128,7 @@ def judged_along(model: tuple[str, ...], factors: NDArray[np.float64], seed: int
     engine, rng = Judge({"luns": SETTINGS}), np.random.default_rng(seed)
     values = 4.0 * np.exp(0.1 * rng.standard_normal((len(DISKS), 30 * factors.shape[1] + 30)))
     values[:, 30:] *= np.repeat(factors, 30, axis=1)
-    told = {"model": model}
-    return [
-        judged
-        for w in range(factors.shape[1])
-        for judged in engine.evaluate(
-            GroupWindow(
-                "luns",
-                DISKS,
-                30.0 * w,
-                30.0 * w + 60,
-                0,
-                {"await": values[:, 30 * w : 30 * w + 60]},
-                attributes=told,
-            )
-        )
-    ]
+    return judgements_of(engine, DISKS, values, {"model": model})
 
 
 @pytest.mark.parametrize("seed", range(4))

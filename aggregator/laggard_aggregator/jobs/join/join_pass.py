@@ -47,7 +47,8 @@ MAX_JOBS = 512
 RESULTS = ("job_series", "job_components", "job_summaries", "job_findings")
 """Kinds that a join makes, or has made; where a file of them is damaged, jobs are joined again."""
 _MARGIN_NS = MOST_GAP_NS + 60 * 10**9
-_EARLY_NS = 60 * 10**9
+_CLOCKS_APART_NS = 60 * 10**9
+"""By which a row's time may be after its receipt; beyond it, the receiver's clock was behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,13 +334,13 @@ class _Late:
             self.last_ns = max(self.last_ns, received[1])
         if time is None or received is None:
             return True
-        is_new, is_early = received[1] >= self._seen_ns, time[1] - received[0] > _EARLY_NS
+        is_new, is_early = received[1] >= self._seen_ns, time[1] - received[0] > _CLOCKS_APART_NS
         return bool(time[0] <= self._until_ns and (is_new or is_early))
 
     def rows(self, table: pa.Table) -> BoolArray:
         """The late rows."""
         time, received = (integers(table, name) for name in self.columns)
         self.last_ns = max(self.last_ns, int(received.max(initial=0)))
-        is_new, is_early = received >= self._seen_ns, time - received > _EARLY_NS
+        is_new, is_early = received >= self._seen_ns, time - received > _CLOCKS_APART_NS
         late: BoolArray = (time <= self._until_ns) & (is_new | is_early)
         return late

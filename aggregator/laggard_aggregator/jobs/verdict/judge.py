@@ -116,7 +116,7 @@ class JobJudge:
         self._causes = JobCauses(directory, queries, self._results, served_by, self._traces.modes)
         self._phases: dict[tuple[str, int], list[Phase]] = {}
         self._slow: set[str] = set()
-        """Keys of the jobs that were judged slow here, of which the index may not know yet."""
+        """Keys of the jobs that were judged slow here, of which the index does not know yet."""
         self._lock = Lock()
 
     def shown(self, job: VisibleJob, method: str = "") -> RunReport:
@@ -140,7 +140,7 @@ class JobJudge:
             return self._so_far(job)
         modes = self._traces.modes(job)
         report = self._judged(job, method, modes)
-        if report.verdict == "slow":
+        if report.verdict == "slow" and job["verdict"] != "slow":
             self._slow.add(job.key)
         return replace(report, modes=shares(modes) if modes else None)
 
@@ -150,17 +150,17 @@ class JobJudge:
 
     def components(self, job: VisibleJob) -> list[ComponentTimes]:
         """Its components, slow ones first. Raises ArchiveError."""
-        running = self._running.of(job) if job["end"] is None else None
+        running = self._running.of(job)
         return component_times(self._results.components(job) if running is None else running.components)
 
     def series(self, job: VisibleJob) -> list[Row]:
         """Rows of `job_series`, of a running job until now. Raises ArchiveError."""
-        running = self._running.of(job) if job["end"] is None else None
+        running = self._running.of(job)
         return self._results.series(job) if running is None else running.series
 
     def so_far(self, job: VisibleJob) -> VisibleJob:
         """A job with its numbers, a running one with those until now. Raises ArchiveError."""
-        running = self._running.of(job) if job["end"] is None else None
+        running = self._running.of(job)
         return job if running is None else job.so_far(running.summary)
 
     def _so_far(self, job: VisibleJob) -> RunReport:

@@ -55,9 +55,9 @@ class RunningJobs:
         self._kept: dict[str, SoFar] = {}
 
     def of(self, job: VisibleJob) -> SoFar | None:
-        """I/O of a running job so far; None before its start. Raises ArchiveError."""
+        """I/O of a running job so far; None before its start and from its end on. Raises ArchiveError."""
         now_ns = self._now_ns()
-        if job["start"] is None or job["start"] * SECOND_NS >= now_ns:
+        if job["end"] is not None or job["start"] is None or job["start"] * SECOND_NS >= now_ns:
             return None
         with self._lock:
             known = self._kept.get(job.key)
