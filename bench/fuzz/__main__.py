@@ -1,16 +1,18 @@
 """Everything that reads bytes from elsewhere, fuzzed by atheris for a bounded time.
 
-    python -m bench.fuzz [--seconds 15] [TARGET ...]
+    python -m bench.fuzz [--seconds 15] [--runs N] [TARGET ...]
 
 Each target runs in a process of its own, from good examples on, guided by coverage. An exception that it does
 not say it raises, more than a few seconds for one input, or more than 1 GiB of memory is a finding: its input
-is printed, and the exit status is 1. Without atheris (it has no wheel for every Python) the exit status is 0,
+is printed, and the exit status is 1. With `--runs` each target gets so many inputs, which are the same for
+the same code. Without atheris (it has no wheel for every Python) the exit status is 0,
 with a line that says so.
 """
 
 import argparse
 import base64
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -45,6 +47,7 @@ def main() -> int:
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(NAMES)}; default all")
     parser.add_argument("--seconds", type=int, default=15, help="how long each target (default 15)")
+    parser.add_argument("--runs", type=int, help="end after so many inputs, drawn from a fixed seed")
     parser.add_argument("--inside", metavar="CORPUS", help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = set(options.targets) - set(NAMES)
@@ -54,26 +57,36 @@ def main() -> int:
         print("bench.fuzz: atheris is not installed for this Python; nothing was fuzzed")
         return 0
     if options.inside:
-        from bench.fuzz.inside import fuzz  # noqa: PLC0415 - it instruments what it imports
+        from bench.fuzz.inside import FuzzLimits, fuzz  # noqa: PLC0415 - it instruments what it imports
 
-        fuzz(options.targets[0], Path(options.inside), options.seconds, LONGEST_INPUT, MOST_MIB)
+        limits = FuzzLimits(options.seconds, options.runs, LONGEST_INPUT, MOST_MIB)
+        fuzz(options.targets[0], Path(options.inside), limits)
         return 0
     print(machine("atheris"))
     print("\n| target | inputs | edges covered | findings |\n|---|---:|---:|---|", flush=True)
-    return 1 if sum(_row(name, options.seconds) for name in options.targets or NAMES) else 0
+    return 1 if sum(_row(name, options.seconds, options.runs) for name in options.targets or NAMES) else 0
 
 
-def _row(name: str, seconds: int, *, is_again: bool = False) -> int:
+def _row(name: str, seconds: int, runs: int | None, *, is_again: bool = False) -> int:
     """Fuzzes a target, and prints a line of the table; how many findings.
 
     A run that ended by a signal and has no input to show is done again, once.
     """
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bench.fuzz", name, "--seconds", str(seconds), "--inside", folder]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=seconds + 300)
+        if runs is not None:
+            command += ["--runs", str(runs)]
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=seconds + 300,
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+        )
         if done.returncode < 0 and not is_again and not list(Path(folder).glob("found-*")):
             print(f"{name}: ended by signal {-done.returncode} without an input; again", file=sys.stderr)
-            return _row(name, seconds, is_again=True)
+            return _row(name, seconds, runs, is_again=True)
         inputs = re.findall(r"^#(\d+)", done.stderr, re.MULTILINE)
         edges = re.findall(r"cov: (\d+)", done.stderr)
         crashes = sorted(Path(folder).glob("found-*"))

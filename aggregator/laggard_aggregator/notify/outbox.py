@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
+from laggard_aggregator.files.sqlite import FAILURES
 from laggard_aggregator.notify.incidents import Incident
 from laggard_common.errors import LaterVersionError, StateError
 
@@ -82,7 +83,7 @@ class Outbox:
         try:
             self._db = self._opened(now)
         except StateError as exc:
-            if self._path is None or not isinstance(exc.__cause__, sqlite3.DatabaseError):
+            if self._path is None or isinstance(exc, LaterVersionError):
                 raise
             if isinstance(exc.__cause__, sqlite3.OperationalError):
                 raise  # a full disk, no permission: the file itself is sound
@@ -195,7 +196,7 @@ class Outbox:
         try:
             db = sqlite3.connect(self._path or ":memory:", check_same_thread=False)
             _prepare(db, now, self._path)
-        except (sqlite3.Error, LaterVersionError) as exc:
+        except (*FAILURES, LaterVersionError) as exc:
             if db is not None:
                 db.close()
             if isinstance(exc, LaterVersionError):
@@ -208,7 +209,7 @@ class Outbox:
         try:
             with self._db as db:
                 yield db
-        except (sqlite3.Error, ValueError, TypeError) as exc:
+        except (*FAILURES, ValueError, TypeError) as exc:
             raise self._error(exc) from exc
 
     def _error(self, exc: Exception) -> StateError:

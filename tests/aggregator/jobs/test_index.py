@@ -64,7 +64,7 @@ def test_consecutive_nodes_are_one_range(tmp_path: Path) -> None:
         assert db.execute("select count(*) from boxes").fetchone()[0] == 1
 
 
-@pytest.mark.parametrize("damage", ["missing", "text", "version", "cut"])
+@pytest.mark.parametrize("damage", ["missing", "text", "version", "cut", "schema"])
 def test_an_unusable_index_is_rebuilt(tmp_path: Path, damage: str) -> None:
     job = job_row(1)
     write_rows(tmp_path, "job_nodes", node_rows(job, ["n1"]))
@@ -78,6 +78,11 @@ def test_an_unusable_index_is_rebuilt(tmp_path: Path, damage: str) -> None:
     elif damage == "version":
         with closing(sqlite3.connect(index.path)) as db:
             db.execute("pragma user_version = 99")
+    elif damage == "schema":
+        content = index.path.read_bytes()
+        index.path.write_bytes(content.replace(b"CREATE TABLE ", b"CREATE TABLE\xff"))
+        with pytest.raises(ArchiveError):
+            _states(index)
     else:
         index.path.write_bytes(index.path.read_bytes()[:5000])
     index.refresh()

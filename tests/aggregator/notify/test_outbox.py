@@ -88,6 +88,15 @@ def test_what_is_damaged_is_put_aside(
     outbox.close()
 
 
+def test_a_damaged_schema_is_put_aside(tmp_path: Path) -> None:
+    """SQLite quotes the schema's bytes in its error, where they are no text."""
+    Outbox(tmp_path, NOW).close()
+    content = (tmp_path / NAME).read_bytes()
+    (tmp_path / NAME).write_bytes(content.replace(b"CREATE TABLE ", b"CREATE TABLE\xff"))
+    Outbox(tmp_path, NOW).close()
+    assert (tmp_path / "mail.damaged").exists()
+
+
 def test_one_of_a_later_version_stays_as_it_is(tmp_path: Path) -> None:
     """A new one in its place would report standing alarms again, and the later version would miss its own."""
     db = sqlite3.connect(tmp_path / NAME)

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from laggard_aggregator.files.sqlite import FAILURES
 from laggard_aggregator.jobs.darshan.tables import LMT, LMT_TOTAL
 from laggard_aggregator.jobs.darshan.text_input import Rows, file_lines, portions
 from laggard_aggregator.jobs.records.local_times import LocalTimes
@@ -91,7 +92,7 @@ def _database(path: Path, zone: str | None, skipped: list[str]) -> Rows:
                 yield from _differences(_fetched(opened, low, high), times, names, left_out)
     except InputError as exc:
         raise InputError(str(path), exc.reason) from exc
-    except (sqlite3.Error, KeyError, TypeError, ValueError, OverflowError) as exc:
+    except (*FAILURES, KeyError, TypeError, ValueError, OverflowError) as exc:
         raise InputError(str(path), f"no database of LMT: {exc}") from exc
     skipped += [
         f"{path}: {counted(count, 'reading')} left out: {why}" for why, count in sorted(left_out.items())

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from laggard_aggregator.archive.table import Part, Table
+from laggard_aggregator.files.sqlite import FAILURES, is_damage
 from laggard_aggregator.jobs.index.rows import (
     add_components,
     add_findings,
@@ -71,12 +72,12 @@ class JobIndex:
             with self._locked():
                 try:
                     return self._refresh(goes_on)
-                except sqlite3.DatabaseError as exc:
-                    if not _is_damage(exc):
+                except FAILURES as exc:
+                    if not is_damage(exc):
                         raise
                     self._remove()
                     return self._refresh(goes_on)
-        except (OSError, sqlite3.Error) as exc:
+        except (OSError, *FAILURES) as exc:
             reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
             raise ArchiveError(str(self.path), f"the index of jobs cannot be written: {reason}") from exc
 
@@ -94,13 +95,13 @@ class JobIndex:
             if found.execute("pragma user_version").fetchone()[0] != VERSION:
                 found.close()
                 raise ArchiveError(str(self.path), "the index of jobs is being built")
-        except sqlite3.Error as exc:
+        except FAILURES as exc:
             raise ArchiveError(str(self.path), f"the index of jobs cannot be read: {exc}") from exc
         return found
 
-    def report(self, exc: sqlite3.DatabaseError) -> None:
+    def report(self, exc: Exception) -> None:
         """Has the next `refresh` build the index again where `exc`, of a reader, says that it is damaged."""
-        if _is_damage(exc):
+        if is_damage(exc):
             with suppress(OSError):  # of a reader that may not write
                 self._damaged.touch()
 
@@ -223,11 +224,6 @@ def _forget(db: sqlite3.Connection, job: int) -> None:
     )
     for table in ("verdicts", "summaries", "jobs", "keys"):
         db.execute(f"delete from {table} where id = ?", (job,))  # noqa: S608 - names of this module
-
-
-def _is_damage(exc: sqlite3.Error) -> bool:
-    code = getattr(exc, "sqlite_errorcode", None)
-    return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 _MIN_RUNS = 5

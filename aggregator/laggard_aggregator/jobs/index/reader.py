@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from laggard_aggregator.files.sqlite import FAILURES
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_common.errors import ArchiveError
 
@@ -41,7 +42,7 @@ class IndexReader:
         """Raises ArchiveError where the index cannot be read within the block."""
         try:
             yield
-        except sqlite3.DatabaseError as exc:
+        except FAILURES as exc:
             self._index.report(exc)
             raise ArchiveError(str(self._index.path), f"the index of jobs cannot be read: {exc}") from exc
 

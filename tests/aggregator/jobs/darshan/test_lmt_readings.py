@@ -19,6 +19,7 @@ from laggard_aggregator.jobs.darshan.lmt_input import lmt_rows
 from laggard_aggregator.jobs.records.local_times import LocalTimes
 from laggard_common.errors import InputError
 from tests.naive_jobs_sources import lmt_traffic
+from tests.support.builders import mine_store
 
 FIRST = 1_700_000_000
 STEP = 60
@@ -182,6 +183,17 @@ def test_a_database_of_other_tables_is_one_error(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as opened:
         opened.execute("create table t (x)")
         opened.commit()
+    with pytest.raises(InputError, match="no database of LMT"):
+        rows_of(path)
+
+
+def test_a_schema_that_sqlite_calls_out_of_memory_is_one_error(tmp_path: Path) -> None:
+    path = mine_store.lmt(tmp_path / "x.db", readings=4, page_bytes=512)
+    content = path.read_bytes()
+    at = content.index(b"CREATE TABLE OST_INFO") + len(b"CREATE TABLE")
+    path.write_bytes(content[:at] + b"\xff" * 40 + content[at + 40 :])
+    with closing(sqlite3.connect(path)) as opened, pytest.raises(MemoryError):
+        opened.execute("select * from OST_INFO")
     with pytest.raises(InputError, match="no database of LMT"):
         rows_of(path)
 
