@@ -1,4 +1,4 @@
-"""What a damaged file of SQLite raises."""
+"""Errors of damaged files of SQLite."""
 
 import sqlite3
 from typing import Final
