@@ -281,6 +281,7 @@ class DarshanLog:
         for at in range(count[0]):
             info = infos[0][at]
             found[self._text(self._ffi.string(info.name))] = (int(info.idx), bool(info.partial_flag))
+        self._lib.darshan_free(infos[0])
         return found
 
     def _exe(self) -> bytes:
@@ -299,6 +300,7 @@ class DarshanLog:
             )
             for at in range(count[0])
         ]
+        self._lib.darshan_free(mounts[0])
         return sorted(found, key=lambda mount: -len(mount[0]))
 
     def _version(self) -> str:

@@ -1,5 +1,6 @@
 """Darshan logs as they are found: killed jobs, times outside of the run, empty reads, numbers used again."""
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from laggard_aggregator.jobs.darshan.convert import convert
 from laggard_aggregator.jobs.darshan.log_runs import MAX_PAUSE_US, LogRun, jobs_of_logs
 from tests.aggregator.jobs.darshan.test_verdict import MIB, findings, io_records, judged
 from tests.support.builders.darshan_log import LogWriter
@@ -191,3 +193,16 @@ def test_a_record_with_an_impossible_counter_is_left_out_and_told(counter: str, 
     assert found.tables.logs["bytes_written"].to_pylist() == [256 * MIB]
     told = [each.reason for each in found.not_judged if each.rule == "POSIX"]
     assert told == ["1 record with counters that cannot be right: left out"]
+
+
+def test_a_reader_of_many_logs_keeps_nothing_of_them(tmp_path: Path) -> None:
+    """The library allocates lists of modules and mounts for each log; a store's worker reads thousands."""
+    path = writers(LogWriter()).write(tmp_path / "a.darshan")
+
+    def read(logs: int) -> int:
+        for _ in range(logs):
+            convert(path, 0, tmp_path)
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = read(50)
+    assert read(300) - before < 300 * 5_000  # 22 KB a log where the lists are kept
