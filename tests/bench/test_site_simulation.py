@@ -12,6 +12,8 @@ from bench.simulation.plan import Fault, plan_of
 from bench.simulation.simulate import run, simulate
 
 SEEDS, CHUNK = 200, 10
+ONCE_BROKEN = (3745, 4833)
+"""Seeds beyond these that found an error."""
 TRIES = 100
 EVENTS = (
     *("restarts", "lost", "doubled", "delayed", "redelivered", "coalesced"),
@@ -31,6 +33,11 @@ def results_of(seed: int) -> tuple[list[str], Counter[str]]:
 def test_sites_with_faults_keep_every_promise(first: int) -> None:
     broken = {seed: results_of(seed)[0] for seed in range(first, first + CHUNK)}
     assert {seed: problems for seed, problems in broken.items() if problems} == {}
+
+
+@pytest.mark.parametrize("seed", ONCE_BROKEN)
+def test_a_site_that_found_an_error_keeps_every_promise(seed: int) -> None:
+    assert results_of(seed)[0] == []
 
 
 def test_the_sites_have_every_kind_of_event() -> None:

@@ -60,7 +60,15 @@ def client(directory: Path, node: str, readings: Sequence[NaiveReading], lsn: in
     write_parts(directory, parts, START_NS + lsn)
 
 
-def store_jobs(directory: Path, jobs: Sequence[JoinedJob], revision_ns: int, node_list: str = "") -> None:
+def store_jobs(
+    directory: Path,
+    jobs: Sequence[JoinedJob],
+    revision_ns: int,
+    node_list: str = "",
+    *,
+    is_over: bool = True,
+    kinds: Sequence[str] = ("job_nodes", "jobs"),
+) -> None:
     """Rows of kind jobs and job_nodes, as the import writes them."""
     rows, nodes = [], []
     for job in jobs:
@@ -74,11 +82,21 @@ def store_jobs(directory: Path, jobs: Sequence[JoinedJob], revision_ns: int, nod
             "state": "COMPLETED",
             "node_list": node_list,
         }
-        rows.append(row | {"start": job.start_ns / 1e9, "end": job.end_ns / 1e9, "cpus": job.cpus})
+        rows.append(
+            row
+            | {"start": job.start_ns / 1e9, "end": job.end_ns / 1e9 if is_over else None, "cpus": job.cpus}
+        )
         for node, start, end in job.held:
-            held = {"node": node, "start": start / 1e9, "end": end / 1e9, "doubtful": False}
+            held = {
+                "node": node,
+                "start": start / 1e9,
+                "end": end / 1e9 if is_over else None,
+                "doubtful": False,
+            }
             nodes.append(dict.fromkeys(JOB_NODES.names) | common | held)
-    for kind, schema, found in (("job_nodes", JOB_NODES, nodes), ("jobs", JOBS, rows)):
+    tables = {"job_nodes": (JOB_NODES, nodes), "jobs": (JOBS, rows)}
+    for kind in kinds:
+        schema, found = tables[kind]
         where = layout.folder(directory, kind, layout.OWN, layout.day_of(jobs[0].end_ns), "site")
         table = pa.Table.from_pylist(found, schema=schema)
         number = layout.next_part(where)
@@ -244,6 +262,38 @@ def test_the_pass_joins_a_job_when_it_is_due_and_again_when_more_comes(tmp_path:
     assert join.run(LATER_NS + SECOND, 30).jobs == 1
     rows = ArchiveReader(tmp_path).table("job_summaries").sort_by("revision_at").to_pylist()
     assert [row["read_bytes"] for row in rows] == [399e6, 899e6]
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+def test_a_job_is_joined_again_when_the_other_one_of_its_last_interval_becomes_known(
+    tmp_path: Path, is_before: bool
+) -> None:
+    """They had the node one after the other, within one interval of its readings."""
+    client(tmp_path, "n1", moving(START, 100)[::10])
+    first, second = a_job("a", 10, 23, "n1"), a_job("b", 26, 40, "n1", raw_id=2)
+    known, late = (second, first) if is_before else (first, second)
+    join = JoinPass(tmp_path, "site", JoinSettings())
+    store_jobs(tmp_path, [known], START_NS)
+    assert join.run(known.end_ns + 900 * SECOND, 30).jobs == 1
+    store_jobs(tmp_path, [late], START_NS + 1, kinds=["job_nodes"])
+    join.run(known.end_ns + 901 * SECOND, 30)
+    store_jobs(tmp_path, [late], START_NS + 1, kinds=["jobs"])
+    assert join.run(LATER_NS, 30).jobs == 2
+    rows = ArchiveReader(tmp_path).table("job_summaries").sort_by("revision_at").to_pylist()
+    read = {row["job_key"]: row["read_bytes"] for row in rows}
+    assert sum(read.values()) == 30e6
+    assert read["a"] == pytest.approx(10e6 + 10e6 * 3 / 7, abs=1)
+
+
+def test_the_end_of_a_job_joins_the_one_before_it_no_second_time(tmp_path: Path) -> None:
+    client(tmp_path, "n1", moving(START, 100)[::10])
+    running = a_job("b", 26, 4000, "n1", raw_id=2)
+    join = JoinPass(tmp_path, "site", JoinSettings())
+    store_jobs(tmp_path, [a_job("a", 10, 23, "n1")], START_NS)
+    store_jobs(tmp_path, [running], START_NS, is_over=False)
+    assert join.run(START_NS + 2000 * SECOND, 30).jobs == 1
+    store_jobs(tmp_path, [running], START_NS + 4001 * SECOND)
+    assert join.run(LATER_NS, 30).jobs == 1
 
 
 def test_counters_that_a_wrong_clock_received_are_joined_when_they_are_written(tmp_path: Path) -> None:

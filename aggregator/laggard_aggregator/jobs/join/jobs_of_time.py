@@ -31,15 +31,20 @@ class JobsOfTime:
     occupations: list[Occupation]
     ever: list[Occupation]
 
-    def neighbours(self, keys: Collection[str]) -> set[str]:
-        """Jobs with an end that had a node at one time, or the id, in common with some of `keys`."""
+    def neighbours(self, keys: Collection[str], new: Collection[str], interval_ns: int) -> set[str]:
+        """Jobs with an end that had the id, or a node within one interval, in common with some of `keys`.
+
+        `new`: those of `keys` whose start was unknown. What ended before the others knew of them.
+        `interval_ns`: the longest between two readings.
+        """
         changed = [self.jobs[key] for key in keys if key in self.jobs]
         ids = {job.raw_id for job in changed}
         found = {key for key, job in self.jobs.items() if job.raw_id in ids}
         on: dict[str, list[tuple[int, int]]] = {}
         for each in self.ever:
-            if self.keys[each.job] in keys:
-                on.setdefault(each.node, []).append((each.start_ns, each.end_ns))
+            if (key := self.keys[each.job]) in keys:
+                start_ns = each.start_ns - (interval_ns if key in new else 0)
+                on.setdefault(each.node, []).append((start_ns, each.end_ns + interval_ns))
         for each in self.ever:
             spans = on.get(each.node, ())
             if any(start < each.end_ns and each.start_ns < end for start, end in spans):

@@ -47,6 +47,7 @@ MAX_JOBS = 512
 RESULTS = ("job_series", "job_components", "job_summaries", "job_findings")
 """Kinds that a join makes, or has made; where a file of them is damaged, jobs are joined again."""
 _MARGIN_NS = MOST_GAP_NS + 60 * 10**9
+"""Longest interval between two readings, with the age of the first."""
 _CLOCKS_APART_NS = 60 * 10**9
 """By which a row's time may be after its receipt; beyond it, the receiver's clock was behind."""
 
@@ -206,8 +207,9 @@ class JoinPass:
     def _note_metadata(self, waiting: _Waiting, now_ns: int, oldest_ns: int) -> None:
         """Notes the jobs of which there are new rows, and those that had a node or an id in common with them.
 
-        Jobs that ended before `oldest_ns` have no counters any more.
+        Jobs that ended before `oldest_ns` have no counters any more. Nodes may be there before their job.
         """
+        before = dict(waiting.jobs)
         changed: dict[str, tuple[float, float]] = {}
         for kind in ("jobs", "job_nodes"):
             for row in self._new_rows(kind, waiting):
@@ -222,7 +224,10 @@ class JoinPass:
             start_ns = round(min(changed[key][0] for key in batch) * 1e9) - _MARGIN_NS
             end_ns = round(max(changed[key][1] for key in batch) * 1e9) + _MARGIN_NS
             known = read_jobs(self.directory, self.site, start_ns, end_ns)
-            for key in known.neighbours(batch):
+            for key in batch.difference(known.keys):
+                waiting.jobs.pop(key, None)
+            new = {key for key in batch if key not in before or before[key][0] > changed[key][0]}
+            for key in known.neighbours(batch, new, _MARGIN_NS):
                 job = known.jobs[key]
                 if job.end_ns >= oldest_ns:
                     waiting.add(key, job.start_ns / 1e9, job.end_ns / 1e9)
