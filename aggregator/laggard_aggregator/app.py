@@ -125,6 +125,7 @@ class App:
             channels=self._dispatcher.channels,
         )
         self.view.decides = bool(self._actions.operators)
+        self.view.needs_token = settings.needs_token
         self._background = self._new_background()
         self._watchdog = Watchdog(
             notifier or Notifier(),

@@ -178,7 +178,8 @@ def _test_channel(name: str, settings: "AggregatorSettings", path: Path) -> int:
     if name not in settings.channels:
         raise ConfigError(str(path), [f"{name}: missing, there is nobody to send a {name} to"])
     (channel,) = make_channels({name: settings.channels[name]})
-    print(asyncio.run(send_test(channel, settings.site, settings.http.page, time.time())))
+    sending = send_test(channel, settings.site, settings.http.page, time.time(), settings.needs_token)
+    print(asyncio.run(sending))
     return 0
 
 

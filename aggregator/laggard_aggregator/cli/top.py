@@ -110,7 +110,7 @@ def ranking(
             _number(straggler["factor"] or straggler["severity"]),
             _number(straggler["observed"], straggler["unit"]),
             _number(straggler["reference"], straggler["unit"]),
-            str(straggler["persistence"]),
+            _number(straggler["persistence"]),
             formatting.zoned(straggler["since"], local),
             _duration(now - straggler["since"]),
             _alarm(straggler),

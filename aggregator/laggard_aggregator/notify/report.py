@@ -196,7 +196,7 @@ def report(
         peers=_peers(view, worst),
         comparisons=tuple(_comparison(each, groups.get(each.group)) for each in alarms[:MAX_COMPARISONS]),
         causes=tuple((plain(name), amount) for name, amount in causes[:MAX_CAUSES]),
-        commands=(*commands(source, incident.level, incident.name), live_command(page)),
+        commands=(*commands(source, incident.level, incident.name), live_command(page, view.needs_token)),
         url=page + urls.component(worst.group, incident.component, worst.metric, incident.since),
         timeline=timelines.of(worst),
         silence_url=page + urls.component(worst.group, incident.component, act="silence")
@@ -207,9 +207,10 @@ def report(
     )
 
 
-def live_command(page: str) -> Command:
+def live_command(page: str, needs_token: bool) -> Command:
     """The command that follows all stragglers in a terminal."""
-    return ("all stragglers, live", f"laggard top --url {shlex.quote(page)}")
+    token = " --token-file ~/.laggard-token" if needs_token else ""
+    return ("all stragglers, live", f"laggard top --url {shlex.quote(page)}{token}")
 
 
 def resolutions(incidents: Sequence[Incident], view: Status, page: str) -> tuple[IncidentReport, ...]:

@@ -14,10 +14,10 @@ _WINDOWS, _SLOW_FROM, _WINDOW_SECONDS = 120, 72, 450.0
 _FACTOR = 4.1
 
 
-async def send_test(channel: Channel, site: str, page: str, now: float) -> str:
+async def send_test(channel: Channel, site: str, page: str, now: float, needs_token: bool) -> str:
     """Sends it to all recipients; returns a line that says so. Raises ServiceError unless all have it."""
     notification = Notification(
-        f"t.{secrets.token_hex(12)}", "test", site, page, reports=(sample(now, page),)
+        f"t.{secrets.token_hex(12)}", "test", site, page, reports=(sample(now, page, needs_token),)
     )
     try:
         delivery = await channel.send(await channel.render(notification), channel.recipients)
@@ -29,7 +29,7 @@ async def send_test(channel: Channel, site: str, page: str, now: float) -> str:
     return f"sent to {', '.join(channel.recipients)} through {channel.destination}"
 
 
-def sample(now: float, page: str) -> IncidentReport:
+def sample(now: float, page: str, needs_token: bool) -> IncidentReport:
     """A report about a disk that became slow about six hours before `now`."""
     end = now + (np.arange(_WINDOWS) - _WINDOWS + 1) * _WINDOW_SECONDS
     rng = np.random.default_rng(1)
@@ -45,6 +45,6 @@ def sample(now: float, page: str) -> IncidentReport:
         url=f"{page}/",
         peers=63,
         comparisons=(Comparison("await", group, "ms", observed, reference, _FACTOR, _FACTOR, since),),
-        commands=(*commands("diskstats", "component", name), live_command(page)),
+        commands=(*commands("diskstats", "component", name), live_command(page, needs_token)),
         timeline=np.stack([end, own, median * 0.8, median, median * 1.25], axis=1),
     )

@@ -376,6 +376,11 @@ class AggregatorSettings:
         return DetectTable(**kept | {name: value for name, value in own.items() if value is not None})
 
     @property
+    def needs_token(self) -> bool:
+        """Whether the HTTP server knows names or tokens, and so refuses commands without one."""
+        return self.http.credentials_file is not None or self.identity.jwks_file is not None
+
+    @property
     def of_functions(self) -> dict[str, Any]:
         """Differences from `[detect]` for sources whose components are functions."""
         own = ("detector", "interval_seconds", "window_samples", "shift_samples")

@@ -151,6 +151,8 @@ class Status:
 
     decides = False
     """Whether the pages have forms for operators' decisions."""
+    needs_token = False
+    """Whether commands need a token to read."""
 
     def __init__(
         self,

@@ -169,6 +169,21 @@ def test_names_are_whole_at_80_columns() -> None:
 
 
 @pytest.mark.usefixtures("wide")
+def test_an_alarm_before_the_first_window_after_a_restart_has_no_persistence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view = live_status.MadeView()
+    alarm = live_status.alarm("luns", "oss-1/sda")
+    view.alarms_ = {alarm.key: alarm}
+    with served(view) as url:
+        assert run("--url", url, "--once") == 0
+    row = dict(
+        zip(*(re.split("  +", line) for line in capsys.readouterr().out.splitlines()[1:3]), strict=True)
+    )
+    assert (row["component"], row["persistence"]) == ("oss-1/sda", "-")
+
+
+@pytest.mark.usefixtures("wide")
 def test_nothing_in_a_name_acts_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     view = live_status.MadeView(groups_=(live_status.group("g\x1b[2J", 4),))
     view.judgements_ = (live_status.unjudged("g\x1b[2J", ["a"], "too few members"),)

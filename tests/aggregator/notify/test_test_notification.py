@@ -1,5 +1,6 @@
 """`laggard-aggregator --test-mail` as an operator runs it."""
 
+import re
 from collections import deque
 from pathlib import Path
 
@@ -12,15 +13,19 @@ from tests.support.ports import free_port, is_listening
 from tests.support.smtp import mail_server
 from tests.support.wait import wait_until
 
+HTTP = """
+[http]
+external_url = "https://laggard.example.org/"
+"""
+
 
 def run(
-    tmp_path: Path, port: int, capsys: pytest.CaptureFixture[str], more: str = ""
+    tmp_path: Path, port: int, capsys: pytest.CaptureFixture[str], more: str = "", http: str = ""
 ) -> tuple[int, str, str]:
     config = tmp_path / "aggregator.toml"
     config.write_text(f"""
         site = "lab"
-        [http]
-        external_url = "https://laggard.example.org/"
+        {http or HTTP}
         [mail]
         server = "127.0.0.1"
         port = {port}
@@ -51,6 +56,24 @@ def test_it_sends_one_mail_that_says_what_it_is(tmp_path: Path, capsys: pytest.C
         assert body is not None
         assert "this is a test" in body.get_content().lower()
         assert "https://laggard.example.org/" in body.get_content()
+
+
+@pytest.mark.parametrize("protected", [False, True])
+def test_the_command_in_it_has_a_token_where_the_page_asks_for_one(
+    protected: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = tmp_path / "credentials"
+    names.write_text("ops:scrypt:16384:8:1:" + 32 * "0" + ":" + 64 * "0" + "\n")
+    names.chmod(0o600)
+    more = f'[http]\nexternal_url = "https://laggard.example.org/"\ncredentials_file = "{names}"'
+    port = free_port()
+    with mail_server(port) as server:
+        assert run(tmp_path, port, capsys, http=more if protected else "")[0] == 0
+    body = server.mails[0].message.get_body(("plain",))
+    assert body is not None
+    token = ["--token-file", "~/.laggard-token"] if protected else []
+    (command,) = re.findall(r"laggard top .*", body.get_content().replace("\r", ""))
+    assert command.split() == ["laggard", "top", "--url", "https://laggard.example.org", *token]
 
 
 @pytest.mark.parametrize(

@@ -286,6 +286,10 @@ def test_pages_escape_hostile_names_and_link_their_jobs(archive: Path) -> None:
     assert all(each.status_code == 200 for each in ask(archive, PRINCIPALS["admin"], links))
     (empty,) = ask(archive, PRINCIPALS["nobody"], ["/jobs"])
     assert "does not know who you are" in empty.text
+    (own,) = ask(archive, PRINCIPALS["user"], ["/jobs?user=otto"])
+    assert "You see your own jobs and those of your accounts." in own.text
+    (every,) = ask(archive, PRINCIPALS["admin"], ["/jobs?user=nobody"])
+    assert ">No job matches.<" in every.text
 
 
 def test_a_page_says_which_components_were_shared(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A group of which one server's half is slow, on the pages, in the API, the exposition and a mail."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +46,14 @@ def test_the_pages_say_which_server_and_that_the_normal_side_is_unknown() -> Non
     assert "all 6 members of node oss-2 are 2.8 times slower than those of oss-1" in text_of(group.text)
     assert component.status_code == 200
     assert "slower side share" in text_of(component.text)
+
+
+def test_a_side_without_a_factor_in_the_latest_window_is_told_without_one() -> None:
+    view = site()
+    view.judgements_ = (live_status.judgement("luns", ("oss-1/sda",), [0], [1.0], [False]),)
+    view.alarms_ = {key: replace(alarm, severity=math.nan) for key, alarm in view.alarms_.items()}
+    said = text_of(ask(["/"], view)[0].text)
+    assert f"{SIDE} is slower than the rest; peers alone cannot tell which is normal" in said
 
 
 def test_the_api_has_the_alarm_and_the_sides() -> None:

@@ -16,7 +16,7 @@ def report(
     name: str = "", severity: float | None = None, level: str = "component", **others: Any
 ) -> IncidentReport:
     """The report of the test notification with changes."""
-    made = sample(NOW, PAGE)
+    made = sample(NOW, PAGE, needs_token=False)
     incident = replace(made.incident, name=name or made.incident.name, level=level)
     worst = made.worst if severity is None else replace(made.worst, severity=severity)
     return replace(made, incident=incident, **{"comparisons": (worst,), **others})

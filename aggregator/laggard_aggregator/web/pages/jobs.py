@@ -75,6 +75,7 @@ class JobPages:
             "csv": _address(PATH, {**asked, "format": "csv"}),
             "json": _address(PATH, asked),
             "sees_site": who.sees_site,
+            "sees_all": who.sees_all,
             "sees_any": who.sees_all or bool(who.users or who.accounts),
         }
         return await self._show(request, "jobs", page)

@@ -140,7 +140,8 @@ class Slow:
         if self.first.standing.level == LEVEL_OF_GROUPS:
             return f"{self.far} slower than in its {self.first.against}{self._rest}"
         if self.first.standing.level == LEVEL_OF_SPLITS:
-            return f"{self.far} slower than the rest; peers alone cannot tell which is normal"
+            far = f"{self.far} " if math.isfinite(self.factor) else ""
+            return f"{far}slower than the rest; peers alone cannot tell which is normal"
         if self.first.against != "peers":
             return f"{self.far} below its {self.first.against}{self._rest}"
         standing = self.first.standing
