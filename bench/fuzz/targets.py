@@ -17,6 +17,7 @@ from laggard_agent.collectors.fnprofile import address_spaces, records
 from laggard_agent.collectors.fntrace import shm_layout
 from laggard_agent.collectors.gluster import dump
 from laggard_agent.collectors.infiniband.collector import parse_counter, parse_rate, parse_state
+from laggard_agent.collectors.lnet import parse as lnet
 from laggard_agent.collectors.lustre import param_paths
 from laggard_agent.collectors.lustre import parse as lustre
 from laggard_agent.collectors.lwfs.trace import parse_trace
@@ -128,7 +129,7 @@ def kernel_files(data: bytes) -> None:
 
 
 def file_systems(data: bytes) -> None:
-    """What Lustre, GlusterFS and LWFS say."""
+    """What Lustre, LNet, GlusterFS and LWFS say."""
     for parse in (
         lustre.parse_stats,
         lustre.parse_histograms,
@@ -139,6 +140,8 @@ def file_systems(data: bytes) -> None:
     param_paths.parse_dump(data)
     with contextlib.suppress(dump.NotADumpError):
         dump.parse_dump(data)
+    for parse_lnet in (lnet.parse_stats, lnet.parse_nis, lnet.parse_peers):
+        parse_lnet(data)
     for line in data.splitlines():
         parse_trace(line)
 
@@ -285,7 +288,7 @@ TARGETS = {
     "segments": Target(segment_files, (_segment(),)),
     "journal": Target(journal_records, ()),
     "kernel's files": Target(kernel_files, _of("net/softnet*", "infiniband/*.txt")),
-    "file systems": Target(file_systems, _of("lustre/**/*", "gluster/**/*", "lwfs/*.log")),
+    "file systems": Target(file_systems, _of("lustre/**/*", "lnet/*/*", "gluster/**/*", "lwfs/*.log")),
     "functions": Target(functions, ()),
     "control groups": Target(control_groups, _CONTROL_GROUPS),
     "mounts": Target(mounts, _of("mountstats/*")),

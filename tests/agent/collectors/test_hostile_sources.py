@@ -36,6 +36,7 @@ from tests.support.builders.trees import tree
 from tests.support.clock import FakeClock
 
 MOUNTSTATS = Path(__file__).resolve().parents[2] / "fixtures" / "mountstats"
+LNET = MOUNTSTATS.parent / "lnet" / "server-2.15"
 OST = "proc/fs/lustre/obdfilter/scratch-OST0000"
 OSC = "lustre/osc/home-OST0001-osc-ffff8b5270001000"
 JOB = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_52"
@@ -59,6 +60,7 @@ FILES = {
     "mountstats": ("proc/self/mountstats",),
     "infiniband": (f"{PORT}/state", f"{PORT}/counters/port_xmit_data"),
     "cgroup": (f"{JOB}/io.stat", f"{JOB}/cpu.stat", f"{JOB}/memory.current"),
+    "lnet": tuple(f"sys/kernel/debug/lnet/{name}" for name in ("stats", "nis", "peers")),
 }
 ON_REQUEST = ("tcp_destination", "inet_diag")
 SAMPLES = SLOWER  # in which a collector has read every file once
@@ -142,6 +144,7 @@ def root() -> Iterator[Path]:
     unpack(CGROUPS / "v2.txt", folder / "sys")
     Folder(folder, BRICK, MOUNT)
     shutil.copy(LWFS / "released.log", folder / "lwfs.log")
+    shutil.copytree(LNET, folder / "sys/kernel/debug/lnet")
     (folder / "proc" / "self").mkdir()
     shutil.copy(MOUNTSTATS / "client-4.18", folder / "proc/self/mountstats")
     yield folder

@@ -1,0 +1,1 @@
+"""LNet's networks, peers and messages."""

@@ -1,0 +1,163 @@
+"""The collector `lnet` over the kernel's files, whole, cut off, and with content that no kernel writes."""
+
+import errno
+import random
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from laggard_agent.collectors.interface import read_file
+from laggard_agent.collectors.lnet import collector
+from laggard_agent.collectors.lnet.collector import Lnet, LnetSettings
+from laggard_agent.collectors.lnet.parse import parse_nis, parse_peers, parse_stats
+from laggard_common.errors import CollectError
+from tests.support.sampled import Sampled, surroundings
+
+FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "lnet"
+SERVER, CLIENT = FIXTURES / "server-2.15", FIXTURES / "client-2.12"
+NI = "10.17.0.21@o2ib"
+
+
+def sampled(debugfs: Path, procfs: Path | None = None, **settings: int) -> Sampled[Lnet]:
+    chosen, proc = LnetSettings(**settings), procfs or debugfs / "no-proc"
+    return Sampled(lambda now, ns: Lnet(chosen, surroundings(now, ns, procfs=proc, debugfs=debugfs)))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    """A debugfs with the files of a server."""
+    shutil.copytree(SERVER, tmp_path / "lnet")
+    return tmp_path
+
+
+def test_a_server_by_hand(server: Path) -> None:
+    agent = sampled(server).sample()
+    assert agent.error == ""
+    assert agent.ids("lnet_ni") == [NI, "10.17.0.22@o2ib", "2001:db8::21@tcp1"]
+    assert agent.row("lnet_ni", NI) == {
+        "up": 1,
+        "refs": 13,
+        "peer_credits": 32,
+        "router_credits": 0,
+        "max_credits": 256,
+        "credits": 115,  # 121 of one partition, -6 of the other
+        "min_credits": -233,
+        "waiting": 6,
+    }
+    assert agent.row("lnet_ni", "10.17.0.22@o2ib")["up"] == 0
+    assert agent.row("lnet_peer", "10.17.4.102@o2ib") == {
+        "up": None,
+        "refs": 5,
+        "max_credits": 32,
+        "router_credits": 32,
+        "min_router_credits": 32,
+        "credits": -3,
+        "min_credits": -44,
+        "waiting": 3,
+        "queued_bytes": 1572864,
+    }
+    assert agent.row("lnet_peer", "10.17.9.2@o2ib")["up"] == 0
+    own = agent.row("lnet", "lnet")
+    sums = ("nis", "nis_down", "peers", "peers_down", "peers_waiting", "queued_bytes", "left_out")
+    assert [own[name] for name in sums] == [3, 1, 5, 1, 1, 1572864, 0]
+    assert (own["drop_count"], own["send_length"]) == (5127, 981234567890123)
+
+
+@pytest.mark.parametrize("folder", [SERVER, CLIENT])
+def test_every_number_is_that_of_its_text(folder: Path) -> None:
+    """Sums over all numbers of a column, by place in the text, but for the loopback's, which is 0."""
+    for name, parse, places in (
+        ("nis", parse_nis, {3: 1, 6: 4, 7: 5}),
+        ("peers", parse_peers, {1: 1, 4: 2, 5: 3, 6: 4, 7: 5, 8: 6, 9: 8}),
+    ):
+        text = (folder / name).read_text()
+        lines = [re.split(" +", line) for line in text.splitlines()[1:] if not line.startswith("0@lo")]
+        table = parse((folder / name).read_bytes())
+        for column, place in places.items():
+            assert sum(int(line[column]) for line in lines) == sum(row[place] for row in table.rows.values())  # type: ignore[misc]
+        assert table.odd == []
+    assert list(parse_stats((folder / "stats").read_bytes()) or ()) == list(
+        map(int, (folder / "stats").read_text().split())
+    )
+
+
+def test_older_files_below_proc_and_no_files(tmp_path: Path) -> None:
+    shutil.copytree(CLIENT, tmp_path / "proc/sys/lnet")
+    agent = sampled(tmp_path / "debug", tmp_path / "proc").sample()
+    assert agent.ids("lnet_peer") == ["192.168.40.250@tcp", "192.168.40.251@tcp"]
+    shutil.rmtree(tmp_path / "proc/sys/lnet")
+    agent.sample(10)
+    assert (agent.error, list(agent.readings)) == ("", ["lnet"])
+    own = agent.row("lnet", "lnet")
+    assert (own["nis"], own["drop_count"], own["files_failed"]) == (0, None, 0)
+
+
+def test_peers_are_read_every_ten_seconds_and_no_more_than_asked(server: Path) -> None:
+    agent = sampled(server, max_peers=2).sample()
+    assert agent.ids("lnet_peer") == ["10.17.4.101@o2ib", "10.17.4.102@o2ib"]
+    assert [agent.row("lnet", "lnet")[name] for name in ("peers", "left_out")] == [5, 3]
+    (server / "lnet/peers").write_bytes((CLIENT / "peers").read_bytes())
+    assert agent.sample(5).ids("lnet_peer")[0] == "10.17.4.101@o2ib"
+    assert agent.sample(5).ids("lnet_peer") == ["192.168.40.250@tcp", "192.168.40.251@tcp"]
+
+
+def test_a_list_that_starts_over_is_read_again(server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stale: list[int] = []
+
+    def read(path: Path) -> bytes:
+        if path.name == "peers" and len(stale) < 2:
+            stale.append(1)
+            raise CollectError(str(path), "Stale file handle") from OSError(errno.ESTALE, "stale")
+        return read_file(path)
+
+    monkeypatch.setattr(collector, "read_file", read)
+    assert len(sampled(server).sample().ids("lnet_peer")) == 5
+    assert len(stale) == 2
+
+
+def test_odd_lines_are_counted_and_cost_no_other(server: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nis = server / "lnet/nis"
+    text = (
+        nis.read_text()
+        + "10.1.1.1@o2ib  sideways -1 1 8 0 256 256 241\n\x1b]0;owned\x07@tcp up 0 1 1 1 1 1 1\n"
+    )
+    nis.write_text(text)
+    agent = sampled(server).sample()
+    assert len(agent.ids("lnet_ni")) == 3
+    assert agent.row("lnet", "lnet")["values_not_understood"] == 2
+    assert "2 lines not understood" in caplog.text
+    nis.write_text(text.replace("status", "health"))
+    agent.sample()
+    assert (agent.ids("lnet_ni"), agent.row("lnet", "lnet")["values_not_understood"]) == ([], 1)
+
+
+@pytest.mark.parametrize("name", ["stats", "nis", "peers"])
+def test_cut_off_anywhere(server: Path, name: str) -> None:
+    data = (SERVER / name).read_bytes()
+    parse = {"stats": parse_stats, "nis": parse_nis, "peers": parse_peers}[name]
+    for end in range(len(data)):
+        parse(data[:end])
+    (server / "lnet" / name).write_bytes(data[:-40])
+    agent = sampled(server).sample()
+    assert agent.error == ""
+    assert agent.row("lnet", "lnet")["values_not_understood"] == 1
+
+
+def test_credits_at_the_bounds_are_sums_of_64_bits(server: Path) -> None:
+    heading = (SERVER / "nis").read_text().splitlines()[0]
+    line = "1.2.3.4@tcp up -1 1 8 0 2147483647 -2147483647 -2147483647\n"
+    (server / "lnet/nis").write_text(heading + "\n" + line * 4000)
+    assert sampled(server).sample().row("lnet_ni", "1.2.3.4@tcp")["credits"] == -2147483647 * 4000
+
+
+def test_any_bytes_are_lines_or_odd() -> None:
+    chance = random.Random(7)
+    data = (SERVER / "nis").read_bytes()
+    for _ in range(2000):
+        spoilt = bytearray(data)
+        for _ in range(chance.randint(1, 12)):
+            spoilt[chance.randrange(len(spoilt))] = chance.randrange(256)
+        for parse in (parse_nis, parse_peers, parse_stats):
+            parse(bytes(spoilt))
