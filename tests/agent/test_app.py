@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
@@ -185,6 +186,27 @@ def test_documents_of_the_outbox_are_sent_until_they_are_acknowledged(tmp_path: 
         contents = [zstandard.ZstdDecompressor().decompress(each.payload) for each in (first, second)]
         assert contents == [b"first", b"second"]
         assert again == second, "the one without an acknowledgement, after the restart"
+
+    site_test(test, tmp_path)
+
+
+def test_a_document_stays_in_the_outbox_while_only_memory_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "outbox"
+    folder.mkdir()
+    (folder / "1.jobs").write_bytes(b"first")
+
+    def failing(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", failing)
+
+    async def test(site: Site) -> None:
+        made = site.settings(outbox=OutboxSettings(folder))
+        await site.run(lambda: site.broker.until(lambda: len(site.joined("jobs")) == 1), made)
+        assert [path.name for path in folder.iterdir()] == ["1.jobs"]
+        assert len(site.joined("jobs")) == 1, "not once a poll"
 
     site_test(test, tmp_path)
 

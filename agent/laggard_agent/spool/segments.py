@@ -164,6 +164,13 @@ class SpoolSegment:
                 except WireError:  # logged by `recover`
                     continue
 
+    def sync(self) -> None:
+        """Waits until the records are on the disk itself. Raises SpoolError."""
+        if self.path is not None and self._writer is not None:
+            self._writer.sync()
+            with SpoolError.from_os_errors(self.path):
+                segment_log.sync_path(self.path.parent)
+
     def close(self, *, sync: bool = False) -> None:
         """Closes the segment for appending; with `sync` its records are on the disk itself then.
 

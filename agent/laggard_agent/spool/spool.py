@@ -1,7 +1,8 @@
 """The agent's bounded disk spool, with its streams and sequence numbers.
 
 Rules
-- A batch gets its stream and sequence number here, and is on disk before it is published.
+- A batch gets its stream and sequence number here, and is on disk before it is published. A document is also
+  synced, as whoever gave it deletes its own copy.
 - It is deleted when an acknowledgement covers it, or, oldest first, when `max_bytes` is reached.
 - A stream continues across restarts when nothing can be lost. Otherwise a sequence number could be reused for
   other data, which the aggregator would drop as a duplicate: every source then begins a new stream.
@@ -113,6 +114,8 @@ class Spool:
             if self.in_memory:
                 self.try_disk_again()
             stored = self._append(batch)
+            if batch.kind == wire.Kind.EVENTS:
+                self.queue.newest.sync()
         except SpoolError as exc:
             self._fall_back(exc)
             stored = self._append(batch)

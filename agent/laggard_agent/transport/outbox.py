@@ -2,8 +2,8 @@
 
 Programs on the node that have something to report (a scheduler's hook, `laggard layers send`) need no broker,
 no password and no library: they write `NAME.SOURCE` under a name that begins with a dot, and rename it. A
-file is deleted once it is in the spool. After a crash between the two it is sent twice, so a document must be
-one that may come twice.
+file is deleted once it is in the spool, on the disk itself. After a crash between the two it is sent twice,
+so a document must be one that may come twice.
 """
 
 import logging

@@ -137,8 +137,8 @@ class Publisher:
     def store_document(self, document: EncodedBatch) -> bool:
         """Spools a document for the backlog, on the spool's thread.
 
-        False, and nothing is stored, while the spool is kept in memory or a quarter of its space is used: the
-        rest is for samples.
+        False while the spool is kept in memory or a quarter of its space is used: the rest is for samples.
+        Nothing is stored then, but where the disk failed just now: the document is sent from memory, too.
         """
         spool = self._spool
         if spool.in_memory:
@@ -148,7 +148,7 @@ class Publisher:
         spool.append(document)
         self._overflowed = True
         self._worker.run_on_loop(self._wake.set)
-        return True
+        return not spool.in_memory
 
     def publish_status_soon(self) -> None:
         """Lets `run` publish the status after live batches that are due."""

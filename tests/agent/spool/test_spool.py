@@ -20,6 +20,7 @@ from laggard_agent.spool.spool import Spool
 from laggard_common.daemon.host_name import HostName
 from laggard_common.errors import ServiceError
 from laggard_common.segment_log import scan
+from laggard_common.wire import Kind
 from tests.support.builders.trees import FIELDS, components
 
 OWNER = AgentSettings(node="oss-1", batch_samples=5)
@@ -84,6 +85,26 @@ def test_what_is_stored_is_the_message(tmp_path: Path) -> None:
     assert schema is not None
     assert (schema.node, schema.epoch, schema.interval_ns, schema.batch_ticks) == ("oss-1", 1, 10**9, 5)
     assert {s.source for s in spool.current_schemas()} == {"net", "tcp"}
+    spool.close()
+
+
+def test_a_document_is_on_the_disk_itself_once_it_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: dict[Path, int] = {}
+
+    def note(fd: int) -> None:
+        synced[Path(f"/proc/self/fd/{fd}").readlink()] = os.fstat(fd).st_size
+
+    monkeypatch.setattr(os, "fdatasync", note)
+    monkeypatch.setattr(os, "fsync", note)
+    spool = opened(tmp_path, max_bytes=1 << 19)
+    added(spool)
+    assert synced == {}, "counters are not"
+    added(spool, replace(batch("jobs"), kind=Kind.EVENTS, payload=bytes(100_000)))
+    (segment,) = (each for each in tmp_path.glob("*.segment") if each.stat().st_size > 100_000)
+    assert synced[segment] == segment.stat().st_size
+    assert tmp_path in synced, "and its name"
     spool.close()
 
 
