@@ -2,7 +2,8 @@
 
 A broker that crashed may have lost messages that it acknowledged. Without acknowledgements from an
 aggregator such a loss looks like an aggregator that is down, so nothing is redelivered. With them,
-unacknowledged batches are redelivered at growing intervals, and soon when an acknowledgement skips a batch.
+unacknowledged batches are redelivered at growing intervals, and soon when an acknowledgement skips a batch or
+says that their schema is missing.
 """
 
 import logging
@@ -34,6 +35,7 @@ class Redelivery:
         self._acks_since_find = False
         self._skipped = False
         self._schema_missing = False
+        self._unreadable: set[Key] = set()  # streams whose schema the aggregator lacked in its last word
         self._oldest: dict[Key, int] = {}
         self.due = 0.0
         """Time of the next `find`."""
@@ -52,12 +54,14 @@ class Redelivery:
 
         Empty ranges report that the aggregator lacks the schema.
         """
-        if self._spool.acknowledge((ack.stream, ack.source), ack.ranges):
+        key = ack.stream, ack.source
+        if self._spool.acknowledge(key, ack.ranges):
             self.acks_seen = True
             self._acks_since_find = True
             self.acks_in_connection = True
             self._schema_missing |= not ack.ranges
-            self._skipped |= self._spool.queue.is_passed_over((ack.stream, ack.source))
+            (self._unreadable.discard if ack.ranges else self._unreadable.add)(key)
+            self._skipped |= self._spool.queue.is_passed_over(key)
 
     async def connected(self, now: float) -> None:
         """Starts a session. Redelivers at once if the last session carried acknowledgements: its broker may
@@ -83,12 +87,14 @@ class Redelivery:
     async def find(self, now: float) -> list[Key]:
         """Returns lost batches to the backlog: unacknowledged at two calls with acknowledgements between.
 
-        The result is the list of their streams, whose schemas must be published again, too.
+        Without its schema all of a stream is lost, also where a full spool dropped its oldest batch.
+        The result is the list of streams, whose schemas must be published again, too.
         """
         self._interval = min(2 * self._interval, _MOST_SECONDS)
         self.due = now + self._interval * self._rng.uniform(1.0, 1.5)
         oldest = await self._worker.call(self._spool.queue.oldest_unacknowledged)
-        lost = [key for key, seq in oldest.items() if self._oldest.get(key) == seq]
+        unreadable, self._unreadable = self._unreadable, set()
+        lost = [key for key, seq in oldest.items() if self._oldest.get(key) == seq or key in unreadable]
         acked, self._acks_since_find = self._acks_since_find, False
         self._oldest = oldest
         if not lost or not acked:

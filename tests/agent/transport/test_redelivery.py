@@ -138,6 +138,23 @@ def test_a_suspicion_brings_the_next_look_forward(
     taken_test(tmp_path, test)
 
 
+def test_a_stream_whose_schema_is_missing_is_sent_again_while_a_full_spool_drops_its_oldest_batches(
+    tmp_path: Path,
+) -> None:
+    async def test(taken: Taken) -> None:
+        for oldest in (1, 2):
+            taken.spool.acknowledge(taken.key, ((0, oldest - 1),))  # gone, as a dropped one is
+            taken.acknowledge()
+            assert await taken.redelivery.find(5.0 * oldest) == [taken.key]
+            for batch in list(taken.spool.queue.unsent()):
+                taken.spool.mark_sent(batch)
+        taken.acknowledge()
+        taken.acknowledge((0, 2))
+        assert await taken.redelivery.find(15.0) == [], "it has the schema now"
+
+    taken_test(tmp_path, test)
+
+
 def test_a_suspicion_never_puts_the_next_look_off(tmp_path: Path) -> None:
     async def test(taken: Taken) -> None:
         await taken.redelivery.connected(0.0)
