@@ -73,7 +73,9 @@ class Plan:
         return EPOCH_NS / SECOND + self.samples * self.interval_seconds
 
     def seconds_to_settle(self, now: float) -> float:
-        """Seconds after right time `now` until rollups, joins, verdicts and mails of all so far are due."""
+        """Seconds after right time `now` until rollups, joins, verdicts and mails of all so far are due, by a
+        right clock.
+        """
         hour_ends = -(-now // 3600) * 3600 + SETTLE_NS / SECOND
         return hour_ends - now + 4 * PASS_SECONDS
 

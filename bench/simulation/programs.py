@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.simulation.plan import BATCH_SAMPLES, SHIFT_SAMPLES, WINDOW_SAMPLES
-from bench.simulation.processes import Host, Process
+from bench.simulation.processes import SECOND, Host, Process
 from laggard_agent.app import App as AgentApp
 from laggard_agent.collectors.interface import Roots
 from laggard_agent.settings import AgentSettings, OutboxSettings, SpoolSettings
@@ -22,6 +22,7 @@ from laggard_aggregator.settings.aggregator import (
 )
 from laggard_aggregator.settings.http import HttpSettings
 from laggard_aggregator.settings.jobs import LEAST_GRACE_SECONDS, JobsTable
+from laggard_aggregator.windows import schedule
 
 if TYPE_CHECKING:
     from bench.simulation.site import Site
@@ -164,6 +165,13 @@ class Monitor:
         app = self.app = App(self.settings, self.host, random.Random(self.host.rng.random()))
         self._site.record.note("starts")
         await app.run(stop)
+
+    @property
+    def seconds_behind(self) -> float:
+        """By how much the aggregator's clock is behind the right time, as far as nodes let it be."""
+        assert self.app is not None
+        behind = self.host.now() - self.app._clock.wall_ns() / SECOND
+        return min(max(behind, 0.0), schedule.DOUBT_NS / SECOND)
 
     async def end(self) -> None:
         """Stops the aggregator in order."""

@@ -80,7 +80,8 @@ class Site:
         await asyncio.sleep((SHIFT_SAMPLES + 1) * interval)
         self._watcher.cancel()
         if self.plan.jobs:
-            await asyncio.sleep(self.plan.seconds_to_settle(self.monitor.host.now()))
+            behind = self.monitor.seconds_behind
+            await asyncio.sleep(self.plan.seconds_to_settle(self.monitor.host.now()) + behind)
             check_jobs(self)
         await check_idle_queues(self)
         for node in self.nodes.values():
