@@ -103,7 +103,6 @@ PACKAGING := build/packaging
 
 $(PACKAGING)/bin/python:
 	$(PYTHON) -m venv $(PACKAGING)
-	$(PACKAGING)/bin/python -m pip install --quiet --disable-pip-version-check 'shtab>=1.7,<2'
 
 wheels: $(PACKAGING)/bin/python
 	$(PACKAGING)/bin/python packaging/wheels.py build/wheels

@@ -1,11 +1,6 @@
-"""Completion of the programs' options in bash and zsh, made from their parsers by shtab.
-
-`python packaging/completion.py DIRECTORY` with a Python that has Laggard, the aggregator's dependencies and
-shtab. Below the directory each program has a folder that goes over the root of a system.
-"""
+"""Completion of the programs' options in bash and zsh, made from their parsers by shtab."""
 
 import argparse
-import sys
 from pathlib import Path
 
 import shtab
@@ -15,8 +10,8 @@ from laggard_aggregator.cli.daemon import build_parser as aggregator_parser
 from laggard_aggregator.cli.main import COMMANDS
 from laggard_common import __version__
 
-PLACES = {"bash": "usr/share/bash-completion/completions/{}", "zsh": "usr/share/zsh/site-functions/_{}"}
-"""Where each shell looks for a program's file."""
+PLACES = {"bash": "bash-completion/completions/{}", "zsh": "zsh/site-functions/_{}"}
+"""Where each shell looks for a program's file, below `share`."""
 _BASH, _BASH_OR_FILES = "complete -o bashdefault -F", "complete -o bashdefault -o default -F"
 """Where nothing of its own fits, bash completes a file: the first argument of `laggard mine` may be one."""
 
@@ -37,13 +32,13 @@ def commands_parser() -> argparse.ArgumentParser:
 
 
 def files() -> dict[Path, str]:
-    """All files by path. Paths are completed where an option takes one."""
+    """All files by path below `share`. Paths are completed where an option takes one."""
     made = {}
     for parser in (agent_parser(), aggregator_parser(), commands_parser()):
         _complete_paths(parser)
         for shell, place in PLACES.items():
-            path = Path(parser.prog, place.format(parser.prog))
-            made[path] = shtab.complete(parser, shell).replace(_BASH, _BASH_OR_FILES)
+            script = shtab.complete(parser, shell).replace(_BASH, _BASH_OR_FILES)
+            made[Path(place.format(parser.prog))] = script
     return made
 
 
@@ -54,18 +49,3 @@ def _complete_paths(parser: argparse.ArgumentParser) -> None:
                 _complete_paths(sub)
         elif action.type is Path or action.metavar in {"FILE", "DIR"}:
             action.complete = shtab.DIRECTORY if action.metavar == "DIR" else shtab.FILE  # type: ignore[attr-defined]
-
-
-def main() -> int:
-    """Writes all files below the folder that the command line names."""
-    parser = argparse.ArgumentParser(description="Writes the completion of Laggard's programs.")
-    parser.add_argument("directory", type=Path)
-    folder = parser.parse_args().directory
-    for path, text in files().items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

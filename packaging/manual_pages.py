@@ -1,11 +1,7 @@
-"""Manual pages, made from the programs' options and usage and from the sample configurations.
-
-`python packaging/manual_pages.py DIRECTORY` with a Python that has Laggard and the aggregator's dependencies.
-"""
+"""Manual pages, made from the programs' options and usage and from the sample configurations."""
 
 import argparse
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,18 +140,3 @@ def _reference(page: str) -> str:
 
 def _page(lines: list[str]) -> str:
     return "\n".join(lines) + "\n"
-
-
-def main() -> int:
-    """Writes all pages into the folder that the command line names."""
-    parser = argparse.ArgumentParser(description="Writes Laggard's manual pages.")
-    parser.add_argument("directory", type=Path)
-    folder = parser.parse_args().directory
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
-        (folder / name).write_text(text)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

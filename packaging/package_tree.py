@@ -150,7 +150,8 @@ def _environment(package: Package, which: str, wheels: Path, folder: Path, inter
         ],
         check=True,
     )
-    shutil.rmtree(site / "bin", ignore_errors=True)
+    for name in ("bin", "share"):
+        shutil.rmtree(site / name, ignore_errors=True)
     for pattern in (*NOT_NEEDED[which], "**/tests"):
         for found in sorted(site.glob(pattern)):
             shutil.rmtree(found) if found.is_dir() else found.unlink()

@@ -4,12 +4,14 @@ import os
 import re
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import completion
 import manual_pages
 import package_tree
 import pytest
+import shared_data
 
 from laggard_agent.cli import build_parser as agent_parser
 from laggard_agent.settings import AgentSettings
@@ -183,9 +185,47 @@ def test_every_option_and_subcommand_has_its_place_in_the_manual_pages() -> None
             assert manual_pages.escaped(line) in pages[f"laggard-{name}.toml.5"]
 
 
+@pytest.fixture(scope="module")
+def wheel_of_a_container(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel as the Dockerfile builds it: from the files that it copies, and no others."""
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("src")
+    dockerfile = (PROJECT / "deploy/container/Dockerfile").read_text()
+    for *sources, target in (line.split()[1:] for line in re.findall(r"^COPY [^-].*", dockerfile, re.M)):
+        for source in sources:
+            into = folder / (source if target == "./" else target)
+            into.parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if (PROJECT / source).is_dir() else shutil.copyfile
+            copy(PROJECT / source, into)
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", "dist"]
+    run_command(build, cwd=folder)
+    (made,) = (folder / "dist").glob("*.whl")
+    return zipfile.ZipFile(made)
+
+
+def test_a_wheel_has_the_manual_pages_and_completions_of_its_programs(
+    wheel_of_a_container: zipfile.ZipFile,
+) -> None:
+    names = wheel_of_a_container.namelist()
+    carried = {name.partition(".data/data/share/")[2] for name in names if ".data/" in name}
+    made = {path.as_posix() for path in shared_data.files()}
+    assert made - carried == {"man/man8/laggard-ca.8"}  # a script of deploy/pki, which a wheel has not
+    assert carried <= made
+
+
+def test_what_the_dockerfile_copies_is_let_through() -> None:
+    dockerfile = PROJECT / "deploy/container/Dockerfile"
+    ignored = dockerfile.with_name("Dockerfile.dockerignore").read_text().splitlines()
+    copied = re.findall(r"^COPY ([^-].*) \S+$", dockerfile.read_text(), re.MULTILINE)
+    assert {f"!{source}" for line in copied for source in line.split()} == {
+        line for line in ignored if line.startswith("!")
+    }
+
+
 @pytest.mark.skipif(shutil.which("groff") is None, reason="needs groff")
 def test_manual_pages_are_good_troff_and_say_what_was_said(tmp_path: Path) -> None:
-    run_command([sys.executable, "-P", PACKAGING / "manual_pages.py", tmp_path])
+    for name, text in manual_pages.pages().items():
+        (tmp_path / name).write_text(text)
     for path in sorted(tmp_path.iterdir()):
         command = ["groff", "-ww", "-K", "utf8", "-T", "utf8", "-man", "-P-cbou", str(path)]
         shown = run_command(command, check=False)
@@ -220,7 +260,7 @@ def test_manual_pages_are_good_troff_and_say_what_was_said(tmp_path: Path) -> No
 )
 def test_bash_completes_commands_and_options(program: str, typed: list[str], offered: set[str]) -> None:
     made = {path.as_posix(): text for path, text in completion.files().items()}
-    script = made[f"{program}/usr/share/bash-completion/completions/{program}"]
+    script = made[f"bash-completion/completions/{program}"]
     before = [program, *typed][-2]
     asked = f"""
 COMP_WORDS=({program} {" ".join(typed)}); COMP_CWORD={len(typed)}
