@@ -1,6 +1,6 @@
 """Conditions on rows of a table: row groups that may have such rows, by statistics, and the rows."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,3 +61,20 @@ class Within:
         """The rows within [low, high)."""
         values = table[self.columns[0]].cast(pa.int64()).to_numpy()
         return np.asarray((values >= self._low) & (values < self._high), dtype=np.bool_)
+
+
+class WithinAny:
+    """Rows whose integer, or time in ns, is in one of some ranges [low, high)."""
+
+    def __init__(self, column: str, ranges: Sequence[tuple[int, int]]) -> None:
+        self.columns = (column,)
+        self._ranges = [Within(column, low, high) for low, high in ranges]
+
+    def may_match(self, *ranges: Range) -> bool:
+        """Whether one of the ranges overlaps."""
+        return any(each.may_match(*ranges) for each in self._ranges)
+
+    def rows(self, table: pa.Table) -> NDArray[np.bool_]:
+        """The rows within one of the ranges."""
+        chosen = np.logical_or.reduce([each.rows(table) for each in self._ranges])
+        return np.asarray(chosen, dtype=np.bool_)

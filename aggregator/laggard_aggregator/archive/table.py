@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.conditions import Among, Condition, Range, Within
+from laggard_aggregator.archive.conditions import Among, Condition, Range, Within, WithinAny
 from laggard_aggregator.archive.decode_batches import integers
 from laggard_aggregator.archive.layout import (
     DAY_OPENS_NS,
@@ -47,6 +47,7 @@ __all__ = [
     "Range",
     "Table",
     "Within",
+    "WithinAny",
     "check_archive",
     "column_of",
     "day_of",

@@ -15,6 +15,7 @@ from laggard_aggregator.jobs.access.filter import MAX_PAGE, JobSelection
 from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.join.path_pass import archived_forwarders
 from laggard_aggregator.jobs.show import full_record, job_record
 from laggard_aggregator.jobs.verdict.judge import JobJudge
 from laggard_common.errors import ServiceError
@@ -52,7 +53,7 @@ class AskArchive:
         index = JobIndex(args.archive, args.index)
         index.refresh()
         self._queries = JobQueries(index)
-        self._judge = JobJudge(args.archive, self._queries)
+        self._judge = JobJudge(args.archive, self._queries, archived_forwarders(args.archive))
 
     def jobs(self, args: argparse.Namespace) -> Iterator[Record]:
         """Yields the jobs that the options select, newest first, with their nodes for JSON."""

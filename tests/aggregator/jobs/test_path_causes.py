@@ -9,6 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
+from laggard_aggregator.cli.main import main
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.verdict.evidence.neighbours import PathState
 from laggard_aggregator.jobs.verdict.evidence.path_parts import PathPart, RunPath
@@ -124,6 +125,15 @@ def test_a_verdict_that_is_asked_for_knows_the_forwarders(tmp_path: Path) -> Non
 
     (answer,) = asyncio.run(asked()).json()["jobs"]
     assert "2.7 times as long as those of other forwarders" in answer["sentence"]
+
+
+def test_a_command_knows_the_forwarders_of_the_archive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Scene(tmp_path, replace(USUAL, mount_us=32_000, rpc_us=20_000)).verdict()
+    asked = ["job", job["job"], "--archive", str(tmp_path), "--slow-components", "laggard"]
+    assert main(asked) == 0
+    assert "2.7 times as long as those of other forwarders" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("has_job_stats", [True, False])

@@ -147,13 +147,12 @@ class JobQueries:
         values = {"since": since_ns, "at": since_ns / 1e9 - _BESIDE_SECONDS, "most": limit}
         return self._of_daemon(SLOW_BESIDE, values)
 
-    def slow_before_rollups(self, now: float, settled_seconds: float, limit: int) -> list[VisibleJob]:
+    def slow_before_rollups(self, now: float, limit: int) -> list[VisibleJob]:
         """Jobs judged slow before the rollups of their last hour were there, which are now.
 
-        `settled_seconds`: from the end of an hour until its rollups. For the daemon's verdicts: nobody's
-        access is checked.
+        For the daemon's verdicts: nobody's access is checked.
         """
-        values = {"now": now, "settled": settled_seconds, "at": now - _BESIDE_SECONDS, "most": limit}
+        values = {"now": now, "at": now - _BESIDE_SECONDS, "most": limit}
         return self._of_daemon(SLOW_BEFORE_ROLLUPS, values)
 
     def last_join(self) -> int:

@@ -4,12 +4,13 @@ The day of a job's results is that of its end, so one folder is read, and of its
 have the job.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from laggard_aggregator.archive.table import Among, Table, Within, day_of, last_revisions
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
@@ -67,20 +68,26 @@ class JobResults:
             ):
                 yield from table["block"].to_pylist()
 
-    def of_jobs(self, kind: str, jobs: Sequence[Mapping[str, Any]]) -> dict[str, list[Row]]:
-        """Rows of a kind by key, of finished `jobs` that a query gave; each day's files are read once.
+    def components_of(self, jobs: Iterable[Mapping[str, Any]]) -> dict[str, list[Row]]:
+        """Rows of `job_components` by key, of finished `jobs` that a query gave; each day is read once.
 
         Nobody's access is checked: for sums over jobs.
         """
+        return _by_key(self._of_days("job_components", jobs))
+
+    def whole_series_of(self, jobs: Iterable[Mapping[str, Any]]) -> dict[str, list[Row]]:
+        """Rows of `job_series` that are sums over a job's nodes, as `components_of`."""
+        tables = self._of_days("job_series", jobs)
+        return _by_key(table.filter(pc.is_null(table["node"])) for table in tables)
+
+    def _of_days(self, kind: str, jobs: Iterable[Mapping[str, Any]]) -> Iterator[pa.Table]:
+        """Yields the rows of the last revisions of `jobs`, a table for each day on which some ended."""
         days: dict[str, list[str]] = {}
         for job in jobs:
             if job["end"] is not None:
                 days.setdefault(day_of(job["end"]), []).append(job["job_key"])
-        by_key: dict[str, list[Row]] = {}
         for day, keys in days.items():
-            for row in _records(self._of_day(kind, day, keys)):
-                by_key.setdefault(row["job_key"], []).append(row)
-        return by_key
+            yield self._of_day(kind, day, keys)
 
     def _rows(self, kind: str, job: VisibleJob) -> pa.Table:
         """The rows of the last revision."""
@@ -94,6 +101,14 @@ class JobResults:
         return last_revisions(
             Table(self._directory, kind).read(OF_JOBS[kind], own, first_day=day, last_day=day)
         )
+
+
+def _by_key(tables: Iterable[pa.Table]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for table in tables:
+        for row in _records(table):
+            found.setdefault(row["job_key"], []).append(row)
+    return found
 
 
 def _records(table: pa.Table) -> Iterator[Row]:

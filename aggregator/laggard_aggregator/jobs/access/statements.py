@@ -78,8 +78,7 @@ order by v.revision_at, j.id limit :most
 SLOW_BEFORE_ROLLUPS: Final = f"""
 select {COLUMNS}, s.revision_at as joined_at from {FROM_JOBS}
 where j.id in (select id from verdicts where verdict = 'slow' and verdict <> 'as usual' and at > :at)
-and v.revision_at < ((cast(j.end / 3600 as integer) + 1) * 3600 + :settled) * 1000000000
-and (cast(j.end / 3600 as integer) + 1) * 3600 + :settled <= :now
+and j.end >= rolled_until(v.revision_at / 1e9) and j.end < rolled_until(:now)
 order by v.revision_at, j.id limit :most
 """  # noqa: S608 - texts of this module
 """Slow jobs that were judged before the hour of their end was rolled up."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from laggard_aggregator.files.sqlite import FAILURES
 from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.rollups.rollup_pass import rolled_until
 from laggard_common.errors import ArchiveError
 
 Row = dict[str, Any]
@@ -53,5 +54,7 @@ class IndexReader:
         if held is None or held[0] != file:
             if held is not None:
                 held[1].close()
-            held = self._local.held = (file, self._index.connect())
+            connection = self._index.connect()
+            connection.create_function("rolled_until", 1, rolled_until, deterministic=True)
+            held = self._local.held = (file, connection)
         return held[1]

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from laggard_aggregator.archive.table import Table, day_of, rows_table
+from laggard_aggregator.archive.table import Among, Table, day_of, rows_table
 from laggard_aggregator.jobs.join.volumes import FORWARDER, METADATA, SERVER, is_ost
 from laggard_aggregator.jobs.rollups.series60 import KIND
 from laggard_aggregator.jobs.tables import PATHS
@@ -122,3 +122,11 @@ def read_forwarders(path: Path) -> Mapping[str, str]:
         if found.setdefault(node, forwarder) != forwarder:
             raise InputError(str(path), f"line {number}: {node} has two forwarders")
     return found
+
+
+def archived_forwarders(directory: Path) -> Mapping[str, str]:
+    """The forwarder of each node on the last day of `paths`, none without them. Raises ArchiveError."""
+    paths = Table(directory, "paths")
+    last = max(paths.days(), default="")
+    tables = paths.scan(["node", "forwarder"], Among("source", [CONFIGURED]), first_day=last, last_day=last)
+    return {row["node"]: row["forwarder"] for table in tables for row in table.to_pylist()}

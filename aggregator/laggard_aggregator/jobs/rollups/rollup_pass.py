@@ -24,6 +24,8 @@ from laggard_common.errors import ArchiveError
 PROGRESS = "series60.json"
 SETTLE_NS = 600 * 1_000_000_000
 """Time after its end at which an hour is rolled up, for messages that come late."""
+_PASS_SECONDS = 120.0
+"""From then on until its rows are written, at most."""
 MAX_NODES = 256
 """Nodes of an hour that are noted one by one; with more of them all are rolled up again."""
 MAX_AHEAD_NS = 86_400 * 1_000_000_000
@@ -31,6 +33,11 @@ MAX_AHEAD_NS = 86_400 * 1_000_000_000
 
 Dirty = dict[int, frozenset[str] | None]
 """Start of each hour that is due, with its nodes; None for all."""
+
+
+def rolled_until(now: float) -> float:
+    """End of the last hour whose rollups are there at `now`, both in epoch seconds."""
+    return (now - SETTLE_NS / 1e9 - _PASS_SECONDS) // 3600 * 3600
 
 
 @dataclass(slots=True)

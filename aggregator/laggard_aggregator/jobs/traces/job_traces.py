@@ -1,8 +1,11 @@
 """Traces of a job from the archive: its folded records, and its I/O modes by them."""
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 import pyarrow as pa
@@ -26,16 +29,29 @@ from laggard_common.wire.trace_records import Folded
 
 LATE_DAYS: Final = 7
 """Days after a job's end in which its records may arrive."""
+KEPT_SECONDS: Final = 60.0
+"""For which records that come late are not seen in a job's modes."""
+_MOST_KEPT: Final = 4096
 _WHO: Final = ("host", "operation", "descriptor", "path")
 
 
+@dataclass(frozen=True, slots=True)
+class _KeptModes:
+    """Modes that were read at a time of the monotonic clock."""
+
+    read_at: float
+    modes: dict[str, ModeShares]
+
+
 class JobTraces:
-    """Traces of the jobs of the archive in `directory`, whose index `queries` asks."""
+    """Traces of the jobs of the archive in `directory`, whose index `queries` asks. For any thread."""
 
     def __init__(self, directory: Path, queries: JobQueries) -> None:
         self._directory = directory
         self._queries = queries
         self._results = JobResults(directory)
+        self._modes: dict[tuple[str, int], _KeptModes] = {}
+        self._lock = Lock()
 
     def records(self, job: VisibleJob) -> list[Folded]:
         """The folded records of a job.
@@ -45,8 +61,21 @@ class JobTraces:
         return [record for table in self.tables(job) for record in records_of(table)]
 
     def modes(self, job: VisibleJob) -> dict[str, ModeShares]:
-        """I/O modes of a job by direction, none without a trace. Raises ArchiveError."""
-        return io_modes(folded_accesses(_sums(self.tables(job))))
+        """I/O modes of a job by direction, none without a trace. Raises ArchiveError.
+
+        They are kept for a minute: the verdicts on jobs beside each other ask for the same runs.
+        """
+        key, now = (job.key, job["revision_at"]), time.monotonic()
+        with self._lock:
+            known = self._modes.get(key)
+        if known is not None and now - known.read_at < KEPT_SECONDS:
+            return known.modes
+        modes = io_modes(folded_accesses(_sums(self.tables(job))))
+        with self._lock:
+            if len(self._modes) >= _MOST_KEPT:
+                self._modes.clear()
+            self._modes[key] = _KeptModes(now, modes)
+        return modes
 
     def tables(self, job: VisibleJob) -> Iterator[pa.Table]:
         """Yields the same as tables with RECORD_COLUMNS, of a block or a row group of the archive each.

@@ -47,7 +47,6 @@ from laggard_aggregator.jobs.verdict.evidence.path_shares import carried_shares,
 from laggard_aggregator.jobs.verdict.evidence.requests import (
     MEANS,
     MODES,
-    Requests,
     own_numbers,
     requests,
     shared_writes,
@@ -137,7 +136,8 @@ class JobCauses:
         beside = self._neighbours.evidence(now, then, phase.factor, path)
         outside = list(self._outside.evidence(path, now.spans, [run.spans for run in then]))
         loads = [*(load.evidence for load in beside), *(load.evidence for load in outside)]
-        own = list(own_numbers(asked.job, [job for job, _ in recent], self.requests_of, self._modes_of))
+        asked_by = [requests(run.components) for run in (now, *then)]
+        own = list(own_numbers([job for job, _ in runs], asked_by, self._modes_of))
         loaded = _loaded(ranked_causes(phase, [], loads, []), loads)
         is_changed = bool(ranked_causes(phase, [], [], own))
         ill = {
@@ -184,10 +184,6 @@ class JobCauses:
         found = PathParts(self._directory, frozenset(forwarders)).of(now, before, directions)
         short = frozenset(map(short_name, forwarders))
         return PathState(now, {part.name: part for part in found}, directions, short)
-
-    def requests_of(self, job: VisibleJob) -> Mapping[str, Requests]:
-        """Requests of a job by direction. Raises ArchiveError."""
-        return requests(self._results.components(job))
 
     def slow_components(self, asked: SlowJob, method: str) -> list[JobFinding]:
         """Components slower than the job's others, by one of METHODS. Raises ArchiveError."""

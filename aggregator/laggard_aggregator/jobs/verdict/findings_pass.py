@@ -16,7 +16,7 @@ from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.index.schema import FINDING_COLUMNS
 from laggard_aggregator.jobs.join.summary import ResultRow
-from laggard_aggregator.jobs.rollups.rollup_pass import SETTLE_NS
+from laggard_aggregator.jobs.rollups.rollup_pass import rolled_until
 from laggard_aggregator.jobs.tables import JOB_FINDINGS
 from laggard_aggregator.jobs.verdict.judge import JobJudge, RunReport
 from laggard_common.visible import visible
@@ -31,8 +31,6 @@ OLDEST_NS: Final = 7 * 86_400 * 10**9
 REPEATED_NS: Final = 600 * 10**9
 """Jobs judged this shortly before the last verdict of an earlier process are judged again: perhaps
 their reports came no further than its memory."""
-ROLLED_SECONDS: Final = SETTLE_NS / 1e9 + 120.0
-"""From the end of an hour until its rollups are there."""
 
 
 class FindingsPass:
@@ -80,7 +78,7 @@ class FindingsPass:
             told = queries.judged(self._again)
             if self._seen_ns is None and self._judged is not None:
                 again += queries.judged_since(queries.last_verdict() - REPEATED_NS, MAX_JOBS)
-            rolled = queries.slow_before_rollups(now_ns / 1e9, ROLLED_SECONDS, MAX_JOBS)
+            rolled = queries.slow_before_rollups(now_ns / 1e9, MAX_JOBS)
             new = queries.unjudged(now_ns - OLDEST_NS, MAX_JOBS)
             due = {job["id"]: job for job in (*new, *again, *told, *rolled)}
             self._seen_ns = last_ns if slow < MAX_JOBS else since_ns
@@ -119,7 +117,7 @@ class FindingsPass:
 
 
 def _is_rolled(job: VisibleJob, now_ns: int) -> bool:
-    return job["end"] is None or (job["end"] // 3600 + 1) * 3600 + ROLLED_SECONDS <= now_ns / 1e9
+    return job["end"] is None or job["end"] < rolled_until(now_ns / 1e9)
 
 
 def finding_rows(job: VisibleJob, report: RunReport, now_ns: int) -> list[ResultRow]:

@@ -196,7 +196,7 @@ class JobJudge:
             sentence = _with_log(f"Not judged: {_unphased(job)}", logs)
             return RunReport("not judged", sentence, findings=others)
         earlier = self._queries.earlier(job, MOST_EARLIER)
-        phased = [(other, known) for other in earlier if (known := self._phases_of(other))]
+        phased = [(other, known) for other, known in self._phases_of_runs(earlier) if known]
         history = [_run(other, known) for other, known in phased]
         run = _run(job, phases)
         judged = judge(run, history)
@@ -219,16 +219,22 @@ class JobJudge:
         return job["verdict"] == "slow" or job.key in self._slow
 
     def _phases_of(self, job: VisibleJob) -> list[Phase]:
-        key = (job["job_key"], job["revision_at"])
+        ((_, phases),) = self._phases_of_runs([job])
+        return phases
+
+    def _phases_of_runs(self, jobs: Sequence[VisibleJob]) -> list[tuple[VisibleJob, list[Phase]]]:
+        """Finished jobs with their phases; series that are needed are read together."""
+        keys = {job.key: (job.key, job["revision_at"]) for job in jobs}
         with self._lock:
-            known = self._phases.get(key)
-        if known is None:
-            known = list(_phases(self._results.series(job)))
-            with self._lock:
-                if len(self._phases) >= _KEPT:
-                    self._phases.clear()
-                self._phases[key] = known
-        return known
+            known = {name: self._phases[key] for name, key in keys.items() if key in self._phases}
+        missing = [job for job in jobs if job.key not in known]
+        series = self._results.whole_series_of(missing) if missing else {}
+        made = {job.key: list(_phases(series.get(job.key, ()))) for job in missing}
+        with self._lock:
+            if len(self._phases) + len(made) > _KEPT:
+                self._phases.clear()
+            self._phases |= {keys[name]: phases for name, phases in made.items()}
+        return [(job, (known | made)[job.key]) for job in jobs]
 
 
 def _phases(series: Iterable[Row]) -> Iterator[Phase]:

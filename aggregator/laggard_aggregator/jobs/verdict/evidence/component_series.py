@@ -14,7 +14,7 @@ import numpy as np
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.join.volumes import targets
 from laggard_aggregator.jobs.records.hostlist import short_name
-from laggard_aggregator.jobs.verdict.evidence.minute_sums import MINUTE, Rollups
+from laggard_aggregator.jobs.verdict.evidence.minute_sums import MINUTE, Named, NamedSpan, Rollups
 
 OSTS, FORWARDERS = "OST", "forwarder"
 _OST_FIELDS: Final = (
@@ -91,15 +91,17 @@ def component_series(directory: Path, job: JobPlaces) -> list[ComponentSeries]:
 
     clients = frozenset(short_name(node) for node in (*job.nodes, *job.forwarders))
     behind = {short_name(node): node for node in job.forwarders}
-    wanted = [(OSTS, Rollups("lustre_osc", _FIELDS["lustre_osc"], client, clients))]
+    wanted: list[tuple[str, str, Named, frozenset[str] | None]] = [(OSTS, "lustre_osc", client, clients)]
     if job.osts:
-        wanted.append((OSTS, Rollups("lustre_ost", _FIELDS["lustre_ost"], server)))
+        wanted.append((OSTS, "lustre_ost", server, None))
     if behind:
-        mounts = Rollups("lustre_llite", _FIELDS["lustre_llite"], forwarder, frozenset(behind))
-        wanted.append((FORWARDERS, mounts))
+        wanted.append((FORWARDERS, "lustre_llite", forwarder, frozenset(behind)))
     found: dict[str, ComponentSeries] = {}
-    for layer, rollups in wanted:
-        sums = None if layer in found else rollups.read(directory, job.start, job.end)
+    for layer, source, named, nodes in wanted:
+        if layer in found:
+            continue
+        span = NamedSpan((job.start, job.end), named)
+        (sums,) = Rollups(source, _FIELDS[source], nodes).read(directory, [span])
         if sums is not None:
             found[layer] = ComponentSeries(layer, sums.names, sums.start, sums.values)
     return list(found.values())

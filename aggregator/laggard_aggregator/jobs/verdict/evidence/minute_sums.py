@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from laggard_aggregator.archive.table import Table, Within, day_of
+from laggard_aggregator.archive.table import Table, WithinAny, day_of
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray
 from laggard_aggregator.jobs.rollups.readings import SECOND_NS
 from laggard_aggregator.jobs.rollups.series60 import KIND, MINUTE_NS, OnNodes, sum_column
 
 MINUTE: Final = 60.0
 _MOST_OF_A_MINUTE: Final = 0.5
+_DAY_NS: Final = 86_400 * SECOND_NS
 
 Named = Callable[[str, str], str | None]
 """The component of a node and name, None for rows that do not count."""
@@ -53,54 +54,92 @@ class MinuteSums:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedSpan:
+    """A time in seconds, and `named`: the components of its rows."""
+
+    times: Times
+    named: Named
+
+
+@dataclass(frozen=True, slots=True)
 class Rollups:
-    """Rows of a source that `named` gives a component. `nodes`: short names, None for all."""
+    """Fields of a source. `nodes`: short names of those with rows that count, None for all."""
 
     source: str
     fields: tuple[str, ...]
-    named: Named
     nodes: frozenset[str] | None = None
 
-    def read(self, directory: Path, start: float, end: float) -> MinuteSums | None:
-        """The sums over all rows of a component and minute; None without any. Raises ArchiveError."""
-        times = int(start // MINUTE) * MINUTE_NS, int(-(-end // MINUTE)) * MINUTE_NS
-        sums = _Sums(times[0], (times[1] - times[0]) // MINUTE_NS, len(self.fields))
+    def read(self, directory: Path, spans: Sequence[NamedSpan]) -> list[MinuteSums | None]:
+        """The sums of each span over all rows of a component and minute; None without any.
+
+        The files of a day are read once for all spans. Raises ArchiveError.
+        """
+        sums = [_Sums(span, len(self.fields)) for span in spans]
+        by_day: dict[str, list[_Sums]] = {}
+        for each in sums:
+            for day in each.days:
+                by_day.setdefault(day, []).append(each)
         columns = ["node", "name", "minute", *map(sum_column, self.fields)]
-        where = [Within("minute", *times), *(() if self.nodes is None else (OnNodes(self.nodes),))]
-        days = {"first_day": day_of(times[0] / 1e9), "last_day": day_of(times[1] / 1e9)}
-        for table in Table(directory, KIND, self.source).scan(columns, *where, **days):
-            sums.add(table, self.fields, self.named)
-        return sums.series()
+        own = () if self.nodes is None else (OnNodes(self.nodes),)
+        for day, wanted in sorted(by_day.items()):
+            where = [WithinAny("minute", [each.times_ns for each in wanted]), *own]
+            for table in Table(directory, KIND, self.source).scan(
+                columns, *where, first_day=day, last_day=day
+            ):
+                rows = _RollupRows(table, self.fields)
+                for each in wanted:
+                    each.add(rows)
+        return [each.series() for each in sums]
+
+
+class _RollupRows:
+    """Rows of rollups: `pair` of node and name of each row, `minute` in ns, `values` (F, n) of F fields."""
+
+    def __init__(self, table: pa.Table, fields: Sequence[str]) -> None:
+        node, name = (table[each].unify_dictionaries().combine_chunks() for each in ("node", "name"))
+        count = len(name.dictionary)
+        codes, self.pair = np.unique(
+            node.indices.to_numpy().astype(np.int64) * count + name.indices.to_numpy(), return_inverse=True
+        )
+        nodes, names = node.dictionary.to_pylist(), name.dictionary.to_pylist()
+        self.pairs = [(nodes[code // count], names[code % count]) for code in codes.tolist()]
+        self.minute = table["minute"].cast(pa.int64()).to_numpy()
+        self.values: FloatArray = np.zeros((len(fields), table.num_rows))
+        for row, field in zip(self.values, map(sum_column, fields), strict=True):
+            if field in table.column_names:
+                row[:] = pc.fill_null(table[field], 0).to_numpy()
 
 
 class _Sums:
-    """Sums of rollups by component and minute."""
+    """Sums of rollups in a span by component and minute."""
 
-    def __init__(self, start_ns: int, minutes: int, fields: int) -> None:
-        self._start_ns, self._minutes, self._fields = start_ns, minutes, fields
+    def __init__(self, span: NamedSpan, fields: int) -> None:
+        start, end = span.times
+        self.times_ns = int(start // MINUTE) * MINUTE_NS, int(-(-end // MINUTE)) * MINUTE_NS
+        self._minutes = (self.times_ns[1] - self.times_ns[0]) // MINUTE_NS
+        self._named, self._fields = span.named, fields
         self._places: dict[str, int] = {}
         self._found: list[tuple[IntArray, FloatArray]] = []
 
-    def add(self, table: pa.Table, fields: Sequence[str], named: Named) -> None:
-        """Adds the rows that `named` gives a component."""
-        node, name = (table[each].unify_dictionaries().combine_chunks() for each in ("node", "name"))
-        count = len(name.dictionary)
-        pairs, of_row = np.unique(
-            node.indices.to_numpy().astype(np.int64) * count + name.indices.to_numpy(), return_inverse=True
-        )
-        nodes, components = node.dictionary.to_pylist(), name.dictionary.to_pylist()
-        number = np.full(pairs.size, -1)
-        for at, pair in enumerate(pairs.tolist()):
-            own = named(nodes[pair // count], components[pair % count])
+    @property
+    def days(self) -> list[str]:
+        """The days that the span touches."""
+        first, last = (int(at // _DAY_NS) for at in self.times_ns)
+        return [day_of(day * _DAY_NS / SECOND_NS) for day in range(first, last + 1)]
+
+    def add(self, rows: _RollupRows) -> None:
+        """Adds the rows in the span that have a component."""
+        minute = (rows.minute - self.times_ns[0]) // MINUTE_NS
+        within = np.flatnonzero((minute >= 0) & (minute < self._minutes))
+        number = np.full(len(rows.pairs), -1)
+        for pair in np.unique(rows.pair[within]).tolist():
+            own = self._named(*rows.pairs[pair])
             if own is not None:
-                number[at] = self._places.setdefault(own, len(self._places))
-        minute = (table["minute"].cast(pa.int64()).to_numpy() - self._start_ns) // MINUTE_NS
-        rows = np.flatnonzero((number[of_row] >= 0) & (minute >= 0) & (minute < self._minutes))
-        values = np.zeros((len(fields), rows.size))
-        for place, field in enumerate(map(sum_column, fields)):
-            if field in table.column_names:
-                values[place] = pc.fill_null(table[field], 0).to_numpy()[rows]
-        self._found.append((number[of_row][rows] * self._minutes + minute[rows], values))
+                number[pair] = self._places.setdefault(own, len(self._places))
+        component = number[rows.pair[within]]
+        chosen = within[component >= 0]
+        cells = component[component >= 0] * self._minutes + minute[chosen]
+        self._found.append((cells, rows.values[:, chosen]))
 
     def series(self) -> MinuteSums | None:
         """The series in the order of names; None without any component."""
@@ -116,4 +155,4 @@ class _Sums:
         names = sorted(self._places)
         order = [self._places[name] for name in names]
         shaped = sums.reshape(len(sums), -1, self._minutes)[:, order]
-        return MinuteSums(tuple(names), self._start_ns / SECOND_NS, shaped)
+        return MinuteSums(tuple(names), self.times_ns[0] / SECOND_NS, shaped)

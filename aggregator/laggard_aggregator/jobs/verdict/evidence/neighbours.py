@@ -35,6 +35,7 @@ from laggard_aggregator.jobs.verdict.evidence.run_paths import forwarders_of
 from laggard_aggregator.jobs.verdict.evidence.target_shares import (
     MDT,
     OST,
+    JobsBehind,
     TargetShares,
     WorkDone,
     target_shares,
@@ -152,6 +153,25 @@ class RunLoads:
         return sums
 
 
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """A run and its phases, `rows` of the jobs beside it by key, and results of these and of other jobs.
+
+    `series`: rows of `job_series` that are sums over a job's nodes.
+    """
+
+    spans: Sequence[Times]
+    run: Mapping[str, Any]
+    rows: Mapping[str, Row]
+    components: Mapping[str, list[Row]]
+    series: Mapping[str, list[Row]]
+
+    @property
+    def jobs(self) -> list[Mapping[str, Any]]:
+        """The run and the jobs beside it."""
+        return [self.run, *self.rows.values()]
+
+
 class NeighbourLoads:
     """Compares loads of neighbours in the archive in `directory`; `queries` decides who may ask for a job.
 
@@ -179,7 +199,9 @@ class NeighbourLoads:
     ) -> list[RunLoads]:
         """Loads of runs of a job in their spans, on components of `job`. Raises ArchiveError."""
         self._shares = {}
-        return [self._of_run(job, run, spans) for run, spans in runs]
+        beside = self._beside(job, runs)
+        shares = target_shares(self._directory, [self._behind(each) for each in beside])
+        return [self._loads(job, each, own) for each, own in zip(beside, shares, strict=True)]
 
     def evidence(
         self, now: RunLoads, earlier: Sequence[RunLoads], factor: float, path: PathState
@@ -218,72 +240,67 @@ class NeighbourLoads:
             found.append(NeighbourEvidence(evidence, row, load, place[1], times))
         return found
 
-    def _of_run(self, judged: VisibleJob, run: Mapping[str, Any], spans: Sequence[Times]) -> RunLoads:
-        beside = self._queries.sharing(judged, *hull(spans))
-        rows = {row["job_key"]: row for row in beside if row["job_key"] != run["job_key"]}
-        jobs = [run, *rows.values()]
-        components = self._results.of_jobs("job_components", jobs)
-        series = self._results.of_jobs("job_series", jobs)
-        loads, shares = self._loads(judged, jobs, components, series, spans)
-        key = run["job_key"]
-        own = loads.pop(key)
-        told = [row for row in series.get(key, ()) if row["node"] is None and row["layer"] in _CLIENTS]
-        counts = [row["metadata_operations"] for row in told if row["metadata_operations"] is not None]
-        has_metadata = any(np.nansum(each) > 0 for each in counts)
-        return RunLoads(spans, own, loads, rows, components.get(key, []), shares.get(key, {}), has_metadata)
+    def _beside(
+        self, judged: VisibleJob, runs: Sequence[tuple[Mapping[str, Any], Sequence[Times]]]
+    ) -> list[_Beside]:
+        """Runs and the jobs beside them with their results, each day's read once."""
+        rows: list[dict[str, Row]] = []
+        for run, spans in runs:
+            sharing = self._queries.sharing(judged, *hull(spans))
+            rows.append({row["job_key"]: row for row in sharing if row["job_key"] != run["job_key"]})
+        every: dict[str, Mapping[str, Any]] = {run["job_key"]: run for run, _ in runs}
+        for others in rows:
+            every |= others
+        components = self._results.components_of(every.values())
+        series = self._results.whole_series_of(every.values())
+        return [
+            _Beside(spans, run, others, components, series)
+            for (run, spans), others in zip(runs, rows, strict=True)
+        ]
 
-    def _loads(
-        self,
-        judged: VisibleJob,
-        jobs: Sequence[Mapping[str, Any]],
-        components: Mapping[str, list[Row]],
-        series: Mapping[str, list[Row]],
-        spans: Sequence[Times],
-    ) -> tuple[dict[str, Loads], dict[str, TargetShares]]:
-        """Mean loads during `spans`, and shares of targets, by job; the first is the run itself."""
-        none: list[Row] = []
-        shares = self._target_shares(jobs, components, series, hull(spans))
+    def _loads(self, judged: VisibleJob, beside: _Beside, shares: Mapping[str, TargetShares]) -> RunLoads:
+        """Mean loads during the run; `shares` of targets by job."""
         found: dict[str, Loads] = {}
-        for row in jobs:
+        for row in beside.jobs:
             key = row["job_key"]
             loads = _loads_of(
                 row,
-                components.get(key, none),
-                series.get(key, none),
-                spans,
+                beside.components.get(key, []),
+                beside.series.get(key, []),
+                beside.spans,
                 served_by=self._served_by,
                 shares=shares.get(key, {}),
             )
             written = {place[0]: load for place, load in loads.items() if place[1] == _WRITTEN}
-            if row is not jobs[0] and max(written.values(), default=0.0) >= _LEAST_LOADS[SHARED_BYTES]:
+            if row is not beside.run and max(written.values(), default=0.0) >= _LEAST_LOADS[SHARED_BYTES]:
                 share = self._share(VisibleJob(dict(row), judged.principal))
                 loads |= {(name, SHARED_BYTES): share * load for name, load in written.items() if share}
             found[key] = {place: load for place, load in loads.items() if place[1] != _WRITTEN}
-        return found, shares
+        key = beside.run["job_key"]
+        own = found.pop(key)
+        told = [row for row in beside.series.get(key, ()) if row["node"] is None and row["layer"] in _CLIENTS]
+        counts = [row["metadata_operations"] for row in told if row["metadata_operations"] is not None]
+        has_metadata = any(np.nansum(each) > 0 for each in counts)
+        components = beside.components.get(key, [])
+        return RunLoads(beside.spans, own, found, beside.rows, components, shares.get(key, {}), has_metadata)
 
-    def _target_shares(
-        self,
-        jobs: Sequence[Mapping[str, Any]],
-        components: Mapping[str, Sequence[Row]],
-        series: Mapping[str, Sequence[Row]],
-        times: Times,
-    ) -> dict[str, TargetShares]:
-        """Shares of targets of jobs behind forwarders, and of the first behind clients of its own."""
+    def _behind(self, beside: _Beside) -> JobsBehind:
+        """Jobs behind forwarders, and the run behind clients of its own; none where servers tell of all."""
         behind: dict[str, dict[str, Mapping[str, WorkDone]]] = defaultdict(dict)
-        for at, job in enumerate(jobs):
+        for job in beside.jobs:
             key = job["job_key"]
-            rows = components.get(key, ())
+            rows = beside.components.get(key, ())
             clients = set(forwarders_of(rows, self._served_by))
-            if at == 0:
+            if job is beside.run:
                 clients |= {row["node"] for row in rows if row["layer"] == CLIENT}
-            whole = _whole(series.get(key, ()), CLIENT)
+            whole = _whole(beside.series.get(key, ()), CLIENT)
             own = {kind: work_done(job, whole, kind) for kind in _INNER} if clients else {}
             for client in clients:
                 behind[client][key] = own
-        told = [{row["layer"] for row in components.get(job["job_key"], ())} for job in jobs]
-        if not behind or all(layers.issuperset(_INNER.values()) for layers in told):
-            return {}
-        return target_shares(self._directory, behind, times)
+        told = [{row["layer"] for row in beside.components.get(job["job_key"], ())} for job in beside.jobs]
+        if all(layers.issuperset(_INNER.values()) for layers in told):
+            behind.clear()
+        return JobsBehind(hull(beside.spans), behind)
 
     def _share(self, job: VisibleJob) -> float:
         if job.key not in self._shares and len(self._shares) < _MOST_TRACES:
@@ -365,7 +382,7 @@ def _loads_of(
 
 def _whole(series: Sequence[Row], layer: str) -> Row | None:
     """The series of a whole job that a layer has, if any."""
-    return next((row for row in series if row["layer"] == layer and row["node"] is None), None)
+    return next((row for row in series if row["layer"] == layer), None)
 
 
 def _is_spared(place: Place, loads: Loads, path: PathState) -> bool:

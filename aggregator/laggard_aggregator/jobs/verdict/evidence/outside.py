@@ -14,7 +14,7 @@ from laggard_aggregator.jobs.access.queries import MANY_OPERATIONS, rounded
 from laggard_aggregator.jobs.join.volumes import targets
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.verdict.analysis.causes import Neighbour
-from laggard_aggregator.jobs.verdict.evidence.minute_sums import Rollups, Times, hull
+from laggard_aggregator.jobs.verdict.evidence.minute_sums import NamedSpan, Rollups, Times, hull
 from laggard_aggregator.jobs.verdict.evidence.neighbours import PathState
 from laggard_aggregator.jobs.verdict.evidence.path_parts import MOVED, OPERATIONS, REQUESTS
 from laggard_aggregator.jobs.verdict.evidence.target_shares import MDT, OST, USES
@@ -55,12 +55,12 @@ class OutsideLoads:
             }
             if not slowdowns:
                 continue
-            now = self._rates(source, fields, slowdowns, spans)
+            (now,) = self._rates(source, fields, slowdowns, [spans])
             heavy = {name: node for name in slowdowns if (node := self._heaviest(now[name], path, spans))}
             if not heavy:
                 continue
             nodes = frozenset(map(short_name, heavy.values()))
-            before = [self._rates(source, fields, heavy, run, nodes) for run in earlier]
+            before = self._rates(source, fields, heavy, earlier, nodes)
             for name, node in heavy.items():
                 load, slowdown = now[name][node], slowdowns[name]
                 usual_loads = np.array([rates[name].get(node, 0.0) for rates in before])
@@ -94,21 +94,27 @@ class OutsideLoads:
         source: str,
         fields: tuple[str, ...],
         wanted: Collection[str],
-        spans: Sequence[Times],
+        runs: Sequence[Sequence[Times]],
         nodes: frozenset[str] | None = None,
-    ) -> dict[str, dict[str, float]]:
-        """Requests a second to each target by node; `nodes`: short names, None for all."""
+    ) -> list[dict[str, dict[str, float]]]:
+        """Requests a second to each target by node, in the spans of each of `runs`.
+
+        `nodes`: short names, None for all.
+        """
 
         def named(node: str, name: str) -> str | None:
             own = targets(name).intersection(wanted)
             return f"{own.pop()} {node}" if len(own) == 1 else None
 
-        found: dict[str, dict[str, float]] = {target: {} for target in wanted}
-        sums = Rollups(source, fields, named, nodes).read(self.directory, *hull(spans))
-        if sums is None:
-            return found
-        counts, seconds = sums.during(spans)
-        for name, rate in zip(sums.names, (counts.sum(axis=0) / max(seconds, 1.0)).tolist(), strict=True):
-            target, _, node = name.partition(" ")
-            found[target][node] = rate
+        asked = [NamedSpan(hull(spans), named) for spans in runs]
+        found = []
+        for spans, sums in zip(runs, Rollups(source, fields, nodes).read(self.directory, asked), strict=True):
+            rates: dict[str, dict[str, float]] = {target: {} for target in wanted}
+            if sums is not None:
+                counts, seconds = sums.during(spans)
+                means = (counts.sum(axis=0) / max(seconds, 1.0)).tolist()
+                for name, rate in zip(sums.names, means, strict=True):
+                    target, _, node = name.partition(" ")
+                    rates[target][node] = rate
+            found.append(rates)
         return found

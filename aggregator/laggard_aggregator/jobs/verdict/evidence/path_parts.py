@@ -15,7 +15,14 @@ from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.join.volumes import FORWARDER, SOURCES, targets
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.verdict.analysis.causes import surprise
-from laggard_aggregator.jobs.verdict.evidence.minute_sums import MinuteSums, Named, Rollups, Times, hull
+from laggard_aggregator.jobs.verdict.evidence.minute_sums import (
+    MinuteSums,
+    Named,
+    NamedSpan,
+    Rollups,
+    Times,
+    hull,
+)
 from laggard_aggregator.jobs.verdict.evidence.target_shares import MDT, OST
 
 BYTES, REQUESTS, OPERATIONS = "bytes", "requests", "operations"
@@ -224,10 +231,10 @@ class PathParts:
     def _of(
         self, layer: _Layer, now: RunPath, earlier: Sequence[RunPath], directions: Collection[str]
     ) -> list[PathPart]:
-        sums = self._sums(layer, now)
+        sums, *then = self._sums(layer, [now, *earlier])
         if sums is None:
             return []
-        before = [(run, found) for run in earlier if (found := self._sums(layer, run)) is not None]
+        before = [(run, found) for run, found in zip(earlier, then, strict=True) if found is not None]
         own = now.parts.get(layer.kind) or frozenset()
         slowdowns: dict[str, dict[str, float]] = {}
         others: dict[tuple[str, str], FloatArray] = {}
@@ -277,27 +284,35 @@ class PathParts:
             parts.append(PathPart(name, layer.kind, factors_of, beyond, chance, peers, units))
         return parts
 
-    def _sums(self, layer: _Layer, run: RunPath) -> MinuteSums | None:
-        named: Named
+    def _sums(self, layer: _Layer, runs: Sequence[RunPath]) -> list[MinuteSums | None]:
+        """The sums of each run, None without any."""
         nodes: frozenset[str] | None = None
         if layer is _MOUNTS:
             nodes = frozenset(self._short)
-
-            def named(node: str, _name: str) -> str | None:
-                return self._short.get(short_name(node))
-        else:
-            if layer is _RPCS:
-                nodes = frozenset(map(short_name, (*run.nodes, *run.parts.get(FORWARDER, ()))))
-            seen_by = nodes
-
-            def named(node: str, name: str) -> str | None:
-                target = targets(name)
-                is_seen = seen_by is None or short_name(node) in seen_by
-                return target.pop() if is_seen and len(target) == 1 else None
-
+        elif layer is _RPCS:
+            nodes = frozenset().union(*map(_clients, runs))
         if nodes is not None and not nodes:
-            return None
-        return Rollups(layer.source, layer.fields, named, nodes).read(self.directory, *run.hull)
+            return [None for _ in runs]
+        asked = [NamedSpan(run.hull, self._named(layer, run)) for run in runs]
+        return Rollups(layer.source, layer.fields, nodes).read(self.directory, asked)
+
+    def _named(self, layer: _Layer, run: RunPath) -> Named:
+        """Gives rows of a layer their component, in the time of a run."""
+        if layer is _MOUNTS:
+            return lambda node, _name: self._short.get(short_name(node))
+        seen_by = _clients(run) if layer is _RPCS else None
+
+        def named(node: str, name: str) -> str | None:
+            target = targets(name)
+            is_seen = seen_by is None or short_name(node) in seen_by
+            return target.pop() if is_seen and len(target) == 1 else None
+
+        return named
+
+
+def _clients(run: RunPath) -> frozenset[str]:
+    """Short names of the nodes and forwarders of a run."""
+    return frozenset(map(short_name, (*run.nodes, *run.parts.get(FORWARDER, ()))))
 
 
 def _beyond(forwarder: PathPart, behind: Collection[PathPart]) -> PathPart:

@@ -67,19 +67,21 @@ def requests(components: Iterable[Row]) -> Mapping[str, Requests]:
 
 
 def own_numbers(
-    job: VisibleJob,
-    earlier: Sequence[VisibleJob],
-    requests_of: Callable[[VisibleJob], Mapping[str, Requests]],
+    runs: Sequence[VisibleJob],
+    requests_of: Sequence[Mapping[str, Requests]],
     modes_of: Callable[[VisibleJob], Mapping[str, ModeShares]],
 ) -> Iterator[OwnNumber]:
-    """Yields the numbers of `job` beside those of its earlier runs; modes of runs with traces alone."""
+    """Yields the numbers of the first of `runs` beside those of the others, its earlier runs.
+
+    `requests_of`: requests of each by direction. Modes are those of runs with traces alone.
+    """
+    job, *earlier = runs
     for name, text in _OF_SUMMARY.items():
         least = _LEAST[name]
         if job[name] is not None and job[name] >= least:
             then = [max(each[name], _LEAST_USUAL) for each in earlier if each[name] is not None]
             yield OwnNumber(text, job[name], np.array(then))
-    mine = requests_of(job)
-    theirs = [requests_of(each) for each in earlier] if mine else []
+    mine, *theirs = requests_of
     for direction, now in mine.items():
         then = [each[direction].mean for each in theirs if direction in each]
         yield OwnNumber(_MEAN[direction], now.mean, np.array(then), "lower")

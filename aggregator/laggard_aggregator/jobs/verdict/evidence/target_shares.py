@@ -5,7 +5,7 @@ several jobs: each has as much of a target as makes the jobs' work, minute by mi
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,14 @@ from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.join.volumes import targets
 from laggard_aggregator.jobs.records.hostlist import short_name
-from laggard_aggregator.jobs.verdict.evidence.minute_sums import MINUTE, Rollups, Times
+from laggard_aggregator.jobs.verdict.evidence.minute_sums import (
+    MINUTE,
+    MinuteSums,
+    Named,
+    NamedSpan,
+    Rollups,
+    Times,
+)
 
 OST, MDT = "OST", "MDT"
 USES: Final = {
@@ -57,35 +64,55 @@ def work_done(job: Mapping[str, Any], series: Row | None, kind: str) -> WorkDone
     return WorkDone(np.array([job["start"], max(job["end"], job["start"] + 1.0)]), np.array([0.0, 1.0]))
 
 
-def target_shares(
-    directory: Path, behind: Mapping[str, Mapping[str, Mapping[str, WorkDone]]], times: Times
-) -> dict[str, TargetShares]:
-    """Shares of targets in the requests of each job. Raises ArchiveError.
+@dataclass(frozen=True, slots=True)
+class JobsBehind:
+    """Jobs behind clients in a time, seconds: their progress by client, job and kind."""
 
-    `behind`: the jobs of each client, with their progress by kind.
-    """
-    known = {short_name(name): name for name in behind}
-    found: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: {OST: {}, MDT: {}})
+    times: Times
+    clients: Mapping[str, Mapping[str, Mapping[str, WorkDone]]]
 
-    def named(node: str, name: str) -> str | None:
-        client, target = known.get(short_name(node)), targets(name)
-        return f"{client} {target.pop()}" if client is not None and len(target) == 1 else None
+    def named(self) -> Named:
+        """Gives rows of these clients client and target."""
+        known = {short_name(name): name for name in self.clients}
 
-    for kind, (source, fields) in USES.items():
-        sums = Rollups(source, fields, named, frozenset(known)).read(directory, *times)
-        if sums is None:
-            continue
-        edges = sums.start + MINUTE * np.arange(sums.values.shape[2] + 1)
-        work = {
-            client: {key: np.diff(of[kind].at(edges)) for key, of in jobs.items()}
-            for client, jobs in behind.items()
-        }
-        for name, counts in zip(sums.names, np.nansum(sums.values, axis=0), strict=True):
-            client, _, target = name.rpartition(" ")
-            for key, count in _divided(counts, work[client]).items():
-                of_kind = found[key][kind]
-                of_kind[target] = of_kind.get(target, 0.0) + count
-    return {key: {kind: _used(counts) for kind, counts in of.items()} for key, of in found.items()}
+        def named(node: str, name: str) -> str | None:
+            client, target = known.get(short_name(node)), targets(name)
+            return f"{client} {target.pop()}" if client is not None and len(target) == 1 else None
+
+        return named
+
+
+def target_shares(directory: Path, runs: Sequence[JobsBehind]) -> list[dict[str, TargetShares]]:
+    """Shares of targets in the requests of each job of each run. Raises ArchiveError."""
+    nodes = frozenset(short_name(name) for run in runs for name in run.clients)
+    asked = [NamedSpan(run.times, run.named()) for run in runs]
+    found: list[dict[str, dict[str, dict[str, float]]]] = [
+        defaultdict(lambda: {OST: {}, MDT: {}}) for _ in runs
+    ]
+    for kind, (source, fields) in USES.items() if nodes else ():
+        every = Rollups(source, fields, nodes).read(directory, asked)
+        for run, sums, by_job in zip(runs, every, found, strict=True):
+            if sums is not None:
+                _add_counts(by_job, run, kind, sums)
+    return [
+        {key: {kind: _used(counts) for kind, counts in of.items()} for key, of in f.items()} for f in found
+    ]
+
+
+def _add_counts(
+    found: Mapping[str, dict[str, dict[str, float]]], run: JobsBehind, kind: str, sums: MinuteSums
+) -> None:
+    """Adds the requests to each target by job and kind."""
+    edges = sums.start + MINUTE * np.arange(sums.values.shape[2] + 1)
+    work = {
+        client: {key: np.diff(of[kind].at(edges)) for key, of in jobs.items()}
+        for client, jobs in run.clients.items()
+    }
+    for name, counts in zip(sums.names, np.nansum(sums.values, axis=0), strict=True):
+        client, _, target = name.rpartition(" ")
+        for key, count in _divided(counts, work[client]).items():
+            of_kind = found[key][kind]
+            of_kind[target] = of_kind.get(target, 0.0) + count
 
 
 def _divided(counts: FloatArray, work: Mapping[str, FloatArray]) -> dict[str, float]:
