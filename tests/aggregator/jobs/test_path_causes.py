@@ -228,6 +228,14 @@ def test_writers_of_one_file_behind_another_forwarder_are_innocent(tmp_path: Pat
     assert causes(scene.verdict()) == [("slow component", "fwd-1")]
 
 
+def test_a_load_that_is_less_than_the_jobs_own_was_is_innocent(tmp_path: Path) -> None:
+    """Its forwarder had 300 operations a second in earlier runs, and now 160, the neighbour's with them."""
+    slow = replace(USUAL, operations=6000, mount_extra_meta_us=9 * META_US)
+    scene = Scene(tmp_path, slow, NODES["fwd-1"][:3], metadata=6000)
+    scene.beside(4357, NODES["fwd-1"][3:], replace(slow, operations=3600))
+    assert causes(scene.verdict()) == [("slow component", "fwd-1")]
+
+
 def test_one_file_for_all_processes_is_the_jobs_own_change(tmp_path: Path) -> None:
     job = Scene(tmp_path, replace(USUAL, mount_us=2 * MOUNT_US), shared=True).verdict()
     assert causes(job) == [("own change", "N-1 (one file of all processes)")]

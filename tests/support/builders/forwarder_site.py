@@ -48,7 +48,8 @@ Key = tuple[str, str, str]
 class Work:
     """Work of one node in a minute.
 
-    `node_extra_us`: by which its requests take longer than at its forwarder's mount.
+    `node_extra_us`: by which its requests take longer than at its forwarder's mount; `mount_extra_meta_us`:
+    by which metadata operations do at node and forwarder than at the MDT.
     """
 
     writes: int = 60
@@ -61,6 +62,7 @@ class Work:
     ost_us: Mapping[str, int] = field(default_factory=dict)
     meta_us: int = META_US
     node_extra_us: int = 1_000
+    mount_extra_meta_us: int = 0
 
 
 @dataclass(slots=True)
@@ -208,4 +210,4 @@ def _mount(work: Work, mount_us: int) -> dict[str, int]:
     done = work.operations
     writes = _requests("write", work.writes, work.size, mount_us)
     del writes["write_samples"]
-    return {**writes, "open_samples": done, "open_sum": done * work.meta_us}
+    return {**writes, "open_samples": done, "open_sum": done * (work.meta_us + work.mount_extra_meta_us)}

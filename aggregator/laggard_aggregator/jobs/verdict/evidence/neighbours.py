@@ -3,7 +3,8 @@
 A component is shared where several jobs use it: an OST or MDT, a forwarder, a volume, or a mount of one node.
 A job's load on it is the job's rate at that time, times the share of its volume that the component carried.
 Loads are bytes, requests, metadata operations, and bytes that are written to files of all processes (N-1). A
-load slows nobody down on a component whose latency is as usual.
+load slows nobody down on a component whose latency is as usual, or that together with the job's own is less
+than such components had in earlier runs.
 """
 
 from collections import defaultdict
@@ -67,7 +68,7 @@ _MOST_TRACES: Final = 16
 
 _INNER: Final = {MDT: METADATA, OST: SERVER}
 _AS_MUCH: Final = 0.8
-"""Of a load: a peer with this share of it has as much."""
+"""Of a load: a peer, or an earlier run, with this share of it has as much."""
 
 Place = tuple[str, str]
 """A shared component, and the unit of its load a second."""
@@ -107,7 +108,7 @@ class PathState:
         without a latency whose peers have one.
         """
         name, unit = place
-        kind = self._kind(name)
+        kind = self.kind(name)
         if kind in _INNER and not any((each == "metadata") == (kind == MDT) for each in self.directions):
             return 1.0
         part = self.parts.get(name)
@@ -120,7 +121,7 @@ class PathState:
         part = self.parts.get(name)
         return 1.0 if part is None else part.by_chance
 
-    def _kind(self, name: str) -> str | None:
+    def kind(self, name: str) -> str | None:
         """OST, MDT, forwarder, or None of a component of another kind."""
         if targets(name):
             return OST if is_ost(name) else MDT
@@ -225,6 +226,8 @@ class NeighbourLoads:
             ):
                 continue
             own = now.own.get(place, 0.0)
+            if total + own < _AS_MUCH * _usual_most(place, earlier, before, path):
+                continue
             evidence = Neighbour(
                 key,
                 place[0],
@@ -390,6 +393,26 @@ def _is_spared(place: Place, loads: Loads, path: PathState) -> bool:
     part = path.parts.get(place[0])
     peers = part.unmoved if part is not None else ()
     return any(loads.get((peer, place[1]), 0.0) >= _AS_MUCH * loads[place] for peer in peers)
+
+
+def _usual_most(place: Place, runs: Sequence[RunLoads], others: Sequence[Loads], path: PathState) -> float:
+    """Median over earlier runs of the largest load on a component of the same kind on the run's own path.
+
+    `others`: loads of all other jobs. Components had that load at their usual latency.
+    """
+    kind, unit = path.kind(place[0]), place[1]
+    most = [
+        max(
+            (
+                load + beside.get(own, 0.0)
+                for own, load in run.own.items()
+                if own[1] == unit and load > 0 and path.kind(own[0]) == kind
+            ),
+            default=0.0,
+        )
+        for run, beside in zip(runs, others, strict=True)
+    ]
+    return float(np.median(most)) if kind is not None and most else 0.0
 
 
 def _shared(row: Row) -> Iterable[str]:
