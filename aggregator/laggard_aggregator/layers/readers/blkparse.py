@@ -1,11 +1,17 @@
 """Text of `blkparse`: actions Q (queued), D (issued), C (completed) and R (put back).
 
 8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]
+8,0    3        2     0.000900000     0  C   W 223490 + 8 [0]
+
+A completion ends with its error, in 16 bits without a sign (65531 is -5), other actions with the name of a
+program.
 """
 
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from laggard_aggregator.layers.columns import LayerRecording
 from laggard_aggregator.layers.readers import block_events
@@ -22,6 +28,7 @@ _LINE = (
     r"^ *(?P<device>[0-9]+,[0-9]+) +[0-9]+ +[0-9]+ +(?P<seconds>[0-9]+)\.(?P<fraction>[0-9]{6,9}) +"
     r"(?P<pid>[0-9]+) +(?P<action>[A-Z]+) +(?P<flags>[A-Z]+) (?P<sector>[0-9]+) \+ (?P<sectors>[0-9]+)"
 )
+_ERROR = r"\[-?0*[1-9][0-9]*\]\s*$"
 _ACTIONS = {
     "Q": block_events.QUEUED,
     "D": block_events.ISSUED,
@@ -53,6 +60,9 @@ def read(path: Path, recording: LayerRecording) -> None:
                 operation=kinds[np.asarray(flags.indices.to_numpy(zero_copy_only=False))],
                 sector=integers(groups["sector"]),
                 sectors=integers(groups["sectors"]),
+                has_failed=np.asarray(
+                    pc.match_substring_regex(lines.take(pa.array(at)), _ERROR).to_numpy(zero_copy_only=False)
+                ),
             )
         )
     layers, remarks, lost = block_events.layers(parts, recording)

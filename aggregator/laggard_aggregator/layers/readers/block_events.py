@@ -1,7 +1,7 @@
 """Block events: bios queued, requests issued to the device and completed.
 
 An issue and a completion are of one request when device, operation, sector and length agree. A request may
-complete in parts, each where the one before ended.
+complete in parts, each where the one before ended. What completes with an error has moved nothing.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,10 @@ EVENTS = {
 
 @dataclass(slots=True)
 class BlockEvents:
-    """Events as columns. `event`: one of `EVENTS`, 0 for others. `device`: major * 2^32 + minor."""
+    """Events as columns. `event`: one of `EVENTS`, 0 for others. `device`: major * 2^32 + minor.
+
+    `has_failed`: of completions, whether they are of an error.
+    """
 
     time: Ints
     thread: Ints | NDArray[np.int32]
@@ -48,6 +51,7 @@ class BlockEvents:
     operation: NDArray[np.int8]
     sector: Ints
     sectors: Ints | NDArray[np.int32]
+    has_failed: NDArray[np.bool_]
 
 
 def device_numbers(texts: Any) -> Ints:
@@ -133,12 +137,16 @@ def number_of(name: str) -> int:
 
 @dataclass(slots=True)
 class _Missing:
-    """Issues without a completion, completions without an issue: at the ends of the recording, or lost."""
+    """Issues without a completion, completions without an issue: at the ends of the recording, or lost.
+
+    `failed`: requests that completed with an error, wholly or in part.
+    """
 
     open_at_end: int = 0
     open_at_start: int = 0
     never_completed: int = 0
     never_issued: int = 0
+    failed: int = 0
 
     @property
     def lost(self) -> int:
@@ -157,6 +165,8 @@ class _Missing:
             found.append(f"{self.open_at_start} requests were in flight at the start of the recording")
         if self.open_at_end:
             found.append(f"{self.open_at_end} requests were in flight at the end of the recording")
+        if self.failed:
+            found.append(f"{self.failed} requests failed: where they did, they moved nothing")
         return found
 
 
@@ -187,8 +197,9 @@ def _end_bios(
         return None
     first = columns.start // SECTOR_BYTES
     begun = _Begun(columns.admit, columns.operation, first, first + columns.size // SECTOR_BYTES)
-    columns.callback[:], used = _ends(begun, events, completed)
-    return _missing(columns, events.time[completed[~used]], bounds_ns)
+    ended = _ends(begun, events, completed)
+    columns.callback[:], columns.done[:] = ended.time, ended.done
+    return _missing(columns, events.time[completed[~ended.used]], bounds_ns)
 
 
 def _device(
@@ -205,7 +216,8 @@ def _device(
     completed = completed[np.argsort(events.time[completed], kind="stable")]
     first = events.sector[issued]
     begun = _Begun(events.time[issued], events.operation[issued], first, first + events.sectors[issued])
-    ends, used = _ends(begun, events, completed)
+    ended = _ends(begun, events, completed)
+    ends = ended.time
     kept = ~_put_back(events, chosen, issued, ends)
     columns = RequestColumns.of(
         int(kept.sum()),
@@ -216,11 +228,12 @@ def _device(
         space=np.full(int(kept.sum()), space),
         start=first[kept] * SECTOR_BYTES,
         size=events.sectors[issued][kept].astype(np.int64) * SECTOR_BYTES,
+        done=ended.done[kept],
         operation=events.operation[issued][kept],
         thread=events.thread[issued][kept],
     )
     layer = TracedLayer("device", columns, rank_of("device"), device, stamped=True)
-    return layer, _missing(columns, events.time[completed][~used], bounds_ns)
+    return layer, _missing(columns, events.time[completed][~ended.used], bounds_ns)
 
 
 def _missing(columns: RequestColumns, orphans: Ints, bounds_ns: tuple[int, int]) -> _Missing:
@@ -251,6 +264,7 @@ def _missing(columns: RequestColumns, orphans: Ints, bounds_ns: tuple[int, int])
         open_at_start=int(at_start.sum()),
         never_completed=int((~at_end).sum()),
         never_issued=int((~at_start).sum()),
+        failed=int((columns.done >= 0).sum()),
     )
 
 
@@ -286,8 +300,19 @@ class _Begun:
     behind: Ints
 
 
-def _ends(begun: _Begun, events: BlockEvents, completed: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """The end of each request, `ABSENT` if none, and a mask of the completions that are of a request.
+@dataclass(slots=True)
+class _Ended:
+    """`time`: the end of each request, `ABSENT` if none. `done`: the bytes that it moved, -1 for all of them.
+    `used`: mask of the completions that are of a request.
+    """
+
+    time: Ints
+    done: Ints
+    used: NDArray[np.bool_]
+
+
+def _ends(begun: _Begun, events: BlockEvents, completed: Ints) -> _Ended:
+    """How requests ended.
 
     Completions of the whole length come first. A request that completed only in part has no end, unless its
     rest was issued again.
@@ -301,6 +326,9 @@ def _ends(begun: _Begun, events: BlockEvents, completed: Ints) -> tuple[Ints, ND
     pairs = _next(keys, begun.time, time)
     whole = pairs >= 0
     used[pairs[whole]] = True
+    lost = np.zeros(len(begun.time), np.int64)  # sectors that an error left where they were
+    error = np.where(events.has_failed[completed], length, 0)
+    lost[whole] = error[pairs[whole]]
     ends[whole], reached[whole] = time[pairs[whole]], begun.behind[whole]
     open_ = np.flatnonzero(~whole)
     for _ in range(64):  # one round for each part that a request completes in
@@ -314,6 +342,7 @@ def _ends(begun: _Begun, events: BlockEvents, completed: Ints) -> tuple[Ints, ND
             break
         ours, theirs = open_[hit], left[pairs[hit]]
         used[theirs] = True
+        lost[ours] += error[theirs]
         ends[ours] = time[theirs]
         reached[ours] += length[theirs]
         open_ = open_[reached[open_] < begun.behind[open_]]
@@ -322,7 +351,8 @@ def _ends(begun: _Begun, events: BlockEvents, completed: Ints) -> tuple[Ints, ND
         again = set(zip(begun.operation.tolist(), begun.first.tolist(), begun.behind.tolist(), strict=True))
         rest = zip(begun.operation[partial], reached[partial], begun.behind[partial], strict=True)
         ends[partial[[tuple(map(int, each)) not in again for each in rest]]] = ABSENT
-    return ends, used
+    done = np.where(lost > 0, (begun.behind - begun.first - lost) * SECTOR_BYTES, -1)
+    return _Ended(ends, done, used)
 
 
 def _next(keys: _Keys, since: Ints, time: Ints) -> Ints:

@@ -64,6 +64,8 @@ _RETURN = (
 _BLOCK = (
     r"^(?:block:)?block_(?P<subject>[a-z_]+: [0-9]+,[0-9]+ [A-Z]+) (?P<middle>[^+\n]*)\+ (?P<sectors>[0-9]+)"
 )
+_ERROR = r"\[-[0-9]+\] *$"
+"""At the end of a completion: the error of the device."""
 _SUBJECT = re.compile(r"([a-z_]{1,40}): ([0-9]{1,9},[0-9]{1,9}) ([A-Z]{1,16})")
 _LOST = r"(?:LOST (?P<lost>[0-9]+) EVENTS?|PERF_RECORD_LOST[^\n]*lost (?P<perf>[0-9]+))"
 _WRITTEN = r"entries-in-buffer/entries-written: (?P<kept>[0-9]+)/(?P<written>[0-9]+)"
@@ -329,9 +331,17 @@ def _add_blocks(rest: Any, time: Ints, thread: Narrow, gathered: _Gathered) -> i
             operation=kinds[which],
             sector=_last_numbers(groups["middle"]),
             sectors=integers(groups["sectors"]).clip(0, _FAR_FD).astype(np.int32),
+            has_failed=_have_failed(rest)[at],
         )
     )
     return len(at)
+
+
+def _have_failed(rest: Any) -> NDArray[np.bool_]:
+    """Which events end with an error, of those whose ends are one: others end with a program's name."""
+    if not contains(rest, b"[-"):
+        return np.zeros(len(rest), np.bool_)
+    return np.asarray(pc.match_substring_regex(rest, _ERROR).to_numpy(zero_copy_only=False))
 
 
 def _last_numbers(texts: Any) -> Ints:
