@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -244,6 +245,10 @@ class LayerRecording:
     lost_events: int = 0
     bounds_ns: tuple[int, int] | None = None
     """First and last time of the recording."""
+
+    def remark(self, path: Path, text: str) -> None:
+        """Adds a sentence about a file."""
+        self.remarks.append(f"{path.name}: {text}")
 
     @property
     def span_ns(self) -> int:

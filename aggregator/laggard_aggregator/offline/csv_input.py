@@ -13,10 +13,10 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from laggard_aggregator.files.compressed import open_input
+from laggard_aggregator.files.cut_rows import CutRow
 from laggard_aggregator.offline.checked_values import CheckedValues
 from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_times import MISSING, TimeColumn
-from laggard_aggregator.offline.cut_rows import CutRow
 from laggard_aggregator.offline.regrid import Rows
 from laggard_common.errors import InputError
 
@@ -143,7 +143,7 @@ class _CsvReader:
 
     def _batches(self, path: Path) -> Iterator[Mapping[str, Any]]:
         """The wanted columns of a file: time as int64 ns, names as arrow strings, numbers as float64."""
-        with open_input(path, self._advance) as file:
+        with open_input(path, self._advance, lambda text: self._remarks.append(f"{path}: {text}")) as file:
             try:
                 yield from self._parsed(path, CutRow(path, file))
             except pa.ArrowInvalid as exc:

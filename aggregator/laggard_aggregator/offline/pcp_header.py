@@ -67,7 +67,7 @@ def is_pcp(head: bytes) -> bool:
 
 def read_header(path: Path) -> PcpHeader:
     """The header of the file at `path`. Raises InputError for a separator that times contain, too."""
-    with open_input(path) as file:
+    with open_input(path, cut=lambda _: None) as file:
         text = file.read(_MAX_HEADER_BYTES)
     match = _HEADER.match(text)
     separator = match[1].decode()[:1] if match else ","

@@ -7,7 +7,9 @@ rates, and its own `disk.dev.await` is needed.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import BinaryIO
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -17,13 +19,13 @@ import pyarrow.csv
 
 from laggard_aggregator.detect.interface import FloatArray, IntArray
 from laggard_aggregator.files.compressed import open_input
+from laggard_aggregator.files.cut_rows import CutRow
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences
 from laggard_aggregator.offline.checked_values import CheckedValues
 from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_input import ONE_GROUP, Labels, reason, stem
 from laggard_aggregator.offline.csv_times import MISSING, TimeColumn
-from laggard_aggregator.offline.cut_rows import CutRow
 from laggard_aggregator.offline.pcp_header import PcpColumn, PcpHeader, read_header
 from laggard_aggregator.offline.regrid import Rows
 from laggard_aggregator.offline.sample_grid import NS
@@ -160,7 +162,9 @@ def _read(
         raise InputError(str(path), f"no column {' or '.join(asked) or 'disk.dev.*'} of a disk, it has {has}")
     numbers = [column.name for own in whole.values() for column in own.values()]
     texts = [name for name in ("Host", "Time") if name in header.names]
-    table, cut = _table(path, header, texts, numbers, advance)
+    said: list[str] = []
+    opened = open_input(path, advance, lambda text: said.append(f"{path}: {text}"))
+    table, cut = _table(path, header, texts, numbers, opened)
     if not table.num_rows:
         raise InputError(str(path), "no rows below the header")
     clock = TimeColumn(path, zone)
@@ -169,7 +173,7 @@ def _read(
     raw = {name: np.asarray(table[name].to_numpy(), np.float64) for name in numbers}
     values = {name: checks[name].checked(column, 0) for name, column in raw.items()}
     if remarks is not None:
-        remarks += [*clock.remarks(), *cut.remarks()]
+        remarks += [*said, *clock.remarks(), *cut.remarks()]
         remarks += [remark for check in checks.values() for remark in check.remarks()]
     host = table["Host"][0].as_py() if "Host" in texts else ""
     scaled = {
@@ -184,9 +188,9 @@ def _table(
     header: PcpHeader,
     texts: Sequence[str],
     numbers: Sequence[str],
-    advance: Callable[[int], None],
+    opened: AbstractContextManager[BinaryIO],
 ) -> tuple[pa.Table, CutRow]:
-    with open_input(path, advance) as file:
+    with opened as file:
         cut = CutRow(path, file)
         try:
             table = pyarrow.csv.read_csv(

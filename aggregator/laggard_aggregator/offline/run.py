@@ -287,7 +287,7 @@ def _kind(path: Path) -> Kind:
         if not is_archive(path):
             raise InputError(str(path), "is a directory and not a Laggard archive, expected files")
         return "archive"
-    with open_input(path) as file:
+    with open_input(path, cut=lambda _: None) as file:
         head = file.read(4096)
     if is_pcp(head):
         return "pcp"

@@ -1,5 +1,6 @@
 """`laggard diagnose` as it is called: what it finds, what it promises to print, how it fails."""
 
+import gzip
 import io
 import json
 import lzma
@@ -427,9 +428,11 @@ def test_memory_is_that_of_the_rows(tmp_path: Path) -> None:
     assert (peak_bytes(many) - peak_bytes(few)) / 300_000 < 80
 
 
-def truncated(tmp_path: Path) -> list[str]:
-    path = tmp_path / "cut.csv.xz"
-    path.write_bytes(lzma.compress(csv_files.text(csv_files.rows()).encode())[:20_000])
+def damaged(tmp_path: Path) -> list[str]:
+    path = tmp_path / "bad.csv.gz"
+    packed = bytearray(gzip.compress(csv_files.text(csv_files.rows(hours=0.1)).encode()))
+    packed[-6] ^= 1
+    path.write_bytes(packed)
     return [str(path)]
 
 
@@ -500,7 +503,7 @@ def no_input(_: Path) -> list[str]:
 @pytest.mark.parametrize(
     "case",
     [
-        *(truncated, without_column, directory, text_for_number, binary, missing, unwritable, bad_option),
+        *(damaged, without_column, directory, text_for_number, binary, missing, unwritable, bad_option),
         *(gaps, untrained, no_profiles, thresholds_for_nobody, no_topology, no_input),
         *(empty_archive, header_alone),
     ],
@@ -520,10 +523,20 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 
 def test_the_same_of_the_installed_command(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "laggard_aggregator.cli.main", "diagnose", *truncated(tmp_path)]
+    command = [sys.executable, "-m", "laggard_aggregator.cli.main", "diagnose", *damaged(tmp_path)]
     run = run_command(command, check=False)
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr == f"laggard diagnose: {tmp_path}/cut.csv.xz: compressed data is cut short\n"
+    problem = "compressed data is damaged: Error -3 while decompressing data: incorrect data check"
+    assert run.stderr == f"laggard diagnose: {tmp_path}/bad.csv.gz: {problem}\n"
+
+
+def test_a_file_that_is_cut_short_is_judged_as_far_as_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cut.csv.xz"
+    path.write_bytes(lzma.compress(csv_files.text(csv_files.rows()).encode())[:20_000])
+    assert main(["diagnose", str(path)]) == 0
+    assert f"{path}: compressed data is cut short: read as far as it goes" in capsys.readouterr().out
 
 
 def test_a_reader_that_has_enough_is_no_error(cluster: list[Path]) -> None:

@@ -46,6 +46,30 @@ def test_all_formats_in_one_call(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert {text.partition("/")[0] for text in jobs["job_key"].to_pylist()} == {"c1", "sunway", "own"}
 
 
+@pytest.mark.parametrize("form", ["--sacct", "--jsonl", "--pbs"])
+def test_a_file_that_is_cut_short_is_read_as_far_as_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    columns = (FOLDER / "sacct.txt").read_text().splitlines(keepends=True)[0]
+    header = columns if form == "--sacct" else ""
+    row = {
+        "--sacct": "{n}|{n}|c|u|1|a|b|COMPLETED|1700000000||1700000010|1700000100|90|1|1|0:0|n{n}|x\n",
+        "--jsonl": (
+            '{{"job": "{n}", "submit": 1700000000, "state": "running", '
+            '"start": 1700000018, "nodes": "n{n}"}}\n'
+        ),
+        "--pbs": "01/01/2026 01:00:00;E;{n}.s;user=u ctime=1 start=2 end=3 exec_host=n{n}/0\n",
+    }[form]
+    packed = gzip.compress((header + "".join(row.format(n=n) for n in range(1, 2001))).encode())
+    path = tmp_path / "jobs.gz"
+    path.write_bytes(packed[: len(packed) * 3 // 4])
+    archive = str(tmp_path / "archive")
+    assert main(["jobs", "import", form, str(path), "--cluster", "c", "--archive", archive]) == 0
+    out, err = capsys.readouterr()
+    assert 1000 < int(out.split()[1].replace(",", "")) < 1800
+    assert err == f"{path}: 1 time: compressed data is cut short: read as far as it goes\n"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -329,7 +329,7 @@ def _ost_tables(
 
 def _summaries(path: Path, skipped: list[str]) -> Iterator[dict[str, Any]]:
     """TOKIO's summaries: their first column, an index, may have no name; the rows then have a cell more."""
-    lines = csv.reader(file_lines(path))
+    lines = csv.reader(file_lines(path, skipped))
     incomplete = 0
     try:
         header = next(lines, [])

@@ -47,7 +47,7 @@ def slurm_rows(path: Path, zone: str | None, skipped: list[str]) -> Rows:
     which all rows were.
     """
     times, report, count = LocalTimes(zone), ReadReport(), 0
-    with opened(path) as file:
+    with opened(path, report.doubt) as file:
         for rows in _portions(file, times, report):
             count += rows.num_rows
             runs = settled_steps(rows)

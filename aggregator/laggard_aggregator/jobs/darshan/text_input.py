@@ -20,10 +20,16 @@ Rows = Iterator[tuple[str, pa.Table]]
 """Tables of a store by name, each in portions."""
 
 
-def file_lines(path: Path) -> Iterator[str]:
-    """Yields the lines of a file, also of a compressed one, without their ends. Raises InputError."""
+def file_lines(path: Path, skipped: list[str]) -> Iterator[str]:
+    """Yields the lines of a file, also of a compressed one, without their ends. Raises InputError.
+
+    `skipped` gets a line about compressed data that is cut short.
+    """
     count = 0
-    with opened(path) as plain, closing(io.TextIOWrapper(plain, "utf-8", "replace", newline="\n")) as file:
+    with (
+        opened(path, lambda text: skipped.append(f"{path}: {text}")) as plain,
+        closing(io.TextIOWrapper(plain, "utf-8", "replace", newline="\n")) as file,
+    ):
         while line := file.readline(MAX_LINE_CHARS + 1):
             count += len(line)
             if len(line) > MAX_LINE_CHARS or count > _MAX_CHARS:

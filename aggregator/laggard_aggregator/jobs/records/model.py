@@ -40,6 +40,10 @@ class ReadReport:
         self.broken[reason] += 1
         self.name(place, reason, text)
 
+    def doubt(self, reason: str) -> None:
+        """Counts something of the input that is not as it should be."""
+        self.doubts[reason] += 1
+
     def name(self, place: str, reason: str, text: str) -> None:
         """Names a row while there are few."""
         if len(self.named) < MAX_NAMED:

@@ -7,6 +7,7 @@ A completion ends with its error, in 16 bits without a sign (65531 is -5), other
 program.
 """
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def matches(first: bytes) -> bool:
 def read(path: Path, recording: LayerRecording) -> None:
     """Adds the block and device layers of each device. Raises InputError."""
     parts = []
-    for lines in line_blocks(path):
+    for lines in line_blocks(path, partial(recording.remark, path)):
         at, groups = extracted(lines, _LINE)
         if not len(at):
             continue

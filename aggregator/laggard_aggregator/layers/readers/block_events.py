@@ -1,7 +1,7 @@
 """Block events: bios queued, requests issued to the device and completed.
 
 An issue and a completion are of one request when device, operation, sector and length agree. A request may
-complete in parts, each where the one before ended. What completes with an error has moved nothing.
+complete in parts, each where the one before ended. A completion with an error has moved nothing.
 """
 
 from collections.abc import Sequence
@@ -301,7 +301,7 @@ class _Begun:
 
 
 @dataclass(slots=True)
-class _Ended:
+class _RequestEnds:
     """`time`: the end of each request, `ABSENT` if none. `done`: the bytes that it moved, -1 for all of them.
     `used`: mask of the completions that are of a request.
     """
@@ -311,7 +311,7 @@ class _Ended:
     used: NDArray[np.bool_]
 
 
-def _ends(begun: _Begun, events: BlockEvents, completed: Ints) -> _Ended:
+def _ends(begun: _Begun, events: BlockEvents, completed: Ints) -> _RequestEnds:
     """How requests ended.
 
     Completions of the whole length come first. A request that completed only in part has no end, unless its
@@ -352,7 +352,7 @@ def _ends(begun: _Begun, events: BlockEvents, completed: Ints) -> _Ended:
         rest = zip(begun.operation[partial], reached[partial], begun.behind[partial], strict=True)
         ends[partial[[tuple(map(int, each)) not in again for each in rest]]] = ABSENT
     done = np.where(lost > 0, (begun.behind - begun.first - lost) * SECTOR_BYTES, -1)
-    return _Ended(ends, done, used)
+    return _RequestEnds(ends, done, used)
 
 
 def _next(keys: _Keys, since: Ints, time: Ints) -> Ints:

@@ -9,6 +9,7 @@ duration, as callers last longer.
 
 import math
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def read(path: Path, recording: LayerRecording) -> None:
     parts: dict[str, list[RequestColumns]] = defaultdict(list)
     first_ns, last_ns = np.iinfo(np.int64).max, np.iinfo(np.int64).min
     left = failed = unknown_items = 0
-    for lines in line_blocks(path):
+    for lines in line_blocks(path, partial(recording.remark, path)):
         events = lines.filter(pc.match_substring_regex(lines, _EVENT))
         if not len(events):
             continue

@@ -3,6 +3,7 @@
 The parser is the one that the agent folds with.
 """
 
+from functools import partial
 from pathlib import Path
 
 from laggard_aggregator.files.compressed import open_input
@@ -23,7 +24,7 @@ def read(path: Path, recording: LayerRecording) -> None:
     parser = DxtParser()
     reader = TraceReader(parser.parse)
     modules = {"mpiio": RecordColumns(recording.names), "posix": RecordColumns(recording.names)}
-    with open_input(path) as stream:
+    with open_input(path, cut=partial(recording.remark, path)) as stream:
         for record in reader.read(stream):
             module, rank, _ = record.descriptor.split(":")
             modules[module].add(record, process=int(rank), fd=-1, file=record.path)

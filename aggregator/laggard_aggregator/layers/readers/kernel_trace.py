@@ -10,6 +10,7 @@ app 23771/23777 [000]   6233.282282975: block:block_rq_issue: 7,0 RS 65536 () 83
 
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def _is_ours() -> str:
 def read(path: Path, recording: LayerRecording) -> None:
     """Adds the file's system calls, block requests and device requests. Raises InputError."""
     gathered = _Gathered([], [])
-    for lines in line_blocks(path):
+    for lines in line_blocks(path, partial(recording.remark, path)):
         _add(lines, gathered)
     pa.default_memory_pool().release_unused()
     clock = str(path)

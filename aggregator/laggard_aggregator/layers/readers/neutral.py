@@ -9,6 +9,7 @@ of a request are its parts. Rows may come in any order. Optional column: `thread
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from laggard_aggregator.files.compressed import open_input
+from laggard_aggregator.files.cut_rows import CutRow
 from laggard_aggregator.layers.columns import (
     ABSENT,
     UNKNOWN_RANK,
@@ -37,6 +39,7 @@ from laggard_aggregator.layers.readers.stamped_csv import (
     named,
     operations,
 )
+from laggard_aggregator.layers.readers.text_lines import head
 from laggard_common.errors import InputError
 
 COLUMNS = ("layer", "event", "request", "time_us", "file", "offset", "bytes", "operation")
@@ -87,7 +90,7 @@ def read(path: Path, recording: LayerRecording) -> None:
     collected: dict[str, EventBatches] = {}
     unknown = 0
     try:
-        for batch in _tables(path):
+        for batch in _tables(path, recording):
             unknown += _collect(batch, collected, recording, path)
     except pa.ArrowException as exc:
         raise InputError(str(path), f"is no trace of events: {str(exc).splitlines()[0]}") from None
@@ -110,41 +113,48 @@ def _ranks(names: list[str]) -> dict[str, int]:
     return ranks
 
 
-def _tables(path: Path) -> Iterator[Any]:
-    with open_input(path) as file:
-        is_parquet = file.read(4) == b"PAR1"
-    if is_parquet:
+def _tables(path: Path, recording: LayerRecording) -> Iterator[Any]:
+    first = head(path, 1 << 20)
+    if first.startswith(b"PAR1"):
         with pq.ParquetFile(path) as parquet:
             names = [name for name in parquet.schema_arrow.names if name in _KNOWN]
             _check(path, names)
             yield from parquet.iter_batches(_BATCH_ROWS, columns=names)
         return
-    with open_input(path) as file:
+    with open_input(path, cut=partial(recording.remark, path)) as file:
         text = pa.dictionary(pa.int32(), pa.string())
         kinds: dict[str, Any] = dict.fromkeys(("layer", "event", "file", "operation"), text)
         kinds |= {"request": pa.string(), "time_us": pa.float64()}
         kinds |= {name: pa.int64() for name in ("offset", "bytes", "thread")}
-        with open_input(path) as again:
-            first = again.read(1 << 20)
         names = header(first)
         _check(path, names)
         if _all_integers(first, names.index("request")):
             kinds["request"] = pa.int64()
         if _all_integers(first, names.index("time_us")):
             kinds["time_us"] = pa.int64()
-        yield from _csv_batches(file, path, kinds, names)
+        cut = CutRow(path, file)
+        yield from _csv_batches(cut, path, kinds, names)
+    recording.remarks += cut.remarks()
 
 
-def _csv_batches(file: Any, path: Path, kinds: dict[str, Any], names: list[str]) -> Iterator[Any]:
+def _csv_batches(cut: CutRow, path: Path, kinds: dict[str, Any], names: list[str]) -> Iterator[Any]:
     options = pacsv.ConvertOptions(
         column_types=kinds, include_columns=[name for name in names if name in kinds], auto_dict_encode=False
     )
-    reading = pacsv.ReadOptions(block_size=1 << 22)
+    reading = pacsv.ReadOptions(block_size=1 << 22, use_threads=False)
+    parsing = pacsv.ParseOptions(invalid_row_handler=cut.skip)
+    file = pa.PythonFile(cut.file, "r")
+    rows = 0
     try:
-        with pacsv.open_csv(file, read_options=reading, convert_options=options) as reader:
-            yield from reader
+        with pacsv.open_csv(
+            file, read_options=reading, parse_options=parsing, convert_options=options
+        ) as reader:
+            for batch in reader:
+                rows += batch.num_rows
+                yield batch
     except pa.ArrowInvalid as exc:
         raise InputError(str(path), f"is no trace of events: {str(exc).splitlines()[0]}") from None
+    cut.check(rows)
 
 
 def _check(path: Path, names: list[str]) -> None:

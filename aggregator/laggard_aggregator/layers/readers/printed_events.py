@@ -4,6 +4,7 @@ Time: 2650212.242744   EVENT: AIO_ISSUE   OP: READ   FD: 15   OFFSET: 712114176 
 """
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ def matches(first: bytes) -> bool:
 def read(path: Path, recording: LayerRecording) -> None:
     """Adds the layers of the file. Raises InputError."""
     blocks = [{name: pa.array([], pa.utf8()) for name in _GROUPS}]
-    blocks += [extracted(lines, _LINE)[1] for lines in line_blocks(path)]
+    blocks += [extracted(lines, _LINE)[1] for lines in line_blocks(path, partial(recording.remark, path))]
     groups = {name: pa.concat_arrays([block[name] for block in blocks]) for name in blocks[0]}
     layers = pc.utf8_lower(groups["layer"]).dictionary_encode()
     which = np.asarray(layers.indices.to_numpy(zero_copy_only=False))

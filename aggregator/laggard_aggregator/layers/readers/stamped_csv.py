@@ -6,6 +6,7 @@ id,thread,op,file,inode,offset,bytes,submit_ns,done_ns,fd,ret
 
 import csv
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
 from laggard_aggregator.files.compressed import open_input
+from laggard_aggregator.files.cut_rows import CutRow
 from laggard_aggregator.layers.columns import (
     ABSENT,
     OPERATIONS,
@@ -51,9 +53,8 @@ def matches(first: bytes) -> bool:
 
 def read(path: Path, recording: LayerRecording) -> None:
     """Adds the layer that the file's name tells: `app`, `server`, `message` or its own. Raises InputError."""
-    table = read_table(
-        path, {name: pa.int64() for name in _NUMBERS} | {"op": pa.string(), "file": pa.string()}
-    )
+    types = {name: pa.int64() for name in _NUMBERS} | {"op": pa.string(), "file": pa.string()}
+    table = _table(path, types, recording)
     check_once(path, [name for name in table.column_names if name in (*_NUMBERS, "op", "file")])
     lacking = [each for each in ("op", "offset", "bytes") if each not in table.column_names]
     if lacking:
@@ -96,14 +97,22 @@ def check_once(path: Path, names: Sequence[str]) -> None:
         raise InputError(str(path), f"has several columns {', '.join(twice)}, expected one of each")
 
 
-def read_table(path: Path, types: dict[str, Any]) -> Any:
+def _table(path: Path, types: dict[str, Any], recording: LayerRecording) -> Any:
     """The CSV as one Arrow table. Raises InputError."""
     try:
-        with open_input(path) as file:
-            options = pacsv.ConvertOptions(column_types=types)
-            return pacsv.read_csv(file, convert_options=options)
+        with open_input(path, cut=partial(recording.remark, path)) as file:
+            cut = CutRow(path, file)
+            table = pacsv.read_csv(
+                pa.PythonFile(cut.file, "r"),
+                read_options=pacsv.ReadOptions(use_threads=False),
+                parse_options=pacsv.ParseOptions(invalid_row_handler=cut.skip),
+                convert_options=pacsv.ConvertOptions(column_types=types),
+            )
     except pa.ArrowException as exc:
         raise InputError(str(path), f"is no CSV of requests: {str(exc).splitlines()[0]}") from None
+    cut.check(table.num_rows)
+    recording.remarks += cut.remarks()
+    return table
 
 
 def column(table: Any, name: str) -> Any:

@@ -6,6 +6,7 @@ The parser is the one that the agent folds with; it knows the positions of open 
 import re
 from array import array
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ def read(path: Path, recording: LayerRecording) -> None:
     shows_files = bool(_SHOWS_FILES.search(first))
     left: Counter[str] = Counter()
     opened, opened_ns = array("q"), array("q")
-    with open_input(path) as stream:
+    with open_input(path, cut=partial(recording.remark, path)) as stream:
         for record in reader.read(stream):
             process, _, fd = record.descriptor.partition(":")
             if record.operation in ("open", "close"):
@@ -105,7 +106,7 @@ def _pids(path: Path) -> frozenset[int]:
     """The processes and threads that begin a line; none where lines name no process."""
     pids: set[int] = set()
     rest = b""
-    with open_input(path) as stream:
+    with open_input(path, cut=lambda _: None) as stream:
         while block := stream.read(_BLOCK_BYTES):
             block = rest + block
             cut = block.rfind(b"\n") + 1

@@ -1,6 +1,6 @@
 """Lines of large text files as Arrow arrays, without a Python object a line."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -18,17 +18,18 @@ _LONGEST_LINE_BYTES = 1 << 20
 
 
 def head(path: Path, size: int = 65536) -> bytes:
-    """The first bytes of the file, decompressed. Raises InputError."""
-    with open_input(path) as file:
+    """The first bytes of the file, decompressed, or as many as it has. Raises InputError."""
+    with open_input(path, cut=lambda _: None) as file:
         return file.read(size)
 
 
-def line_blocks(path: Path) -> Iterator[Any]:
+def line_blocks(path: Path, cut: Callable[[str], None]) -> Iterator[Any]:
     """Yields string arrays, one value a line with its newline. Raises InputError.
 
-    Bytes that are no UTF-8 are replaced. A line of more than 1 MiB is cut.
+    Bytes that are no UTF-8 are replaced. A line of more than 1 MiB is cut. `cut` is told when compressed
+    data is cut short.
     """
-    with open_input(path) as file:
+    with open_input(path, cut=cut) as file:
         yield from _blocks(file)
 
 

@@ -84,6 +84,6 @@ def _plain(path: Path) -> Iterator[Path]:
             return
     with tempfile.TemporaryDirectory(prefix="laggard-") as folder:
         copy = Path(folder) / path.stem
-        with open_input(path) as source, copy.open("wb") as target:
+        with open_input(path, cut=lambda _: None) as source, copy.open("wb") as target:
             shutil.copyfileobj(source, target)
         yield copy

@@ -109,7 +109,7 @@ def _values(report: Report, interval_seconds: float) -> Iterator[_Value]:
 
 
 def _samples(report: Report) -> Iterator[DiskSample]:
-    with open_input(report.path) as file:
+    with open_input(report.path, cut=report.remark) as file:
         data = file.read()
     if data[:2] in MAGIC:
         return read_json(printed(report), report)

@@ -321,6 +321,16 @@ def test_json_of_sacct_with_steps(tmp_path: Path, told: object, name: str, packi
     ]
 
 
+def test_slurms_text_that_is_cut_short_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    rows = (f"{n}|u|2026-01-01T00:00:01|2026-01-01T01:00:00|COMPLETED|1|n{n}\n" for n in range(1, 2001))
+    packed = gzip.compress(("JobID|User|Start|End|State|NNodes|NodeList\n" + "".join(rows)).encode())
+    path = tmp_path / "sacct.gz"
+    path.write_bytes(packed[: len(packed) * 3 // 4])
+    skipped: list[str] = []
+    assert 1000 < together(slurm_rows(path, "UTC", skipped))["slurm_job"].num_rows < 1800
+    assert skipped == [f"{path}: compressed data is cut short: read as far as it goes"]
+
+
 def test_errors_of_sacct_are_said(tmp_path: Path) -> None:
     path = tmp_path / "sacct.json"
     path.write_text('{"errors": [{"description": "Unable to connect to slurmdbd"}], "jobs": []}')

@@ -37,7 +37,7 @@ def job_tables(
     path: Path, form: str, cluster: str, times: LocalTimes, report: ReadReport
 ) -> Iterator[pa.Table]:
     """Yields the records of a file in portions. `form`: one of FORMATS. Raises InputError, with the path."""
-    with opened(path) as file:
+    with opened(path, report.doubt) as file:
         yield from stream_tables(file, form, cluster, times, report)
 
 
@@ -47,10 +47,14 @@ def is_json(file: io.BufferedReader) -> bool:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[io.BufferedReader]:
-    """A file, also one of gzip, xz or zstd. Raises InputError, with the path also for those of the block."""
+def opened(path: Path, cut: Callable[[str], None]) -> Iterator[io.BufferedReader]:
+    """A file, also one of gzip, xz or zstd, as far as it goes.
+
+    `cut` is told when compressed data is cut short. Raises InputError, with the path also for those of the
+    block.
+    """
     try:
-        with open_input(path) as file:
+        with open_input(path, cut=cut) as file:
             yield io.BufferedReader(cast(Any, file))
     except InputError as exc:
         raise InputError(str(path), exc.reason) if not exc.path else exc from exc
