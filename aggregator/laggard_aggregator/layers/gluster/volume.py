@@ -6,7 +6,7 @@ from pathlib import Path
 
 from laggard_aggregator.layers.gluster import disks, levels, profiles, statedumps
 from laggard_aggregator.layers.gluster.counters import GlusterLayer
-from laggard_aggregator.layers.readers.text_lines import head
+from laggard_aggregator.layers.readers.text_lines import content
 from laggard_common.errors import InputError
 
 _LARGEST_BYTES = 64 << 20
@@ -42,7 +42,7 @@ def read(paths: Sequence[Path]) -> Volume:
     dumps: list[tuple[Path, str]] = []
     copies: list[tuple[Path, str]] = []
     for path in paths:
-        raw = head(path, _LARGEST_BYTES + 1)
+        raw = content(path, _LARGEST_BYTES + 1)
         if not matches(raw[:65536]) or len(raw) > _LARGEST_BYTES:
             raise InputError(str(path), "is no counters of a gluster volume, as the other files are")
         text = raw.decode(errors="replace")

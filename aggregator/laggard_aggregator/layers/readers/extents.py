@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.layers.columns import DescriptorPath, ExtentMap, LayerRecording
-from laggard_aggregator.layers.readers.text_lines import head
+from laggard_aggregator.layers.readers.text_lines import content
 from laggard_common.errors import InputError
 
 _LARGEST_BYTES = 64 << 20
@@ -159,7 +159,7 @@ def place_extents(recording: LayerRecording) -> None:
 
 
 def _text(path: Path) -> str:
-    raw = head(path, _LARGEST_BYTES + 1)
+    raw = content(path, _LARGEST_BYTES + 1)
     if len(raw) > _LARGEST_BYTES:
         raise InputError(str(path), f"has more than {_LARGEST_BYTES >> 20} MiB")
     return raw.decode(errors="replace")

@@ -23,6 +23,12 @@ def head(path: Path, size: int = 65536) -> bytes:
         return file.read(size)
 
 
+def content(path: Path, most: int) -> bytes:
+    """The first `most` bytes of the file, decompressed. Raises InputError, also where it is cut short."""
+    with open_input(path) as file:
+        return file.read(most)
+
+
 def line_blocks(path: Path, cut: Callable[[str], None]) -> Iterator[Any]:
     """Yields string arrays, one value a line with its newline. Raises InputError.
 
