@@ -101,12 +101,25 @@ class Prometheus:
         answer = get_json(f"{self.url}/api/v1/query?query={urllib.parse.quote(expression)}")
         return [] if answer is None else answer["data"]["result"]
 
+    def numbers(self, expression: str, label: str = "") -> dict[str, float]:
+        """Values by a label; the one value by an empty text without a label."""
+        return {row["metric"].get(label, ""): float(row["value"][1]) for row in self.query(expression)}
+
+    def drawn(self, expression: str) -> list[dict[str, Any]]:
+        """The series of the last minute, as a graph asks for them."""
+        now = SystemClock().wall_ns() / 1e9
+        asked = urllib.parse.urlencode({"query": expression, "start": now - 60.0, "end": now, "step": 5.0})
+        answer = get_json(f"{self.url}/api/v1/query_range?{asked}")
+        assert answer is not None, f"Prometheus refuses {expression}"
+        series: list[dict[str, Any]] = answer["data"]["result"]
+        return series
+
     def components(self, expression: str) -> set[str]:
         return {series["metric"]["component"] for series in self.query(expression)}
 
 
-def silent_panels(queries: Prometheus) -> list[str]:
-    """The panels of Grafana's dashboards whose queries are answered without data."""
+def panels() -> list[tuple[str, str]]:
+    """Titles, as `dashboard: panel`, and queries of all panels of Grafana's dashboards."""
     values = {
         "group": "luns",
         "node": "oss-01",
@@ -116,11 +129,65 @@ def silent_panels(queries: Prometheus) -> list[str]:
         "__rate_interval": "30s",
     }
     return [
-        f"{dashboard.title}: {title}: {expression}"
+        (f"{dashboard.title.removeprefix('Laggard: ')}: {title}", expression)
         for dashboard in generate.DASHBOARDS
         for title, expression in generate.asked(dashboard, values)
-        if not queries.query(expression)
     ]
+
+
+def silent_panels(queries: Prometheus) -> list[str]:
+    """The panels whose queries are answered without data, at a moment or over time."""
+    return [
+        f"{title}: {expression}"
+        for title, expression in panels()
+        if not queries.query(expression) or not queries.drawn(expression)
+    ]
+
+
+def panels_by_api(queries: Prometheus, api: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Panels of which the API says the same: what each shows by its query, and what its title promises."""
+    asked = dict(panels())
+    asked_of_own_value, asked_of_peers = (e for title, e in panels() if title.endswith("Own value and peers"))
+    stragglers = get_json(f"{api}/api/v1/stragglers")["stragglers"]
+    groups = get_json(f"{api}/api/v1/groups")["groups"]
+    nodes = get_json(f"{api}/api/v1/nodes")["nodes"]
+    raised = {row["name"]: row for row in stragglers if row["alarm"]}
+    worst = {name: row["severity"] for name, row in raised.items()}
+    live = sum(group["live"] for group in groups)
+    promised = {
+        "overview: Alarms": {"": len(raised)},
+        "overview: Worst": {"": max(worst.values(), default=1.0)},
+        "overview: Silenced": {"": sum(row["silenced"] is not None for row in stragglers)},
+        "overview: Nodes not up": {
+            "": sum(states.get("silent", 0) + states.get("down", 0) for states in nodes.values())
+        },
+        "overview: Stragglers now": worst,
+        "overview: Alarms by group": {"luns": len(raised)},
+        "peer group: Times slower than the peers": {row["name"]: row["severity"] for row in stragglers},
+        "own value": {row["name"]: row["observed"] for row in stragglers},
+        "its peers": {row["name"]: row["reference"] for row in stragglers},
+        "peer group: Components": {"live": live},
+        "node: Up": {"": 1},
+    }
+    labels = {"overview: Alarms by group": "group", "peer group: Components": "state"}
+    shown = {
+        title: queries.numbers(asked[title], labels.get(title, "name"))
+        for title in promised
+        if title in asked
+    }
+    shown["own value"] = queries.numbers(asked_of_own_value, "name")
+    shown["its peers"] = queries.numbers(asked_of_peers, "name")
+    return shown, promised
+
+
+def unlike_the_api(queries: Prometheus, api: str) -> dict[str, Any]:
+    """Panels that show another number than the API, which a scrape later may be right."""
+    shown, promised = panels_by_api(queries, api)
+    return {
+        title: (shown[title], numbers)
+        for title, numbers in promised.items()
+        if {name: pytest.approx(shown[title].get(name), rel=1e-6) for name in numbers} != numbers
+    }
 
 
 def diagnosed(*arguments: str) -> set[str]:
@@ -185,6 +252,7 @@ def test_the_recorded_fault_is_seen_by_prometheus_and_in_the_archive(tmp_path: P
         wait_until(lambda: queries.query("laggard_alarm_active == 1"), "an alarm in Prometheus")
         assert queries.components("laggard_alarm_active == 1") == {faulty}
         wait_until(lambda: not silent_panels(queries), "every panel to have data")
+        wait_until(lambda: not unlike_the_api(queries, api), "every panel to show what its title promises")
         recorded = "laggard:alarm_severity:ratio"
         assert wait_until(lambda: queries.components(recorded), "the rule") == {faulty}
         wait_until(lambda: not queries.query("laggard_alarm_active == 1"), "the alarm to clear")
