@@ -106,7 +106,7 @@ class App:
         name = self._settings.node
         waits = False
         while isinstance(name, HostName) and not (name := host_name()).is_usable:
-            text = f"waiting for a host name, {str(name)!r} is nobody's: set it, or node in the configuration"
+            text = f"waiting for a host name: {str(name)!r} could be any host; rename it, or set node"
             if not waits:
                 _log.warning("%s", text)
             waits = True
@@ -247,7 +247,7 @@ class App:
         """Lets the agent start again when its name changed, or its disk hangs or works again."""
         node = self._settings.node
         if isinstance(node, HostName) and (name := host_name()) != node and name.is_usable:
-            _log.warning("the host's name changed from %s to %s: going on under it", node, name)
+            _log.warning("the host was renamed from %s to %s; restarting under the new name", node, name)
             self._again.set()
         elif self._hung is None:
             if self._worker.busy_seconds > _HUNG_SECONDS:

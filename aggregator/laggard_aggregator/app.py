@@ -170,9 +170,9 @@ class App:
         """Opens ports and directories, then restores the machine while HTTP is served already."""
         s = self._settings
         if s.http.operators and s.http.exposed:
-            _log.warning("http: without cert_file, credentials of operators travel unencrypted")
+            _log.warning("http: operators' credentials travel unencrypted, because cert_file is not set")
         if s.http.operators and s.state is None:
-            _log.warning("http: operators decide nothing without [state]")
+            _log.warning("http: operators cannot silence or drain without [state]")
         archive = s.archive.directory if s.archive is not None else None
         forwarders = s.jobs.forwarders
         app = make_app(

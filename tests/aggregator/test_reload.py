@@ -135,7 +135,7 @@ def test_a_daemon_takes_good_files_and_refuses_bad_ones(tmp_path: Path) -> None:
         written(path, made, taken)  # the broker has it
         daemon.send_signal(signal.SIGHUP)
         said("configuration reloaded")
-        assert "the port is taken" in said("returning to the previous one|Error")
+        assert "the port is taken" in said("going back to the previous one|Error")
         said(f"metrics at http://127.0.0.1:{first}/metrics")
         said("state: restored")
         written(path, made, second)

@@ -141,7 +141,7 @@ def test_nothing_is_published_as_localhost_and_a_new_name_is_followed(tmp_path: 
     site = Site(tmp_path, node="")
     listener = Listener(site.port)
     with site.broker(), site.agent(*UNSHARED) as agent:
-        wait_until(lambda: site.logged("waiting for a host name, 'localhost'"), "the warning")
+        wait_until(lambda: site.logged("waiting for a host name: 'localhost'"), "the warning")
         named(agent, "oss-17")
         asyncio.run(listener.until(lambda: len(listener.times.get("oss-17", ())) >= 10))
         named(agent, "oss-18")
@@ -149,7 +149,7 @@ def test_nothing_is_published_as_localhost_and_a_new_name_is_followed(tmp_path: 
         ended_within(agent, 5.0)
     assert [topic for topic in listener.topics if "localhost" in topic] == []
     assert len([line for line in site.warnings() if "waiting for a host name" in line]) == 1
-    assert "the host's name changed from oss-17 to oss-18" in site.log.read_text()
+    assert "the host was renamed from oss-17 to oss-18" in site.log.read_text()
     assert "discarding" not in site.log.read_text()
 
 
@@ -159,11 +159,11 @@ def test_a_spool_of_this_boot_is_kept_under_the_new_name(tmp_path: Path) -> None
     segment = tmp_path / "spool"
     listener = Listener(site.port)
     with site.agent(*UNSHARED) as agent:
-        wait_until(lambda: site.logged("waiting for a host name, 'localhost'"), "its own name")
+        wait_until(lambda: site.logged("waiting for a host name: 'localhost'"), "its own name")
         named(agent, "oss-17")
         wait_until(lambda: sum(p.stat().st_size for p in segment.glob("*.segment")) > 2000, "batches")
         named(agent, "oss-18")
-        wait_until(lambda: site.logged("to oss-18: going on under it"), "the new name")
+        wait_until(lambda: site.logged("to oss-18; restarting under"), "the new name")
         renamed_ns = (tmp_path / "agent.log").stat().st_mtime_ns
         with site.broker():
 

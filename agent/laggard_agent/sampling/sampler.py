@@ -250,5 +250,5 @@ class Sampler:
         elif before is not None:
             _log.info("collector %s works again", self.name)
         elif not health.components:
-            _log.warning("collector %s works but found nothing to read", self.name)
+            _log.warning("collector %s works, but there is nothing for it to read", self.name)
         self._changed()

@@ -60,11 +60,11 @@ class Recovered:
         if self.header is None or not self.header.streams:
             return ()
         if self.header.node != node:
-            _log.info("spool: the node was %s: starting new streams", self.header.node)
+            _log.info("spool: written when the node was named %s; starting new streams", self.header.node)
             return ()
         if self.whole and (self.closed or self.header.boot_id == boot_id != ""):
             return self.header.streams
-        _log.info("spool: its end may be lost: starting new streams")
+        _log.info("spool: its last batches may be lost; starting new streams")
         return ()
 
 

@@ -236,7 +236,7 @@ class SegmentQueue:
             segment.delete()
         except SpoolError as exc:
             if not self._is_left:
-                _log.warning("spool: %s; it stays, empty where it can be", exc)
+                _log.warning("spool: cannot delete a file, which stays, emptied if possible: %s", exc)
             self._is_left = True
         else:
             self._is_left = False

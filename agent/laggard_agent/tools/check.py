@@ -29,7 +29,11 @@ def check(path: Path, settings: AgentSettings, roots: Roots, clock: Clock, out: 
     lines.add("configuration", good=True, text=str(path))
     name = settings.node
     if isinstance(name, HostName) and not name.is_usable:
-        lines.add("node", good=False, text=f"the host's name {str(name)!r} is nobody's: set it, or node")
+        lines.add(
+            "node",
+            good=False,
+            text=f"the host's name {str(name)!r} could be any host: rename it, or set node",
+        )
         return 1
     lines.add("node", good=True, text=name)
     _check_spool(settings.spool.directory, lines)

@@ -65,7 +65,7 @@ def explain(findings: list[BrokerAnswer], size: int) -> str:
     if bad is not None:
         return f"{bad.question.value}: {bad.text}"
     return (
-        f"does an aggregator run, with this site in its topics? Else look at the broker's log, for an ACL"
+        f"is an aggregator running with this site in its topics? If so, look in the broker's log for an ACL"
         f" that denies this node's topics or a limit below packets of {size} bytes"
     )
 

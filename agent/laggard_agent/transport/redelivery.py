@@ -99,6 +99,6 @@ class Redelivery:
         self._oldest = oldest
         if not lost or not acked:
             return []
-        _log.info("redelivering unacknowledged batches")
+        _log.info("sending the unacknowledged batches again")
         await self._worker.call(partial(self._spool.resend, lost))
         return lost

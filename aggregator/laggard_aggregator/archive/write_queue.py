@@ -204,7 +204,7 @@ class WriteQueue:
                 self._unchecked = layout.all_parts(directory)
             return count_damaged(directory)
         except (ArchiveError, OSError) as exc:  # as files are merged and deleted meanwhile
-            _log.warning("archive cannot be checked: %s", exc)
+            _log.warning("cannot check the archive: %s", exc)
             return self.damaged
 
     async def write(self, flush: bool, at_least: int = 0) -> bool:
@@ -256,7 +256,9 @@ class WriteQueue:
         if self.last_written is not None:
             return
         if self._left_in_journal:  # with later rows in the archive, a restart would leave these out
-            reason = "was not usable at the start, and the journal has more than memory: restart to write it"
+            reason = (
+                "was not usable at the start, and the journal holds more than memory can: restart to write it"
+            )
             raise ArchiveError(str(self._writer.directory), reason)
         last = self._writer.open()
         self._writer.flush()

@@ -135,7 +135,7 @@ def _print_credential(name: str, *, token: bool) -> int:
     try:
         if token:
             secret, line = new_token(name)
-            print(f"token of {name}, not to be seen again: {secret}", file=sys.stderr)
+            print(f"token of {name}, shown only once: {secret}", file=sys.stderr)
         else:
             line = password_line(name, _password())
     except ValueError as exc:

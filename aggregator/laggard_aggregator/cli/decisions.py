@@ -75,7 +75,7 @@ class DecisionCommand:
             )
             ends.add_argument("--until", metavar="TIME", help="end, such as 2026-01-31T10:00 (UTC)")
             ends.add_argument(
-                "--end", action="store_true", help="end what was decided about exactly this target"
+                "--end", action="store_true", help="end it for exactly this target"
             )
 
         add("--json", action="store_true", help="print the aggregator's answer as one JSON object")

@@ -33,7 +33,9 @@ def run(args: argparse.Namespace) -> int:
     print("\n".join(map(_line, maps)))
     usable = [each for each in maps if each.components]
     if not usable:
-        raise InputError(server.url, "none of the shipped maps fits: docs/prometheus.md has maps of your own")
+        raise InputError(
+            server.url, "none of the shipped maps fits: docs/prometheus.md explains how to write your own"
+        )
     directory = args.directory or (args.output.parent / "laggard").absolute()
     text = "\n".join(_configuration(args, usable, directory)) + "\n"
     config.parse(AggregatorSettings, tomllib.loads(text), str(args.output))

@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A,B,...",
         type=_names,
         default=(),
-        help="layers from the top, where names do not tell",
+        help="order of the layers, top first, where their names do not show it",
     )
     add("--html", metavar="FILE", type=Path, help="write the report with a picture, one file without scripts")
     add("--json", action="store_true", help="print records, one JSON object a line")

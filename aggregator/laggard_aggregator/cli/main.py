@@ -109,7 +109,7 @@ COMMANDS = (
     Entry(
         "mine",
         "laggard_aggregator.cli.mine",
-        "say why a job's I/O was slow, from Darshan logs",
+        "tell from Darshan logs why a job's I/O was slow",
         "laggard_aggregator.cli.mine_options:add_mine_options",
         (
             _mine_verb("init", "convert Darshan, Slurm and LMT data into a store, each file once"),
@@ -122,7 +122,7 @@ COMMANDS = (
     Entry(
         "jobs",
         "laggard_aggregator.cli.jobs_list:LIST",
-        "jobs of an archive, their metadata, phases, runs beside earlier ones",
+        "list an archive's jobs, their volumes, phases and verdicts",
         "laggard_aggregator.cli.jobs_options:add_jobs_options",
         (
             Entry(
@@ -133,7 +133,7 @@ COMMANDS = (
             Entry(
                 "top",
                 "laggard_aggregator.cli.jobs_top",
-                "users, projects and applications with most I/O, and classes of core hours",
+                "users, projects and applications by their I/O, and classes of core hours",
             ),
             Entry(
                 "phases",
@@ -144,7 +144,7 @@ COMMANDS = (
             Entry(
                 "compare",
                 "laggard_aggregator.cli.jobs_compare",
-                "judge runs of an application by their earlier ones",
+                "compare runs of an application with earlier ones",
                 "laggard_aggregator.cli.jobs_options:add_compare_options",
             ),
         ),
@@ -152,7 +152,7 @@ COMMANDS = (
     Entry(
         "job",
         "laggard_aggregator.cli.jobs_list:ONE",
-        "one job: who, where, when, what it moved, beside earlier runs",
+        "show one job: who, where, when, how much I/O, and whether it was slow",
         "laggard_aggregator.cli.jobs_options:add_job_options",
     ),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),

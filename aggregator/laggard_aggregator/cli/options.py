@@ -73,7 +73,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     for options in trainable.values():
         for option in options:
             _add_option(parser, option)
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="a picture of the data, such as awaits.png")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the data, such as awaits.png")
 
 
 def add_archive_options(parser: argparse.ArgumentParser) -> None:
@@ -131,7 +131,7 @@ def _add_prometheus_options(parser: argparse.ArgumentParser) -> None:
     """Declares the options for a server in place of INPUT."""
     server = parser.add_argument_group("a Prometheus server, in place of INPUT")
     add = server.add_argument
-    add("--prometheus", metavar="URL", help="judge the counters that it has of its exporters")
+    add("--prometheus", metavar="URL", help="judge the counters that this server scraped")
     add("--map", metavar="NAME|FILE", help="which series are compared (default: each shipped map that fits)")
     add("--from", dest="since", metavar="TIME", help="-12h, -7d or a time as 2026-01-31T10:00 (default -1d)")
     add("--to", dest="until", metavar="TIME", help="default now")

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     for each in standing_out:
         severity = f", at times {each.worst_severity:.2f} x its peers" if each.worst_severity else ""
         said = f"{each.group} {each.component} stands out in {each.metric}{severity}"
-        print(visible(f"laggard train: {said}: is this data free of faults?"), file=sys.stderr)
+        print(visible(f"laggard train: {said}: does this data contain a fault?"), file=sys.stderr)
     print(visible(f"{formatting.counted(series, 'threshold')} written to {args.output}"))
     if args.plot is not None:
         from laggard_aggregator.offline.plot import save_plot

@@ -34,5 +34,5 @@ def seconds_until(option: str, text: str) -> float:
     """Seconds from now to a time of the future, given as `epoch_seconds` takes it. Raises ConfigError."""
     seconds = (epoch_seconds(option, text) or 0.0) - time.time()
     if seconds <= 0:
-        raise ConfigError("", [f"{option}: expected a time of the future, got {text[:40]!r}"])
+        raise ConfigError("", [f"{option}: expected a time in the future, got {text[:40]!r}"])
     return seconds

@@ -89,7 +89,7 @@ class RequestHandler:
         """Ends expired overrides; to be called before windows are closed."""
         lapsed = self._machine.overrides.expire(self._clock.wall_ns() / 1e9)
         for over in lapsed:
-            _log.info("%s of %s is over", over.kind, over.target)
+            _log.info("%s of %s has ended", over.kind, over.target)
         if lapsed:
             await self.changed()
 

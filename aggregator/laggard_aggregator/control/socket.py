@@ -74,7 +74,7 @@ class Control:
                     writer.write(json.dumps(said).encode() + b"\n")
                     await writer.drain()
         except (TimeoutError, OSError, ValueError):
-            _log.debug("control: a request came to nothing", exc_info=True)
+            _log.debug("control: a request failed", exc_info=True)
         finally:
             writer.close()
 
@@ -87,7 +87,7 @@ class Control:
         except (ValueError, RecursionError) as exc:
             return {"error": str(exc)}
         except StateError as exc:
-            return {"error": f"done, but it could not be kept: {exc}"}
+            return {"error": f"done, but not saved, so a restart will forget it: {exc}"}
 
 
 def at(directory: Path) -> tuple[str, int]:

@@ -41,9 +41,9 @@ def recover(directory: Path) -> tuple[Overrides, bool]:
         (directory / FILE).rename(directory / DAMAGED_FILE)
     try:
         overrides = load(directory, BEFORE_FILE)
-        _log.warning("the decisions before the last change are used, %d", len(overrides.standing))
+        _log.warning("using the %d decisions from before the last change", len(overrides.standing))
     except StateError as exc:
-        _log.warning("%s: there are no decisions now", exc)
+        _log.warning("%s: all silences, drains and comments are lost", exc)
         overrides = Overrides()
     with suppress(StateError):
         save(directory, overrides.state())  # for the next start

@@ -113,7 +113,9 @@ def _restore_section(machine: Machine, section: Any) -> None:
     if "group" in section:
         group = _group_of(machine.membership, section["group"])
         if group is None:
-            _log.info("group %s: configuration changed, restarts without state", section["group"]["name"])
+            _log.info(
+                "group %s: its configuration changed; it starts without history", section["group"]["name"]
+            )
         else:
             if section["group"].get("shadow") != _described(group).get("shadow"):
                 for series in section["engine"]:

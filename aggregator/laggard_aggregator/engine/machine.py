@@ -365,7 +365,9 @@ class Machine:
             kept = [row for row in rows.tolist() if (name, store.components[row]) not in slow]
             gone = store.forget(np.array(kept, dtype=np.int64))
             cleared += self._forget_state(name, gone, store.compared, at)
-            _log.info("group %s: %d components that are gone make room for others", name, len(gone))
+            _log.info(
+                "group %s: forgot %d components that are gone, to make room for others", name, len(gone)
+            )
         if crowds:
             self._routing.forget(())
         return cleared

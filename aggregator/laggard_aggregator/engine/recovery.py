@@ -253,7 +253,7 @@ class Recovery:
     def _count_lost(self, entries: int) -> None:
         entries = max(entries, 0) % ARCHIVE_LEAD_LSNS  # left out, and not lost
         if entries:
-            _log.warning("state: %d batches and window closes of the journal are lost", entries)
+            _log.warning("state: lost %d batches and window closes of the journal", entries)
             self.lost += entries
 
     def _readmit(self, machine: Machine, is_archived: Callable[[str, int], bool]) -> Iterator[Accepted]:
@@ -271,7 +271,7 @@ class Recovery:
                 yield from machine.receive([(entry.topic, entry.payload, entry.received_ns)])
         if unread:
             _log.warning(
-                "state: %d batches of the journal have no schema: %d are in the archive, %d wait for it",
+                "state: %d batches of the journal have no schema; %d are in the archive, %d wait for one",
                 len(unread),
                 len(unread) - waiting,
                 waiting,

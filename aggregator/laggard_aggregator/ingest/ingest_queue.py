@@ -258,4 +258,4 @@ class FloodDetector:
         if self.flooding is not None and (before is None or before.node != self.flooding.node):
             _log.warning("node %s sends %.0f messages a second: revoke its certificate?", *self.flooding)
         elif self.flooding is None and before is not None:
-            _log.info("node %s does not flood any more", before.node)
+            _log.info("node %s no longer floods", before.node)

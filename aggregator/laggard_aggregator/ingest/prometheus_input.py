@@ -178,7 +178,9 @@ class PrometheusInput:
         lost = self.view.lost_seconds - self._told_lost
         if lost:
             name, self._told_lost = self._settings.name, self.view.lost_seconds
-            _log.warning("prometheus %s: %.0f s older than backlog_seconds were not read", name, lost)
+            _log.warning(
+                "prometheus %s: skipped %.0f s of data that are older than backlog_seconds", name, lost
+            )
 
     def _tell_silence(self) -> None:
         """Logs once that the server has no series of the maps."""

@@ -56,7 +56,7 @@ class SchemaLimit:
             return True
         if not node.is_named:
             node.is_named = True
-            _log.warning("node %s sends schemas faster than they are read: further ones wait", name)
+            _log.warning("node %s sends schemas faster than they can be read; the rest wait", name)
         self._drop(name, node, (source, stream))
         node.waiting[source, stream] = message
         self._waiting_bytes += len(message[1])

@@ -145,7 +145,7 @@ async def _restarted(work: Callable[[], Awaitable[None]]) -> None:
                 _log.warning("notifications wait: %s", exc)
             reason = str(exc)
         except Exception:
-            _log.exception("notifications are delayed by a program error; the task is restarted")
+            _log.exception("a program error delays notifications; restarting the task")
         await asyncio.sleep(RESTART_SECONDS)
 
 

@@ -90,7 +90,7 @@ class Outbox:
             aside = self._path.with_suffix(".damaged")
             with suppress(OSError):
                 self._path.replace(aside)
-            _log.warning("%s: renamed to %s; standing alarms are reported again", exc, aside.name)
+            _log.warning("%s: moved to %s; alarms that stand are reported again", exc, aside.name)
             self._db = self._opened(now)
 
     async def do(self, method: Callable[Concatenate["Outbox", P], T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -94,7 +94,9 @@ class DeliveryWorker:
         for message in queued:
             seen, age = self._first_seen[message.id]
             if now - seen > MIN_TRYING_SECONDS and age + now - seen > GIVE_UP_SECONDS:
-                _log.warning("%s: %s is given up after days without delivery", self._channel.name, message.id)
+                _log.warning(
+                    "%s: giving up on %s after days without delivery", self._channel.name, message.id
+                )
                 await self._end(outbox, message, "expired")
             else:
                 left.append(message)

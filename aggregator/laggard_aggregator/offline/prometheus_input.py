@@ -174,7 +174,7 @@ def _groups(
         yield rows
     if impossible:
         remarks.append(
-            f"{server.url}: {table.name!r}: {counted(impossible, 'value')} that no storage has not judged"
+            f"{server.url}: {table.name!r}: {counted(impossible, 'value')} not judged: no storage has them"
         )
 
 

@@ -148,7 +148,7 @@ def run_grids(
 
 def _blind_to_groups(grids: Sequence[Grid]) -> Iterator[str]:
     """A line where the data cannot show that a whole group is slower than in its own past."""
-    said = "a group that slows as a whole is not noticed"
+    said = "a group that slows down as a whole is not noticed"
     if not any(grid.load.keys() & DEMAND for grid in grids):
         yield f"without the load (operations or throughput), {said}"
         return

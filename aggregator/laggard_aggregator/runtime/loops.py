@@ -223,7 +223,10 @@ class WindowLoop:
             for close in machine.rewinds(now_ns):
                 machine.seal(close)
                 self.results.judged(close, (), None)
-                _log.warning("group %s: closed windows of the future, goes on without history", close.group)
+                _log.warning(
+                    "group %s: the clock was ahead when its last windows closed; its history is discarded",
+                    close.group,
+                )
 
     async def _close_due(self, stop: asyncio.Event) -> None:
         """Closes and judges the windows that are due; the current one is finished at `stop`."""

@@ -61,7 +61,7 @@ class IdentityTable:
             yield (
                 "user_header",
                 "without proxy_credential anyone who reaches the aggregator from an address in "
-                "trusted_proxies is whom the header says",
+                "trusted_proxies can claim to be any user",
             )
 
 

@@ -23,7 +23,7 @@ _OF_NODES = (
 
 _OF_GROUPS = {
     "group": "The whole group is slower than in its own past at the same load: look at what its members "
-    "share (switch, controllers, a change of software), and whether users do something new.",
+    "share (switch, controllers, a change of software), and whether the users' work has changed.",
     "split": "Two sides of the group differ, and peers alone cannot tell which is normal: look at what the "
     "slower side shares (server, controller, links, load), and since when.",
 }
@@ -61,13 +61,15 @@ def hint(source: str, level: str, name: str, slow_siblings: int, siblings: int) 
     """
     node = name.partition("/")[0]
     if source in FUNCTIONS:
-        return "Its functions take what its peers' do not: the largest differences say what it is busy with."
+        return (
+            "Its functions use CPU time that its peers' do not: the largest differences show where it goes."
+        )
     if level in _OF_GROUPS:
         return _OF_GROUPS[level]
     if level != "component":
         kind = "server" if level == "node" else level
         return (
-            f"Nearly all that this {kind} carries is slow: look at the {kind} itself, its links and its load "
+            f"Nearly everything on this {kind} is slow: look at the {kind} itself, its links and its load "
             "before any single device."
         )
     if not siblings:

@@ -109,7 +109,7 @@ class Actions:
         except ValueError as exc:
             raise HTTPException(400, str(exc)) from exc
         except StateError as exc:
-            raise HTTPException(500, f"done, but it could not be kept: {exc}") from exc
+            raise HTTPException(500, f"done, but not saved, so a restart will forget it: {exc}") from exc
 
     async def close(self) -> None:
         """Executes no further request, and waits for those under way."""

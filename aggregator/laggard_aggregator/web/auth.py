@@ -189,7 +189,7 @@ def read_credentials(path: Path | None, operators: Iterable[str] = ()) -> Creden
         elif password is not None:
             passwords[name] = _parse_password(path, number, password)
     if not passwords and not tokens:
-        raise _problem(path, "names nobody: nobody could ask anything")
+        raise _problem(path, "has no names, so nobody could log in")
     credentials = Credentials(passwords, tokens)
     if unknown := [name for name in operators if name not in credentials.names]:
         raise ConfigError("", [f"http.operators: {', '.join(unknown)}: not in {path}"])

@@ -86,7 +86,7 @@ class JobsService:
             except ConfigError as exc:
                 raise HTTPException(400, "; ".join(exc.problems)) from exc
             except ArchiveError as exc:
-                raise HTTPException(503, "the index of jobs is not there yet, or cannot be read") from exc
+                raise HTTPException(503, "the index of jobs is not built yet, or cannot be read") from exc
 
     def full(self, queries: JobQueries, job: VisibleJob, method: str = "") -> dict[str, Any]:
         """A job's record with its verdict, within `ask`."""

@@ -119,7 +119,7 @@ class WindowClock:
         self._offset_ns += wanted
         self._difference_ns -= wanted
         _log.warning(
-            "windows close %.1f s %s from now on, by the clock of %s",
+            "windows now close %.1f s %s, following the clock of %s",
             abs(wanted) / 1e9,
             "earlier" if wanted > 0 else "later",
             "most nodes" if self._by_nodes else "this host, which nodes confirm" if offsets else "this host",

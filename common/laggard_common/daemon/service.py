@@ -55,7 +55,7 @@ class Service(Generic[S, R]):
             except LaggardError as exc:
                 if started.is_set() or settings is known_good:
                     raise
-                _log.error("the new configuration failed, returning to the previous one: %s", exc)
+                _log.error("the new configuration failed; going back to the previous one: %s", exc)
                 settings = known_good
             else:
                 if wanted is None:
@@ -98,7 +98,7 @@ class Service(Generic[S, R]):
         except LaggardError as exc:
             for line in str(exc).splitlines():
                 _log.error("configuration rejected: %s", line)
-            self._notifier.ready("configuration rejected, see the log; running with the previous one")
+            self._notifier.ready("configuration rejected (see the log); still running the previous one")
             return None
         _log.info("configuration reloaded")
         return settings

@@ -194,7 +194,7 @@ def test_to_end_what_was_not_decided_is_one_clear_line(
         (["silence"], "TARGET: expected"),
         (["silence", "a", "--for", "soon"], "--for: expected a time such as 90min"),
         (["silence", "a", "--for", "0s"], "--for: expected"),
-        (["drain", "a", "--until", "2001-01-31"], "--until: expected a time of the future"),
+        (["drain", "a", "--until", "2001-01-31"], "--until: expected a time in the future"),
         (["replaced", "a\nb"], "TARGET: expected a node"),
         (
             ["comment", "a", "b", "--ticket", "4711"],
@@ -322,7 +322,7 @@ def test_a_socket_that_a_killed_process_left_is_taken_over(site: Site, tmp_path:
 def test_decisions_that_cannot_be_kept_are_said(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     (site.state / storage.FILE).mkdir()
     assert site.told("drain", "oss-5") == 1
-    assert "done, but it could not be kept" in capsys.readouterr().err
+    assert "done, but not saved, so a restart will forget it" in capsys.readouterr().err
     assert [each.kind for each in site.core.overrides.standing] == ["drain"]
 
 

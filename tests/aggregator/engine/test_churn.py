@@ -70,7 +70,7 @@ def test_components_that_are_gone_make_room(
     assert {f"{NODE}/wwn-0", f"{NODE}/wwn-1", *(f"{NODE}/dm-299-{n}" for n in range(NEW))} <= known
     assert f"{NODE}/dm-0-0" not in known
     assert core.names.keys() <= known
-    assert "components that are gone make room for others" in caplog.text
+    assert "components that are gone, to make room for others" in caplog.text
     replayed = new_core()
     for entry in entries:
         list(replayed.replay(entry))

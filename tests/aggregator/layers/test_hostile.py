@@ -150,7 +150,7 @@ def test_a_bomb_of_a_few_kilobytes_ends(tmp_path: Path, capsys: pytest.CaptureFi
         for _ in range(64):
             file.write(b"0" * (1 << 20))
     assert main(["layers", str(path)]) == 2
-    assert "no known trace format" in capsys.readouterr().err
+    assert "not a trace format that Laggard knows" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

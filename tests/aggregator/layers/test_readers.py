@@ -116,9 +116,9 @@ def test_darshan_dxt() -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", "is of no known trace format"),
-        (b"\0\xff\xfe" * 100, "is of no known trace format"),
-        (b"hello\nworld\n", "is of no known trace format"),
+        (b"", "not a trace format that Laggard knows"),
+        (b"\0\xff\xfe" * 100, "not a trace format that Laggard knows"),
+        (b"hello\nworld\n", "not a trace format that Laggard knows"),
         (b"PAR1 but not really", "is no trace of events"),
         (b"layer,event,request,time_us\n", "has no requests"),
         (b"layer,event,request,time_us\na,ADMIT,x\n", "data row 1: Expected 4 columns, got 3"),

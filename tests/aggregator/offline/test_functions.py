@@ -201,7 +201,7 @@ def test_training_names_who_stands_out(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["train", str(tmp_path / "a"), "--detector", "manhattan", "-o", file]) == 0
     err = capsys.readouterr().err
     assert err == (
-        "laggard train: storage/fnprofile oss-3 stands out in samples: is this data free of faults?\n"
+        "laggard train: storage/fnprofile oss-3 stands out in samples: does this data contain a fault?\n"
     )
 
 

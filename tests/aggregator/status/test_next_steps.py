@@ -63,4 +63,4 @@ def test_a_parent_is_looked_at_before_its_devices() -> None:
 
 
 def test_functions_say_what_a_node_is_busy_with() -> None:
-    assert "busy with" in hint("fnprofile", "node", "oss-1", 0, 0)
+    assert "show where it goes" in hint("fnprofile", "node", "oss-1", 0, 0)

@@ -395,7 +395,7 @@ def test_a_decision_that_cannot_be_kept_is_said(site: Site) -> None:
     (site.state / storage.FILE).mkdir()
     answer = site.send({"do": "silence", "target": "oss-5"})
     assert answer.status_code == 500
-    assert "done, but it could not be kept" in answer.json()["error"]
+    assert "done, but not saved, so a restart will forget it" in answer.json()["error"]
     form = site.fill(token=site.token(), do="drain", target="oss-5")
     assert "Drain of oss-5: done, but not kept" in form.text
 

@@ -95,7 +95,7 @@ def test_a_slow_job_leads_with_its_verdict_and_says_a_component_once() -> None:
 @pytest.mark.parametrize(
     ("changes", "hint"),
     [
-        ({}, "needs earlier runs"),
+        ({}, "can only be told beside earlier runs"),
         ({"verdict": "not judged", "phases": []}, "An agent on its nodes"),
         ({"verdict": "not judged", "end": None, "phases": []}, "after its end"),
         ({"verdict": "different work"}, "other volumes"),

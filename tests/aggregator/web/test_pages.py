@@ -357,7 +357,7 @@ def test_a_node_is_told_by_the_functions_in_which_it_differs() -> None:
     assert "samples: most in md_raid6_compute storage/fnprofile" in text_of(page("/", view))
     text = text_of(page(urls.component("storage/fnprofile", "oss-1"), view))
     assert "Unlike its peers since" in text
-    assert "the largest differences say what it is busy with" in text
+    assert "the largest differences show where it goes" in text
     assert "ssh oss-1 sudo perf top" in text
     assert text.index("md_raid6_compute 41.5") < text.index("copy_user -2")
 
@@ -366,7 +366,7 @@ def test_a_node_is_told_with_what_is_on_it() -> None:
     text = text_of(page("/node/oss-2"))
     assert "Collector net: no /proc/net/dev; 7 samples dropped: its spool was full." in text
     assert "oss-2/sdc luns await 1.0× like its peers" in text
-    assert "Sends no samples though its agent should be up." in text_of(page("/node/oss-9"))
+    assert "Sends no samples, although its agent should be up." in text_of(page("/node/oss-9"))
 
 
 def test_nodes_that_are_not_well_come_first_and_can_be_picked() -> None:

@@ -208,7 +208,7 @@ def test_absurd_ranges_are_said_in_a_sentence(asked: str, sentence: str, archive
 
 def test_a_range_that_is_not_kept_is_said(archive: Path) -> None:
     text = text_of(get(f"/component/{GROUP}/{SLOW}?from=2025-06-01&to=2025-06-02", archive))
-    assert "The archive has nothing of it from 2025-06-01 00:00:00 to 2025-06-02 00:00:00 UTC." in text
+    assert "The archive has no data of it from 2025-06-01 00:00:00 to 2025-06-02 00:00:00 UTC." in text
 
 
 def test_a_damaged_archive_is_said_and_the_rest_shown(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_group_shows_its_stragglers_of_the_range(archive: Path) -> None:
     assert SLOW in text
     assert "6 of 12" in text
     nothing = text_of(get(f"/group/{GROUP}?from=2025-06-01&to=2025-06-02", archive))
-    assert "The archive has nothing of it" in nothing
+    assert "The archive has no data of it" in nothing
 
 
 def test_a_node_shows_its_anomalous_components_of_the_range(archive: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_node_shows_its_anomalous_components_of_the_range(archive: Path) -> No
     links = [from_root(each["href"]) for each in Outline(page).all("a")]
     assert urls.component(GROUP, SLOW, "await", SLOW_FROM) in links
     quiet = text_of(get(f"/node/oss-3?from={BEGUN}&to={SLOW_FROM}", archive))
-    assert "In the archive neither the node nor a component of it is anomalous" in quiet
+    assert "The archive has no anomalous window of the node or its components" in quiet
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_who_is_known_to_the_archive_alone_has_a_page(archive: Path) -> None:
     assert "It is not compared now" in text_of(here.text)
     assert "6 anomalous windows" in text_of(here.text)
     assert nowhere.status_code == 404
-    assert "The archive has nothing of it" in text_of(nowhere.text)
+    assert "The archive has no data of it" in text_of(nowhere.text)
     assert now.status_code == 404
     assert f"/component/{GROUP}/{SLOW}?from=-12h" in [
         from_root(each["href"]) for each in Outline(now.text).all("a")

@@ -119,7 +119,7 @@ def test_settings_that_do_not_work_give_way_to_the_ones_before(caplog: pytest.Lo
         *("first begins", "first ends", "second begins"),
         *("first again begins", "first again ends"),
     ]
-    assert "returning to the previous one: the port is taken" in caplog.text
+    assert "going back to the previous one: the port is taken" in caplog.text
 
 
 def test_settings_that_never_started_are_not_gone_back_to() -> None:

@@ -96,7 +96,7 @@ class Kernel:
         if hidden and not self.is_hidden:
             _log.warning(
                 "collector fnprofile: the kernel hides its functions (kernel.kptr_restrict, CAP_SYSLOG):"
-                " all are counted as one, named ?"
+                " all of them count as one function named ?"
             )
         self.is_hidden = hidden
 

@@ -82,7 +82,7 @@ class Marks:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
-            _log.warning("traces: %s: %s; logs are sent from their start", path, exc)
+            _log.warning("traces: %s: %s; sending logs from their beginning", path, exc)
 
     def of(self, file: FileId) -> Mark | None:
         """The mark of a file, None without one."""

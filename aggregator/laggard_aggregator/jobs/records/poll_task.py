@@ -97,7 +97,7 @@ class PollTask:
             self._polls.failures += 1
             return False
         if self._polls.failure:
-            _log.info("jobs: polls go on")
+            _log.info("jobs: polling works again")
         self._polls.failure = ""
         self._polls.succeeded_at = now_ns / 1e9
         return True

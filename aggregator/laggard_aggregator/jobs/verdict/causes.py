@@ -55,7 +55,7 @@ from laggard_aggregator.jobs.verdict.evidence.run_paths import part_shares, run_
 from laggard_aggregator.jobs.verdict.evidence.slow_nodes import slow_nodes
 from laggard_aggregator.jobs.verdict.evidence.slow_parts import SlowPart, slow_parts
 
-_OPERATORS: Final = "Nothing in the job: tell the operators"
+_OPERATORS: Final = "The job is not at fault: tell the storage operators"
 _DOING: Final = {"read": "reads", "write": "writes", "metadata": "metadata operations"}
 
 

@@ -44,7 +44,7 @@ def read(paths: Sequence[Path]) -> Volume:
     for path in paths:
         raw = content(path, _LARGEST_BYTES + 1)
         if not matches(raw[:65536]) or len(raw) > _LARGEST_BYTES:
-            raise InputError(str(path), "is no counters of a gluster volume, as the other files are")
+            raise InputError(str(path), "has no counters of a gluster volume, unlike the other files")
         text = raw.decode(errors="replace")
         if statedumps.matches(raw):
             dumps.append((path, text))

@@ -52,7 +52,7 @@ def open_recording(paths: Sequence[Path], order: tuple[str, ...] = ()) -> LayerR
         if reader is not None:
             readers.append((path, reader))
         elif is_named:
-            raise InputError(str(path), "is of no known trace format")
+            raise InputError(str(path), "not a trace format that Laggard knows")
         else:
             recording.remarks.append(f"{path.name}: of no known trace format, left out")
     # the others ask it for the devices and file positions

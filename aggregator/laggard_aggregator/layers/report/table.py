@@ -84,7 +84,7 @@ def boundary_table(stack: Stack) -> tuple[list[str], list[list[str]]]:
 def verdict_lines(found: list[LayerFinding]) -> Iterator[str]:
     """The candidates as sentences."""
     if not found:
-        yield "No candidate: no layer delays or serialises the I/O by the limits of the search."
+        yield "No candidate: by the limits of the search, no layer delays or serialises the I/O."
     for each in found:
         share = "" if each.share is None else f", {min(each.share, 1.0):.0%} of the application's I/O time"
         yield f"Candidate: {each.candidate} ({each.kind}{share})"

@@ -131,7 +131,7 @@ class MailSettings(ChannelSettings):
         if self.ca_file and self.encryption == NO_TLS:
             yield "ca_file", "is for tls = starttls or implicit"
         if self.password_file and self.encryption == NO_TLS and not is_loopback(self.server):
-            yield "tls", "a password travels only encrypted: expected starttls or implicit"
+            yield "tls", "a password is only sent encrypted: expected starttls or implicit"
 
 
 def compose(notification: Notification, settings: MailSettings, plot: bytes | None) -> bytes:
@@ -252,7 +252,7 @@ class MailChannel(Channel):
         except aiosmtplib.SMTPResponseException as exc:
             reason = said(exc.code, exc.message)
             if isinstance(exc, aiosmtplib.SMTPAuthenticationError):
-                reason = f"{settings.username} is not let in: {reason}"
+                reason = f"{settings.username} was refused: {reason}"
             elif isinstance(exc, aiosmtplib.SMTPSenderRefused):
                 reason = f"the sender is refused: {reason}"
             raise UnavailableError(reason) from exc

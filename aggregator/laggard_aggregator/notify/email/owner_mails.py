@@ -78,7 +78,7 @@ class OwnerMails:
             "report": report,
             "url": f"{self._page}/jobs/{quote(job['job_key'], safe='')}" if self._page else "",
             "subject": message["Subject"],
-            "why": "One mail is sent for a job that was slow and whose cause is known.",
+            "why": "You get one mail for each job that was slow for a known reason.",
             "colour": "#c8321e",
         }
         text, html = (templates().get_template(f"job.{end}").render(values) for end in ("txt", "html"))

@@ -50,7 +50,7 @@ async def drawn(report: "IncidentReport") -> bytes | None:
         with TemporaryDirectory(prefix="laggard-", ignore_cleanup_errors=True) as scratch:
             return await _child(json.dumps(request).encode(), scratch)
     except OSError as exc:
-        _log.warning("mail without plot: %s", exc.strerror or exc)
+        _log.warning("mail sent without its plot: %s", exc.strerror or exc)
         return None
 
 
@@ -69,7 +69,7 @@ async def _child(request: bytes, scratch: str) -> bytes | None:
         async with asyncio.timeout(DRAW_SECONDS):
             png, errors = await process.communicate(request)
     except TimeoutError:
-        _log.warning("mail without plot: drawing took more than %.0f s", DRAW_SECONDS)
+        _log.warning("mail sent without its plot, which took more than %.0f s to draw", DRAW_SECONDS)
         return None
     finally:
         with suppress(ProcessLookupError):
@@ -78,7 +78,7 @@ async def _child(request: bytes, scratch: str) -> bytes | None:
     if process.returncode or not png.startswith(b"\x89PNG") or len(png) > MAX_BYTES:
         last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
         shown = "".join(c for c in last[:160] if c.isprintable())
-        _log.warning("mail without plot: %s", shown or "the child process drew nothing")
+        _log.warning("mail sent without its plot: %s", shown or "the drawing process produced no picture")
         return None
     return png
 

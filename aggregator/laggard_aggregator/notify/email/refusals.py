@@ -26,7 +26,7 @@ def delivery(answers: Answers, recipients: int) -> Delivery:
     """
     if len(answers) == recipients and all(_is_of_connection(*answer) for answer in answers.values()):
         code, text = next(iter(answers.values()))
-        raise UnavailableError(f"mails from here are refused: {said(code, text)}")
+        raise UnavailableError(f"the server refuses mail from this host: {said(code, text)}")
     return Delivery(
         retry={who: said(code, text) for who, (code, text) in answers.items() if code < 500},
         refused={who: said(code, text) for who, (code, text) in answers.items() if code >= 500},

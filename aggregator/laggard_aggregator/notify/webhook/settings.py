@@ -64,7 +64,7 @@ def endpoint(settings: WebhookSettings) -> Endpoint:
     tls = tls_client("ca_file", settings.ca_file, problems) if encrypted else None
     if url and not encrypted:
         if headers and not is_loopback(address.hostname or ""):
-            problems.append("url: a token or header travels only encrypted: expected https")
+            problems.append("url: a token or header is only sent encrypted: expected https")
         if settings.ca_file:
             problems.append("ca_file: is for https")
     if problems:

@@ -11,8 +11,8 @@ SHOWN: Final = 12
 _LOOKS: Final = {"slow": "bad", "as usual": "good"}
 _BLAMES: Final = {"straggler": "straggler", "slow component": "slow"}
 _HELP: Final = {
-    "too few runs": "Whether the whole job was slow needs earlier runs of the same work to compare with.",
-    "different work": "It moved other volumes than its earlier runs, whose times say nothing about its own.",
+    "too few runs": "Whether the whole job was slow can only be told beside earlier runs of the same work.",
+    "different work": "Its earlier runs moved other volumes, so their times say nothing about this one.",
 }
 _NO_IO: Final = "An agent on its nodes, or job statistics on the file servers, records the I/O of later jobs."
 _RUNS_YET: Final = "It is judged after its end."
@@ -38,7 +38,7 @@ def answer(job: Mapping[str, Any]) -> Answer:
         hint = _RUNS_YET if job["end"] is None else "" if job["coverage"] or job["phases"] else _NO_IO
     todo = dict.fromkeys(each["advice"] for each in job["findings"] if each["advice"])
     if within:
-        todo = dict.fromkeys(("The job cannot help it: tell the operators of the storage", *todo))
+        todo = dict.fromkeys(("The job is not at fault: tell the storage operators", *todo))
     look = _LOOKS.get(job["verdict"], "warn" if within or job["findings"] else "")
     lines = [" ".join((f"{sentence}.", hint)).rstrip()] if sentence else []
     if within:

@@ -88,8 +88,8 @@ def problems(node: NodeView) -> tuple[str, ...]:
     """Problems of a node, the worst first."""
     states = {
         "down": "the broker lost its agent",
-        "silent": "sends no samples though its agent should be up",
-        "stopped": "its agent was stopped in order",
+        "silent": "sends no samples, although its agent should be up",
+        "stopped": "its agent was shut down",
     }
     found = [states[node.state]] if node.state in states else []
     for name, collector in sorted(node.collectors.items()):

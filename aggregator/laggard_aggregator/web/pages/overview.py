@@ -132,7 +132,7 @@ def headline(now: Now, found: Sequence[Slow]) -> Headline:
         least = formatting.factor(formatting.GRADES["moderate"])
         return Headline(f"No component is {least} slower than its peers{few}")
     if not now.groups:
-        why = "no component with peers has sent data" if now.node_counts else "no agent has reported"
+        why = "no component that has peers has sent data" if now.node_counts else "no agent has reported"
         return Headline(f"Nothing is compared yet: {why}")
     if not has_verdicts(now):
         return Headline("Nothing was judged yet" if not now.judgements else "No group could be judged")
@@ -167,7 +167,7 @@ def next_step(now: Now) -> tuple[str, tuple[Command, ...]] | None:
         )
     if not now.groups:
         return (
-            "Agents have reported, but nothing that has peers. Components of one kind are compared once "
+            "Agents have reported, but no component has peers yet. Components of one kind are compared once "
             "there are four of them; groups of your own are [[group]] in the aggregator's configuration.",
             (("nodes and groups", "laggard status"),),
         )

@@ -307,7 +307,7 @@ def _node(name: str, asked: TimeRange, reader: HistoryReader) -> Past:
             each["worst"] = float(np.fmax(each["worst"], row["severity"]))
             each["end"] = row["end"]
     worst = sorted(found.values(), key=lambda each: (-np.nan_to_num(each["worst"]), each["component"]))
-    quiet = f"In the archive neither the node nor a component of it is anomalous from {_ends(asked)}."
+    quiet = f"The archive has no anomalous window of the node or its components from {_ends(asked)}."
     notes = (*(() if worst else (quiet,)), *_troubles(reader))
     return Past(asked, notes, verdicts=tuple(worst), listed="anomalous_components")
 
@@ -372,7 +372,7 @@ def _troubles(reader: HistoryReader) -> tuple[str, ...]:
 
 
 def _nothing(asked: TimeRange) -> str:
-    return f"The archive has nothing of it from {_ends(asked)}."
+    return f"The archive has no data of it from {_ends(asked)}."
 
 
 def _ends(asked: TimeRange) -> str:

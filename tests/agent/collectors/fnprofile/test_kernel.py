@@ -90,7 +90,7 @@ def test_hidden(tmp_path: Path, text: str | None, caplog: pytest.LogCaptureFixtu
     assert (made.is_hidden, made.function_at(AT)) == (True, ("[kernel]", "?"))
     assert [r.getMessage() for r in caplog.records] == [
         "collector fnprofile: the kernel hides its functions (kernel.kptr_restrict, CAP_SYSLOG):"
-        " all are counted as one, named ?"
+        " all of them count as one function named ?"
     ]
     (tmp_path / "kallsyms").write_text(TEXT)
     clock.sleep(61)

@@ -58,7 +58,7 @@ def test_the_port_goes_with_the_encryption(tls: bool | str, encryption: str, por
         ),
         (
             {"username": "u", "password_file": "/p"},
-            "mail.tls: a password travels only encrypted: expected starttls or implicit",
+            "mail.tls: a password is only sent encrypted: expected starttls or implicit",
         ),
         ({"ca_file": "/ca.pem"}, "mail.ca_file: is for tls = starttls or implicit"),
         ({"most_per_hour": 0}, "mail.most_per_hour: expected 1-10000, got 0"),

@@ -50,7 +50,7 @@ def test_a_child_that_fails_is_one_warning(
     monkeypatch.setattr(plot, "PROGRAM", program)
     assert asyncio.run(drawn(report())) is None
     (said,) = caplog.messages
-    assert said.startswith("mail without plot: ")
+    assert said.startswith("mail sent without its plot: ")
 
 
 def test_a_full_disk_is_one_warning(
@@ -58,7 +58,7 @@ def test_a_full_disk_is_one_warning(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     assert asyncio.run(drawn(report())) is None
-    assert caplog.messages == ["mail without plot: No such file or directory"]
+    assert caplog.messages == ["mail sent without its plot: No such file or directory"]
 
 
 def test_a_child_that_hangs_is_ended(
@@ -67,4 +67,4 @@ def test_a_child_that_hangs_is_ended(
     monkeypatch.setattr(plot, "PROGRAM", "asyncio")  # waits for what it is told to do
     monkeypatch.setattr(plot, "DRAW_SECONDS", 0.0)
     assert asyncio.run(drawn(report())) is None
-    assert caplog.messages == ["mail without plot: drawing took more than 0 s"]
+    assert caplog.messages == ["mail sent without its plot, which took more than 0 s to draw"]

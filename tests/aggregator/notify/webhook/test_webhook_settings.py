@@ -112,7 +112,7 @@ def test_a_token_travels_encrypted_or_on_this_host(
 ) -> None:
     path = secret(tmp_path, "token", "s3cret\n")
     table = f'bearer_token_file = "{path}"\nurl = '
-    problem = "webhook.url: a token or header travels only encrypted: expected https"
+    problem = "webhook.url: a token or header is only sent encrypted: expected https"
     assert check(tmp_path, f'{table}"http://example.org/"\n', capsys) == problem
     assert check(tmp_path, f'{table}"http://127.0.0.1:8080/"\n', capsys) == ""
     assert check(tmp_path, f'{table}"{URL}"\n', capsys) == ""
