@@ -12,6 +12,7 @@ import psutil
 from laggard_agent.collectors.host import self_usage
 from laggard_agent.collectors.interface import MOST, Context, Reading, is_recorded, read_file
 from laggard_agent.collectors.registry import register
+from laggard_agent.collectors.rows import raise_first
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType
@@ -44,7 +45,10 @@ class HostSettings:
 
 @register
 class Host:
-    """Reads `<procfs>/stat` and `meminfo` through psutil; `loadavg` itself, where psutil knows no root."""
+    """Reads `<procfs>/stat` and `meminfo` through psutil; `loadavg` itself, where psutil knows no root.
+
+    A failure of one affects no other.
+    """
 
     name = "host"
     settings = HostSettings
@@ -55,16 +59,23 @@ class Host:
         self._now = context.now
 
     def read(self) -> Iterator[Reading]:
-        """One row for the node. Raises CollectError."""
+        """One row for the node. Raises CollectError at the end, where values of a file are missing."""
         read_at_ns = self._now()
-        row = [
-            *self._checked("stat", self._cpu),
-            *self._checked("meminfo", self._memory),
-            *self._checked("loadavg", self._load),
-            self_usage.cpu_ns() // 1000,
-            self_usage.resident_bytes(),
-        ]
+        row: list[int | float | None] = []
+        failures = []
+        for file, read, count in (
+            ("stat", self._cpu, len(_CPU) + len(_EVENTS)),
+            ("meminfo", self._memory, len(_MEMORY)),
+            ("loadavg", self._load, len(_LOAD)),
+        ):
+            try:
+                row += self._checked(file, read)
+            except CollectError as exc:
+                failures.append(exc)
+                row += [None] * count
+        row += (self_usage.cpu_ns() // 1000, self_usage.resident_bytes())
         yield Reading("host", FIELDS, read_at_ns, COMPONENTS, [row])
+        raise_first(failures)
 
     def _checked(self, file: str, read: Callable[[], Row]) -> Row:
         """The values that `read` finds in `file`. Raises CollectError, which names the file."""

@@ -10,7 +10,6 @@ from laggard_agent.collectors.lwfs.log_tailer import Follower
 from laggard_agent.collectors.lwfs.trace import FIELDS, Servers, is_trace, parse_trace
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges
-from laggard_common.errors import CollectError
 from laggard_common.wire.schema import Field, FieldKind
 
 _COUNTERS = ("traces", "lines_not_understood", "lines_late", "lines_too_long", "lines_torn", "rotations")
@@ -52,15 +51,10 @@ class Lwfs:
         self.leftovers: tuple[bytes, ...] = ()
 
     def read(self) -> Iterator[Reading]:
-        """Yields the servers, then the log's own row. Raises CollectError when the log is unreadable."""
+        """Yields the servers, then the log's own row. Raises CollectError when a file is unreadable."""
         at = self._now()
-        failure: CollectError | None = None
-        lines: list[bytes] = []
-        try:
-            lines = self._follower.lines()
-        except CollectError as exc:
-            failure = exc
-        self._take(lines)
+        self._take(self._follower.lines())
+        failure = self._follower.failure
         rows = self._servers.rows()
         if rows:
             yield self._rows.reading(at, FIELDS, self._servers.components, rows)

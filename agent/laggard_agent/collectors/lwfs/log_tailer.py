@@ -7,7 +7,8 @@
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from laggard_agent.collectors.interface import is_recorded, note_read, regular_file, unreadable
@@ -44,7 +45,8 @@ class OpenLog:
 
     def close(self) -> bool:
         """Closes the file; True if an incomplete line was left."""
-        os.close(self._fd)
+        with suppress(OSError):
+            os.close(self._fd)
         return bool(self._rest)
 
     def identity(self) -> tuple[int, int]:
@@ -83,12 +85,17 @@ class OpenLog:
     def lines(self, most_bytes: int) -> tuple[list[bytes], int]:
         """Complete lines without newlines, and the bytes read: fewer than requested at the end.
 
-        Raises OSError.
+        Raises OSError where nothing can be read.
         """
         lines: list[bytes] = []
         read = 0
         while read < most_bytes:
-            data = os.pread(self._fd, min(_CHUNK_BYTES, most_bytes - read), self.at)
+            try:
+                data = os.pread(self._fd, min(_CHUNK_BYTES, most_bytes - read), self.at)
+            except OSError:
+                if read:
+                    break
+                raise
             if not data:
                 break
             read += len(data)
@@ -121,7 +128,8 @@ class Follower:
 
     A log that exists when the agent starts is read from at most 1 MiB before its end, and `are_old` is true
     for the lines of that step; later logs are read from their start. Totals since the start: `rotations`,
-    `truncations`, `torn_lines` (never completed), `long_lines` (more than 64 KiB).
+    `truncations`, `torn_lines` (never completed), `long_lines` (more than 64 KiB). `failure`: the first error
+    of the latest step, which kept it from no other file.
     """
 
     def __init__(self, path: Path, monotonic_ns: Callable[[], int]) -> None:
@@ -133,25 +141,46 @@ class Follower:
         self.rotations = self.truncations = self.torn_lines = self.long_lines = 0
         self.found = False
         self.are_old = False
+        self.failure: CollectError | None = None
 
     def lines(self) -> list[bytes]:
         """Complete lines since the previous step, at most 4 MiB per step.
 
-        Raises CollectError when the log is unreadable; no line is lost.
+        An unreadable log is the `failure`; no line of it is lost.
         """
         self.are_old = False
-        try:
+        self.failure = None
+        lines: list[bytes] = []
+        with self._noting():
             self._look()
             if self._current is not None and self._current.was_truncated():
                 self._restart(self._current)
-            return self._read()
-        except OSError as exc:
-            raise unreadable(self._path, exc) from exc
+        budget = self._read_leaving(lines)
+        if self._current is not None:
+            leaving = len(lines)
+            with self._noting():
+                self._of(self._current, budget, lines)
+            if is_recorded():
+                note_read(self._path, b"".join(line + b"\n" for line in lines[leaving:]))
+        return lines
 
-    def behind_bytes(self) -> int:
-        """Bytes written and not yet read, over all open files."""
+    def behind_bytes(self) -> int | None:
+        """Bytes written and not yet read, over all open files; None where one does not tell."""
         logs = [log for log, _ in self._leaving] + ([self._current] if self._current else [])
-        return sum(log.behind_bytes() for log in logs)
+        try:
+            return sum(log.behind_bytes() for log in logs)
+        except OSError:
+            return None
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Makes an error the `failure`, unless there is one."""
+        try:
+            yield
+        except OSError as exc:
+            self.failure = self.failure or unreadable(self._path, exc)
+        except CollectError as exc:
+            self.failure = self.failure or exc
 
     def _look(self) -> None:
         """Checks for a new file at the path."""
@@ -184,7 +213,7 @@ class Follower:
         beside = (
             p for p in self._path.parent.glob("*") if p.name.startswith(self._path.name) and p != self._path
         )
-        newest = sorted(((_written_ns(p), p) for p in beside if p.is_file()), reverse=True)
+        newest = sorted(((_written_ns(p), p) for p in beside if _is_file(p)), reverse=True)
         for _, path in newest[:_MOST_COPIES]:
             try:
                 copy = OpenLog.open(path)
@@ -195,24 +224,20 @@ class Follower:
             copy.close()
         return None
 
-    def _read(self) -> list[bytes]:
-        lines: list[bytes] = []
+    def _read_leaving(self, lines: list[bytes]) -> int:
+        """Adds the lines of the older files to `lines`; the bytes that the step has left."""
         budget = MOST_STEP_BYTES
         now_ns = self._monotonic_ns()
         staying = []
         for log, until_ns in self._leaving:
-            budget -= self._of(log, budget, lines)
+            with self._noting():
+                budget -= self._of(log, budget, lines)
             if budget > 0 and now_ns >= until_ns:
                 self.torn_lines += log.close()
             else:
                 staying.append((log, until_ns))
         self._leaving = staying
-        if self._current is not None:
-            leaving = len(lines)
-            self._of(self._current, budget, lines)
-            if is_recorded():
-                note_read(self._path, b"".join(line + b"\n" for line in lines[leaving:]))
-        return lines
+        return budget
 
     def _of(self, log: OpenLog, budget: int, lines: list[bytes]) -> int:
         before = log.long_lines
@@ -228,3 +253,11 @@ def _written_ns(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a regular file is there; False where that cannot be seen."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False

@@ -21,7 +21,7 @@ from laggard_agent.collectors.net.parse import (
     parse_softnet,
 )
 from laggard_agent.collectors.registry import register
-from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges, named
+from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges, named, raise_first
 from laggard_common.config import between, checked, each, network, regex
 from laggard_common.errors import CollectError
 from laggard_common.wire.limits import MAX_COMPONENTS, MAX_NAME_CHARS
@@ -93,14 +93,13 @@ class Net:
 
     def read(self) -> Iterator[Reading]:
         """Yields all sources. Raises CollectError at the end for the first that is unreadable."""
-        failed: CollectError | None = None
+        failures = []
         for part in (self._read_interfaces, self._read_tcp, self._read_softnet, self._read_destinations):
             try:
                 yield from part(self._now())
             except CollectError as exc:
-                failed = failed or exc
-        if failed:
-            raise failed
+                failures.append(exc)
+        raise_first(failures)
 
     def _read_interfaces(self, at_ns: int) -> Iterator[Reading]:
         data = self._dev.read()
@@ -118,11 +117,15 @@ class Net:
         values = parse_pairs(self._snmp.read())
         if not values:
             raise CollectError(str(self._snmp.path), "no Tcp lines")
-        extended = parse_pairs(self._netstat.read())
+        extended, failure = {}, CollectError(str(self._netstat.path), "no TcpExt lines")
+        try:
+            extended = parse_pairs(self._netstat.read())
+        except CollectError as exc:
+            failure = exc
         values |= extended
         yield self._tcp.of(at_ns, *(values.get(field.name) for field in TCP_FIELDS))
         if not extended:
-            raise CollectError(str(self._netstat.path), "no TcpExt lines")
+            raise failure
 
     def _read_softnet(self, at_ns: int) -> Iterator[Reading]:
         rows, odd = parse_softnet(self._softnet_stat.read())

@@ -5,8 +5,10 @@ import pytest
 
 from laggard_agent.collectors.host.collector import FIELDS, Host, HostSettings
 from laggard_agent.collectors.interface import Reading
+from laggard_agent.sampling.sampler import collect
 from laggard_common.errors import CollectError
 from tests.support.builders.trees import tree
+from tests.support.clock import FakeClock
 from tests.support.sampled import surroundings
 
 FILES = {
@@ -140,6 +142,19 @@ def test_hostile_files(tmp_path: Path, name: str, text: str) -> None:
     with pytest.raises(CollectError) as caught:
         read(tree(tmp_path, {**FILES, name: text}))
     assert str(tmp_path / name) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_cannot_be_read_hides_no_other(tmp_path: Path, name: str) -> None:
+    whole = read(tree(tmp_path, FILES)).rows[0]
+    (tmp_path / name).unlink()
+    collected = collect(Host(HostSettings(), surroundings(procfs=tmp_path)), FakeClock())
+    assert collected.health.error == f"{tmp_path}/{name}: No such file or directory"
+    row = collected.readings[0].rows[0]
+    own = {"stat": slice(0, 11), "meminfo": slice(11, 17), "loadavg": slice(17, 20)}
+    for file, place in own.items():
+        assert list(row[place]) == ([None] * len(row[place]) if file == name else list(whole[place]))
+    assert all(row[20:])
 
 
 @pytest.mark.parametrize("name", FILES)

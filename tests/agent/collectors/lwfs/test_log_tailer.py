@@ -1,5 +1,7 @@
 """Every line of a log that is rotated is given out once, whatever happens to the file."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -52,6 +54,56 @@ def test_renamed_in_the_middle_of_a_line(tmp_path: Path) -> None:
     assert log.count("lines_torn") == 0
     log.sample(20)
     assert (log.count("lines_torn"), log.count("rotations")) == (1, 1)
+
+
+def test_an_older_file_that_cannot_be_read_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(tmp_path / "log").append(queue(1)).sample()
+    log.path.rename(tmp_path / "log.1")
+    bad = (tmp_path / "log.1").stat().st_ino
+    read = os.pread
+
+    def failing(fd: int, size: int, at: int) -> bytes:
+        if os.fstat(fd).st_ino == bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(fd, size, at)
+
+    monkeypatch.setattr(os, "pread", failing)
+    log.append(queue(2))
+    assert log.sampled.sample().error == f"{log.path}: Input/output error"
+    assert log.queue() == (1, 2)
+    log.append(queue(4))
+    log.sampled.sample(20)
+    assert log.queue() == (2, 6)
+    assert log.append(queue(8)).sample().queue() == (3, 14), "it is left after its time"
+
+
+def test_what_is_open_is_read_while_something_else_stands_at_the_path(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log").append(queue(1)).sample()
+    old = log.path.rename(tmp_path / "log.1")
+    os.mkfifo(log.path)
+    with old.open("a") as late:
+        late.write(queue(2))
+    assert log.sampled.sample().error == f"{log.path}: not a regular file"
+    assert (log.queue(), log.count("behind_bytes")) == ((1, 2), 0)
+
+
+def test_a_file_that_tells_nothing_of_itself_has_an_unknown_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(tmp_path / "log").append(queue(1)).sample()
+
+    looked_at, own = os.fstat, log.path.stat().st_ino
+
+    def stale(fd: int) -> os.stat_result:
+        if (found := looked_at(fd)).st_ino == own:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return found
+
+    monkeypatch.setattr(os, "fstat", stale)
+    assert log.sampled.sample().error == f"{log.path}: Stale file handle"
+    assert log.count("behind_bytes") is None
 
 
 def test_truncated(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_include_and_exclude(tmp_path: Path) -> None:
     [
         ("net/dev", ["tcp", "softnet"]),
         ("net/snmp", ["net", "softnet"]),
-        ("net/netstat", ["net", "softnet"]),
+        ("net/netstat", ["net", "tcp", "softnet"]),
         ("net/softnet_stat", ["net", "tcp"]),
     ],
 )

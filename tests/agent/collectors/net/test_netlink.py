@@ -121,6 +121,6 @@ def test_a_file_that_vanishes_or_is_denied_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "net/softnet_stat").mkdir()
     collected = collect(net, FakeClock())
     assert [reading.source for reading in collected.readings] == ["net"]
-    assert collected.health.error.endswith("net/snmp: No such file or directory")
+    assert collected.health.error.endswith("net/snmp: No such file or directory (and 1 more)")
     with pytest.raises(CollectError):
         list(net.read())
