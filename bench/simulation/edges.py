@@ -17,7 +17,7 @@ from unittest import mock
 from bench.simulation.broker import AgentConnection, ReaderConnection, SimulatedBroker
 from bench.simulation.jobs import SimulatedSlurm
 from bench.simulation.mails import SimulatedOutbox
-from bench.simulation.plan import PASS_SECONDS, WHOLE_SHAPE
+from bench.simulation.plan import FLUSH_SECONDS, PASS_SECONDS, WHOLE_SHAPE
 from bench.simulation.processes import Killed, current
 from bench.simulation.record import Record, RecordedRecovery, RecordedResults, RecordedSpool
 from bench.simulation.system_calls import check_room, interposed
@@ -54,7 +54,7 @@ _PERIODS: Mapping[str, Sequence[str]] = {
 _POLLS: Mapping[str, Mapping[str, float]] = {
     "laggard_aggregator.runtime.loops": {"POLL_SECONDS": 3.0},
     "laggard_aggregator.engine.recovery": {"POLL_SECONDS": 5.0},
-    "laggard_aggregator.archive.write_queue": {"WRITE_SECONDS": 5.0, "FLUSH_SECONDS": 60.0},
+    "laggard_aggregator.archive.write_queue": {"WRITE_SECONDS": 5.0, "FLUSH_SECONDS": FLUSH_SECONDS},
     "laggard_aggregator.runtime.watchdog": {"STATUS_SECONDS": 60.0},
     "laggard_aggregator.notify.dispatcher": {"POLL_SECONDS": 0.55},
     "laggard_aggregator.notify.worker": {"IDLE_SECONDS": 60.0},

@@ -22,6 +22,8 @@ SHAPES = ((2.0, 10, 28), (6.0, 30, 24), (6.0, 30, 28), (6.0, 30, 36), (48.0, 240
 
 PASS_SECONDS = 480.0
 """Between two passes of the aggregator's background task."""
+FLUSH_SECONDS = 60.0
+"""Longest time that a row waits for the archive's next file, multiplied by the pace."""
 WHOLE_SHAPE = (48.0, 240, 32)
 """That of sites with jobs, rollups and mails, which need more than an hour."""
 
@@ -77,7 +79,7 @@ class Plan:
         right clock.
         """
         hour_ends = -(-now // 3600) * 3600 + SETTLE_NS / SECOND
-        return hour_ends - now + 4 * PASS_SECONDS
+        return max(hour_ends - now, self.pace * FLUSH_SECONDS) + 4 * PASS_SECONDS
 
     @property
     def kinds(self) -> set[str]:
