@@ -10,7 +10,7 @@ From `/sys/class/net` (Documentation/ABI/testing/sysfs-class-net): `device` is a
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from laggard_agent.collectors.interface import attribute, note_name
@@ -33,17 +33,28 @@ class Interfaces:
         candidates = [name for name, choice in choices.items() if choice is not False]
         if self._class is None:
             return frozenset(candidates)
-        folders = {name: _Folder(f"{self._class}/{name}") for name in candidates}
+        folders = self._linked(candidates, choices.keys())
         below = _layers(folders)
-        hardware = {name for name, folder in folders.items() if folder.is_hardware}
+        hardware = {name for name in candidates if folders[name].is_hardware}
         left_out = {lower for name in hardware for lower in _all_below(name, below)}
-        for name, folder in folders.items():
+        for name in candidates:
             if name not in hardware and (
-                _all_below(name, below) & folders.keys()
-                or (hardware and not below[name] and folder.is_tunnel())
+                not _all_below(name, below).isdisjoint(candidates)
+                or (hardware and not below[name] and folders[name].is_tunnel())
             ):
                 left_out.add(name)
         return frozenset(name for name in candidates if choices[name] or name not in left_out)
+
+    def _linked(self, names: Sequence[str], known: Collection[str]) -> dict[str, "_Folder"]:
+        """The folders of `names`, and of the others in `known` that are above or below them."""
+        folders: dict[str, _Folder] = {}
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name in known and name not in folders:
+                folder = folders[name] = _Folder(f"{self._class}/{name}")
+                waiting += [*folder.lower, *folder.upper]
+        return folders
 
 
 class _Folder:
@@ -58,6 +69,8 @@ class _Folder:
         self.is_hardware = "device" in self._entries
         if self.is_hardware:
             note_name(f"{path}/device", is_folder=True)
+        self.lower = self._named("lower_")
+        self.upper = [*self._named("upper_"), self._master()]
 
     def is_tunnel(self) -> bool:
         """Whether its packets go through another interface, wrapped."""
@@ -68,14 +81,14 @@ class _Folder:
             word in _TUNNEL_KINDS for word in attribute(f"{self._path}/uevent").split()
         )
 
-    def linked(self, prefix: str) -> list[str]:
+    def _named(self, prefix: str) -> list[str]:
         """The interfaces that links of this prefix name."""
         names = [entry for entry in self._entries if entry.startswith(prefix)]
         for name in names:
             note_name(f"{self._path}/{name}", is_folder=True)
         return [name.removeprefix(prefix) for name in names]
 
-    def master(self) -> str:
+    def _master(self) -> str:
         """The interface that it is a port or a part of, empty without one."""
         if "master" not in self._entries:
             return ""
@@ -89,8 +102,8 @@ def _layers(folders: Mapping[str, _Folder]) -> defaultdict[str, set[str]]:
     """The interfaces directly below each."""
     below: defaultdict[str, set[str]] = defaultdict(set)
     for name, folder in folders.items():
-        below[name].update(folder.linked("lower_"))
-        for upper in [*folder.linked("upper_"), folder.master()]:
+        below[name].update(folder.lower)
+        for upper in folder.upper:
             below[upper].add(name)
     return below
 

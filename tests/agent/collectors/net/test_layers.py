@@ -105,6 +105,11 @@ def test_tunnels_beside_hardware_are_left_out(tmp_path: Path) -> None:
     assert counted(root, *names) == set(names), "in a container"
 
 
+def test_what_lies_between_may_be_excluded(tmp_path: Path) -> None:
+    root = sysfs(tmp_path, {"bond0.100": ["bond0"], "bond0": ["eth0"], "eth0": []}, "eth0")
+    assert counted(root, "bond0.100", "bond0", "eth0", exclude=("bond0",)) == {"eth0"}
+
+
 def test_without_sysfs_all_count(tmp_path: Path) -> None:
     assert set(Interfaces(None, choice((), ("lo",))).counted(("lo", "bond0", "eth0"))) == {"bond0", "eth0"}
     assert counted(tmp_path, "bond0", "eth0") == {"bond0", "eth0"}
