@@ -104,6 +104,16 @@ def test_deep_json_is_one_error() -> None:
         read_bytes(('{"jobs": [' + "[" * 100_000).encode())
 
 
+@pytest.mark.parametrize("nodes", ["n1\ud800", ["n1\ud800"]])
+def test_text_that_no_file_can_hold_stops_no_other_record(nodes: str | list[str]) -> None:
+    jobs = [
+        {"job": str(at), "submit": 1700000000, "state": "COMPLETED", "user": user, "nodes": nodes}
+        for at, user in enumerate(("a\ud800b", "b"), 1)
+    ]
+    rows, _ = read_bytes("\n".join(map(json.dumps, jobs)).encode(), "jsonl")
+    assert [(row["user"], row["node_list"]) for row in rows] == [("a?b", "n1?"), ("b", "n1?")]
+
+
 def test_elements_over_many_blocks() -> None:
     job = json.loads((FOLDER / "sacct-0.0.38.json").read_text())["jobs"][0]
     several = [{**job, "job_id": at + 1, "filler": "x" * 5000} for at in range(1000)]

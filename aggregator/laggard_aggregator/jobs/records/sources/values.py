@@ -56,10 +56,13 @@ def seconds(value: Any) -> float | None:
 
 
 def text(value: Any) -> str:
-    """A text, or the first of a list; empty for null and other values."""
+    """A text, or the first of a list; empty for null and other values.
+
+    Halves of surrogate pairs, which JSON can escape and no file can hold, are question marks.
+    """
     if isinstance(value, list):
         value = value[0] if value else ""
-    return value if isinstance(value, str) else ""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
 def state(value: Any, words: Mapping[str, str] | None = None) -> str:
@@ -95,5 +98,5 @@ def identifier(value: str) -> str:
 def node_list(value: Any) -> str:
     """A list of nodes as text, of text or of a list of names."""
     if isinstance(value, list):
-        return ",".join(each for each in value if isinstance(each, str))
+        return ",".join(text(each) for each in value if isinstance(each, str))
     return text(value)
