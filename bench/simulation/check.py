@@ -172,7 +172,8 @@ def _check_alarms(site: "Site", counts: Counter[str]) -> None:
     record, interval = site.record, site.plan.interval_seconds
     standing: dict[str, bool] = {}
     slow = record.slow
-    for event, durable in record.alarms:
+    for published in record.alarms:
+        event, durable = published.event, published.durable
         name, at = event.alarm.component, event.at
         counts[f"alarms {event.kind}"] += 1
         if event.kind == "raised":

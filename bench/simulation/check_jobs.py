@@ -205,9 +205,9 @@ def _check_mails(site: "Site") -> None:
     mails = record.mails
     expected = {f"j.{digest(job.key)}": f"job {job.number}" for job in record.jobs}
     raised: dict[str, float] = {}
-    for event, durable in record.alarms:
-        alarm = event.alarm
-        if event.kind == "raised" and durable:
+    for published in record.alarms:
+        event, alarm = published.event, published.event.alarm
+        if event.kind == "raised" and published.durable and published.latest:
             raised[alarm.component] = event.at
         elif event.kind == "cleared" and alarm.component in raised:
             incident = digest(site.monitor.settings.site, alarm.component, repr(alarm.since))

@@ -101,6 +101,18 @@ class Event:
     text: str
 
 
+@dataclass(slots=True)
+class PublishedAlarm:
+    """An alarm's event when it was published. `durable`: whether it was. `latest`: whether its window was
+    still the latest one of the group an interval later, so that every reader saw it.
+    """
+
+    event: AlarmEvent
+    durable: bool
+    seconds: float
+    latest: bool = True
+
+
 class Record:
     """What happened so far. `problems`: broken invariants found while it ran."""
 
@@ -118,8 +130,7 @@ class Record:
         """Inputs of the aggregator's machine: those of the snapshot of the last start, and since then."""
         self.judged: dict[int, tuple[Judgement, ...]] = {}
         """Published judgements by the lsn of their close."""
-        self.alarms: list[tuple[AlarmEvent, bool]] = []
-        """Published events, and whether they were durable."""
+        self.alarms: list[PublishedAlarm] = []
         self.positions: dict[int, int] = {}
         """By number of a snapshot, the length of `log` that it covers."""
         self.durable_lsn = 0
@@ -146,8 +157,15 @@ class Record:
 
     def alarm(self, event: AlarmEvent, *, durable: bool) -> None:
         """An alarm was raised or cleared; `durable` as in `alarms`."""
-        self.alarms.append((event, durable))
+        self.alarms.append(PublishedAlarm(event, durable, asyncio.get_running_loop().time()))
         self.note(f"alarm {event.kind}: {event.alarm.component} at {event.at - 1.8e9:.0f} s")
+
+    def closed(self, close: WindowClose) -> None:
+        """A window was judged and published."""
+        soon = asyncio.get_running_loop().time() - self.interval_ns / 1e9
+        for alarm in self.alarms:
+            if alarm.event.alarm.group == close.group and alarm.event.at < close.end and alarm.seconds > soon:
+                alarm.latest = False
 
     def problem(self, text: str) -> None:
         """Notes a broken invariant."""
@@ -354,6 +372,7 @@ class RecordedResults(Results):
         super().judged(close, judgements, window)
         record: Record = self.__dict__["_record"]
         record.judged[close.lsn] = judgements
+        record.closed(close)
         recovery: Any = self.status.recovery
         durable = recovery.journal.durable_lsn >= close.lsn
         if judgements and not durable and recovery.journal.whole and not current().host.disk.was_slow:
