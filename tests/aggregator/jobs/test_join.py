@@ -285,6 +285,18 @@ def test_a_job_is_joined_again_when_the_other_one_of_its_last_interval_becomes_k
     assert read["a"] == pytest.approx(10e6 + 10e6 * 3 / 7, abs=1)
 
 
+def test_a_job_is_joined_again_when_another_one_behind_its_forwarder_becomes_known(tmp_path: Path) -> None:
+    client(tmp_path, "fwd", moving(START, 400))
+    one, other = a_job("a", 0, 100, "n1"), a_job("b", 50, 200, "n2", raw_id=2)
+    join = JoinPass(tmp_path, "site", JoinSettings(served_by={"n1": "fwd", "n2": "fwd"}))
+    store_jobs(tmp_path, [one], START_NS)
+    assert join.run(LATER_NS, 30).jobs == 1
+    store_jobs(tmp_path, [other], START_NS + 1)
+    assert join.run(LATER_NS + 1, 30).jobs == 2
+    rows = ArchiveReader(tmp_path).table("job_summaries").sort_by("revision_at").to_pylist()
+    assert {row["job_key"]: row["forwarder_read_bytes"] for row in rows} == {"a": 50e6, "b": 100e6}
+
+
 def test_the_end_of_a_job_joins_the_one_before_it_no_second_time(tmp_path: Path) -> None:
     client(tmp_path, "n1", moving(START, 100)[::10])
     running = a_job("b", 26, 4000, "n1", raw_id=2)

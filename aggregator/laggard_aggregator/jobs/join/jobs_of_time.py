@@ -1,6 +1,6 @@
 """The jobs of a time from the archive: last revisions, who had which node, and who else."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,25 +31,45 @@ class JobsOfTime:
     occupations: list[Occupation]
     ever: list[Occupation]
 
-    def neighbours(self, keys: Collection[str], new: Collection[str], interval_ns: int) -> set[str]:
+    def neighbours(
+        self,
+        keys: Collection[str],
+        new: Collection[str],
+        interval_ns: int,
+        behind: Sequence[Occupation] = (),
+    ) -> set[str]:
         """Jobs with an end that had the id, or a node within one interval, in common with some of `keys`.
 
-        `new`: those of `keys` whose start was unknown. What ended before the others knew of them.
-        `interval_ns`: the longest between two readings.
+        `new`: those of `keys` whose start was unknown. Jobs that ended before the others, or were only
+        `behind` the same forwarder or volume, knew of the others. `interval_ns`: the longest between two
+        readings.
         """
         changed = [self.jobs[key] for key in keys if key in self.jobs]
         ids = {job.raw_id for job in changed}
         found = {key for key, job in self.jobs.items() if job.raw_id in ids}
         on: dict[str, list[tuple[int, int]]] = {}
-        for each in self.ever:
-            if (key := self.keys[each.job]) in keys:
-                start_ns = each.start_ns - (interval_ns if key in new else 0)
-                on.setdefault(each.node, []).append((start_ns, each.end_ns + interval_ns))
-        for each in self.ever:
-            spans = on.get(each.node, ())
+        for own, changed_keys in ((self.ever, keys), (behind, new)):
+            for each in own:
+                if (key := self.keys[each.job]) in changed_keys:
+                    start_ns = each.start_ns - (interval_ns if key in new else 0)
+                    on.setdefault(each.node, []).append((start_ns, each.end_ns + interval_ns))
+        merged = {node: _merged(spans) for node, spans in on.items()}
+        for each in (*self.ever, *behind):
+            spans = merged.get(each.node, ())
             if any(start < each.end_ns and each.start_ns < end for start, end in spans):
                 found.add(self.keys[each.job])
         return found & self.jobs.keys()
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The times within some of `spans`, as spans that do not touch."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
 
 
 def read_jobs(directory: Path, site: str, start_ns: int, end_ns: int) -> JobsOfTime:

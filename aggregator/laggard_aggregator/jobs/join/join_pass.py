@@ -28,10 +28,11 @@ from laggard_aggregator.detect.interface import BoolArray
 from laggard_aggregator.files.atomic_write import replace_durably
 from laggard_aggregator.jobs.join.accounts import JobAccount, JoinedJob
 from laggard_aggregator.jobs.join.jobs_of_time import JobsOfTime, read_jobs
-from laggard_aggregator.jobs.join.membership import Occupation
+from laggard_aggregator.jobs.join.membership import Occupation, behind
 from laggard_aggregator.jobs.join.scan import Join
 from laggard_aggregator.jobs.join.server_jobs import JobIdFormat
 from laggard_aggregator.jobs.join.summary import component_rows, coverage_of, series_rows, summary_row
+from laggard_aggregator.jobs.join.volume_servers import VolumeServers
 from laggard_aggregator.jobs.join.volumes import SOURCES
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.records.store import JobStore
@@ -227,7 +228,9 @@ class JoinPass:
             for key in batch.difference(known.keys):
                 waiting.jobs.pop(key, None)
             new = {key for key in batch if key not in before or before[key][0] > changed[key][0]}
-            for key in known.neighbours(batch, new, _MARGIN_NS):
+            volumes = VolumeServers(self.directory, self.site, start_ns, end_ns)
+            beyond = [*behind(known.ever, self._settings.served_by), *volumes.behind(known.ever)]
+            for key in known.neighbours(batch, new, _MARGIN_NS, beyond):
                 job = known.jobs[key]
                 if job.end_ns >= oldest_ns:
                     waiting.add(key, job.start_ns / 1e9, job.end_ns / 1e9)
