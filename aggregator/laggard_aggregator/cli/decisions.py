@@ -74,9 +74,7 @@ class DecisionCommand:
                 help=f"how long, such as 90min, 8h or 2d (default: {self.lasts})",
             )
             ends.add_argument("--until", metavar="TIME", help="end, such as 2026-01-31T10:00 (UTC)")
-            ends.add_argument(
-                "--end", action="store_true", help="end it for exactly this target"
-            )
+            ends.add_argument("--end", action="store_true", help="end it for exactly this target")
 
         add("--json", action="store_true", help="print the aggregator's answer as one JSON object")
 

@@ -96,7 +96,7 @@ class DutyCycle:
 
 
 STEADY = DutyCycle(0.0, 0.0)
-"""Of a component that is slow all the time, or has no duty cycle that is known."""
+"""The duty cycle of a component that is always slow, or whose duty cycle is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ LOAD_LOG_RANGE = float(np.log(1.5))
 READ_SHARE_RANGE = 0.2
 HOURS_RANGE = 2.0
 SAMPLED = 256
-"""Of a larger group every n-th member is read, and at most that number."""
+"""Most members that are read; of a larger group, every n-th one."""
 
 DEMAND = frozenset({"operations", "throughput"})
 """Loads that tell how much a group had to do."""

@@ -17,7 +17,7 @@ _XZ = b"\xfd7zXZ\x00"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _GZIP_WINDOW = 31
 _STEP_BYTES = 4096
-"""Of compressed data at a time: 128 MiB at most come of it."""
+"""Compressed bytes read at a time; they expand to 128 MiB at most."""
 _MOST_HELD_BYTES = 1 << 20
 _IS_CUT = "compressed data is cut short"
 

@@ -14,7 +14,7 @@ import numpy as np
 from laggard_aggregator.detect.interface import Level
 
 LEVELS = ("node", "controller", "couplet")
-"""From narrow to wide."""
+"""Levels of parents, from narrow to wide."""
 ATTRIBUTES = ("model", "firmware", "adapter", "pool", "switch")
 """Attributes along which a group may fall into two; none is blamed in place of its components."""
 

@@ -44,7 +44,7 @@ JOBS: Final = pa.schema(
         ),
     ]
 )
-"""Of each job_key the last revision counts."""
+"""Jobs; the last revision of each job_key counts."""
 
 JOB_NODES: Final = pa.schema(
     [
@@ -54,7 +54,7 @@ JOB_NODES: Final = pa.schema(
         *_columns((pa.bool_(), "doubtful"), (TEXT, "source"), nullable=False),
     ]
 )
-"""Of each job_key the rows of the last `revision_at` count, together; rows of source cgroup apart."""
+"""Nodes of jobs. The rows of a job_key's last `revision_at` count together; those of source cgroup apart."""
 
 PATHS: Final = pa.schema(
     [

@@ -18,7 +18,7 @@ from laggard_aggregator.status.formatting import counted, zoned
 from laggard_common.errors import InputError
 
 MISSING = np.iinfo(np.int64).min
-"""Of a time that is no time of a sample: before 1970 or after 2261."""
+"""The value of a time that no sample can have: before 1970 or after 2261."""
 _LAST_NS = 9.2e18
 _UNITS = (("s", 0.0, 1e11, NS), ("ms", 1e11, 1e14, 10**6), ("us", 1e14, 1e17, 1000), ("ns", 1e17, np.inf, 1))
 """Units, the numbers that are times in them (as seconds 1e11 would lie after the year 5000), and their ns."""

@@ -26,7 +26,7 @@ First of noise whose averages shrink as n ** -1/4 (see `standard_error`), then o
 MIN_LONE_SHARE = 0.85
 """Least share for latencies: a lone anomalous window raises no alarm, but it is shown."""
 TAILS = np.array([1.25, 1.1])
-"""By how much thresholds of each kind exceed those of normal noise: healthy drives have slow episodes."""
+"""Factors of the thresholds of each kind over those of normal noise: healthy drives have slow episodes."""
 SERVICE_TAIL = 0.9
 """The same of service times, of both kinds: their evidence is at most the latency's and a spread."""
 INDEPENDENCE_SCALE = 3

@@ -42,7 +42,7 @@ good, and half of a lasting factor of 1.5 and 2."""
 MAX_ONSET_WINDOWS = 96.0
 """A sum that rises for more windows with evidence is of a small difference that is there for good."""
 MAX_GAP_WINDOWS = 8.0
-"""Windows like the peers' that a gap counts as at most: chance sums end in it, those of slowness do not."""
+"""Most windows without a difference that a gap counts as: enough to end a chance sum, not one of slowness."""
 
 
 class GroupEvidence(ComponentArrays):

@@ -7,7 +7,7 @@ from laggard_aggregator.detect.laggard.evidence import LENGTHS, SCALE_WINDOWS
 from laggard_aggregator.detect.peers import row_median, shortest_half, trimmed_mean
 
 MIN_SPREAD = 1e-6
-"""Of logs: a divisor for groups of constants."""
+"""Least spread of logs, by which differences in groups of constants are divided."""
 BATCHES = 4
 """Parts of a window whose means tell its standard error."""
 CROSS_TO_OWN_RATIO = 1.7

@@ -43,7 +43,7 @@ _ADD: Final[dict[str, Callable[[sqlite3.Connection, pa.Table, str], None]]] = {
     "job_summaries": add_summaries,
     "job_findings": add_findings,
 }
-"""In the order of a day: a job appears after its nodes."""
+"""Tables, in the order in which a day is read: a job after its nodes."""
 _COLUMNS: Final = {
     "job_nodes": ["job_key", "revision_at", "node", "start", "end", "source"],
     "job_components": ["job_key", "revision_at", "layer", "component"],

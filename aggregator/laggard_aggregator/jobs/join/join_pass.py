@@ -50,7 +50,7 @@ RESULTS = ("job_series", "job_components", "job_summaries", "job_findings")
 _MARGIN_NS = MOST_GAP_NS + 60 * 10**9
 """Longest interval between two readings, with the age of the first."""
 _CLOCKS_APART_NS = 60 * 10**9
-"""By which a row's time may be after its receipt; beyond it, the receiver's clock was behind."""
+"""How far a row's time may lie after its receipt; further, and the receiver's clock was behind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ LEAST_KNOWN = 0.5
 """Share of the job's node-time that must be known for a value of its series; below it the value is a gap."""
 _KEPT_BITS = 12
 _LEAST_COMPARED = 16 * MIB
-"""Of traces beside counters."""
+"""Least bytes of traces that are compared with counters."""
 
 ResultRow = dict[str, Any]
 

@@ -29,7 +29,7 @@ RECORD_COLUMNS: Final = pa.schema(
 )
 """Columns of a table of folded records."""
 MARGIN_SECONDS: Final = 60.0
-"""By which a record may be before a job's start or after its end, for clocks that differ."""
+"""How far a record may lie outside its job's time, as clocks differ."""
 _NEVER: Final = np.int64(2**63 - 1)
 _LOG: Final = ("job", "node", "log", "log_session")
 

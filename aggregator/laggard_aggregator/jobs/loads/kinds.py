@@ -126,7 +126,7 @@ KINDS: Final[Mapping[str, LoadKind]] = {
     ),
     COMPUTE: LoadKind("Compute nodes", "compute node", _CLIENTS, ("compute",), has_nodes=True),
 }
-"""By their names in URLs; the first that a site has is shown first."""
+"""Kinds by name in URLs; the first that a site has is shown first."""
 
 
 def known_kinds(directory: Path, roles: Set[str]) -> list[str]:

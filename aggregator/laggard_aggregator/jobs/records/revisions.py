@@ -32,7 +32,7 @@ REVISION: Final = np.dtype(
 )
 _ORDER: Final = ("finality", "modified", "revision_at", "trust", "content")
 _SOURCES: Final = ("", "cgroup", "hook", "flux", "lsf", "pbs", "jsonl", "sacct_json", "sacct")
-"""From the least to the most trusted."""
+"""Sources of records, the least trusted first."""
 _BESIDE_CONTENT: Final = ("job_key", "revision_at")
 _SEPARATOR: Final = "\x1f"
 _STEP_NS: Final = 1_000

@@ -25,7 +25,7 @@ PROGRESS = "series60.json"
 SETTLE_NS = 600 * 1_000_000_000
 """Time after its end at which an hour is rolled up, for messages that come late."""
 _PASS_SECONDS = 120.0
-"""From then on until its rows are written, at most."""
+"""Most time from then until its rows are written."""
 MAX_NODES = 256
 """Nodes of an hour that are noted one by one; with more of them all are rolled up again."""
 MAX_AHEAD_NS = 86_400 * 1_000_000_000

@@ -30,7 +30,7 @@ from laggard_common.wire.trace_records import Folded
 LATE_DAYS: Final = 7
 """Days after a job's end in which its records may arrive."""
 KEPT_SECONDS: Final = 60.0
-"""For which records that come late are not seen in a job's modes."""
+"""How long traces that were read are kept; records that come meanwhile are missing from a job's modes."""
 _MOST_KEPT: Final = 4096
 _WHO: Final = ("host", "operation", "descriptor", "path")
 

@@ -24,7 +24,7 @@ from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS
 from laggard_aggregator.jobs.tables import JOB_COMPONENTS, JOB_SERIES
 
 MOST_SECONDS: Final = 7200.0
-"""Of a job that runs longer, the last ones are looked at."""
+"""Longest time of a running job that is looked at; of a longer one, its last part."""
 _FRESH_NS: Final = 20 * SECOND_NS
 _MOST_KEPT: Final = 64
 _LISTS: Final = ("read_bytes", "written_bytes", "metadata_operations")

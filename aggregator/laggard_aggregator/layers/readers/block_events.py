@@ -25,7 +25,7 @@ SECTOR_BYTES = 512
 QUEUED, ISSUED, COMPLETED, REQUEUED, ENDED = 1, 2, 3, 4, 5
 _MARGIN_NS = 1_000_000_000
 _MARGIN_SHARE = 0.05
-"""Of the recording's length: requests open for less than the margin at its end may still complete."""
+"""Margin at a recording's end, as a share of it; requests that begin there may still complete."""
 MAX_DEVICES = 64
 _Keys = list[tuple[NDArray[Any], NDArray[Any]]]
 EVENTS = {

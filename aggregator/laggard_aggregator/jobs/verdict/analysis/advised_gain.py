@@ -18,7 +18,7 @@ WAITING: Final = 0.5
 """Share of the active time in requests from which on a job does little but wait."""
 LEAST_SAVED: Final = 1.0
 LEAST_SHARE: Final = 0.1
-"""Of the job's length; less than either is not worth a word."""
+"""Least gain as a share of the job's length; a gain below either limit is not mentioned."""
 
 
 @dataclass(frozen=True, slots=True)

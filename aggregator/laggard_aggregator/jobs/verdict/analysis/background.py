@@ -19,7 +19,7 @@ _GAUSSIAN_MAD = 0.6745
 _SAMPLE = 8192
 """Rows that give a quantile, of a longer series evenly spaced ones."""
 _LEAST_CORRELATION = 0.2
-"""Of neighbouring rows, where there are phases."""
+"""Least correlation of neighbouring rows in a series with phases."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,14 @@ from laggard_aggregator.jobs.verdict.analysis.rate_series import FloatArray
 
 LEAST_RATIO = 18.0
 _FACTOR_SPREAD = 0.5
-"""Of the log of a factor around the one that causes explain."""
+"""Standard deviation of the log of a factor around the value that its causes predict."""
 _ANY_FACTOR_SPREAD = 1.0
-"""Of the log of a factor without a cause."""
+"""Standard deviation of the log of a factor when no cause is known."""
 _SQRT_2_PI = 2.5066
 _UNKNOWN = 0.3
-"""Chance that a cause without evidence acts besides."""
+"""Chance that there is a further cause, without evidence."""
 _BESIDE = 0.5
-"""Density of the log of a factor that such a cause makes larger."""
+"""Density of the log of a factor when a further cause without evidence adds to it."""
 _LEAST_DENSITY = 1e-30
 _BOUND = 0.5
 """Chance that a job waits for a straggler in a part of its time only."""

@@ -12,7 +12,7 @@ import numpy as np
 from laggard_aggregator.jobs.verdict.analysis.rate_series import FloatArray
 
 _SLOPE_SPREAD = 0.15
-"""Of slopes around 1: latency and metadata do not grow with the volume."""
+"""Standard deviation of slopes around 1: latency and metadata do not grow with the volume."""
 _NOISE = 0.12
 _NOISE_RUNS = 10.0
 """Usual noise of a phase's log duration, and the runs that this knowledge weighs as many as."""

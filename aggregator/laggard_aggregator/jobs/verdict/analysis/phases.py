@@ -36,13 +36,13 @@ _SPIKE = 0.5
 """Of one or two rows, added up as a phase shorter than a row may lie in two: the least share of the job's
 level."""
 _SILENT = 0.01
-"""Of a level: a background below this share of it is silence."""
+"""Share of a level below which the background is silence."""
 _SHORT = 3
 _BULK = 0.6
 """Share of the volume that longer spans move where short ones are blips of the background."""
 _PASSES = 3
 _WEAK_VOLUME = 0.01
-"""Of a weaker phase, as a share of the median volume of the stronger ones."""
+"""Least volume of a weaker phase, as a share of the median volume of the stronger ones."""
 _CONTRAST = (1.0, 3.0)
 """Least level above the background, as a multiple of it: of the first pass, of weaker phases."""
 _WITHIN_READING = 1.5
@@ -50,7 +50,7 @@ _WITHIN_READING = 1.5
 _TRIVIAL = {"read": 2.0**20, "write": 2.0**20, "metadata": 20.0}
 """Rate a second, of a job whose rate never changes: below it is background, above it one phase."""
 _NEGLIGIBLE = 1 / 32
-"""Of the trivial rate: no phases below."""
+"""Share of the trivial rate below which there are no phases."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ LEAST_RUNS = 5
 _MOST_RUNS = 200
 """Earlier runs that are looked at."""
 _CHANCE = 0.01
-"""Of a normal run to reach the score of a slow one. The bounds are cautious: measured are 0.2 to 0.3 %."""
+"""Chance of a normal run to score as slow. The bounds are cautious: 0.2 to 0.3 % were measured."""
 _LEAST_FACTOR = 1.2
 """A run that took less than this times its expected duration is as usual, however sure."""
 _OTHER_VOLUME = 8.0

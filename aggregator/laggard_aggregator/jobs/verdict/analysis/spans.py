@@ -13,7 +13,7 @@ Mask = NDArray[np.bool_]
 _BLOCK = 256
 _STALL, _LONGEST_STALL = 2, 8
 _STALL_SHARE = 0.05
-"""Of the shorter neighbour."""
+"""Longest stall, as a share of the shorter span beside it."""
 
 
 def runs(active: Mask) -> list[Span]:

@@ -14,7 +14,7 @@ _QUIET = 0.1
 _SAMPLE = 16_384
 """Rows that give the spread, of a longer series evenly spaced ones."""
 _GAUSSIAN_QUANTILE = 0.1257
-"""That quantile of the absolute value of a standard normal variable."""
+"""10 % quantile of the absolute value of a standard normal variable."""
 
 
 def denoised(values: FloatArray) -> FloatArray:

@@ -53,7 +53,7 @@ _LAYERS: Final = (METADATA, SERVER, FORWARDER, CLIENT)
 _SERVERS: Final = (SERVER, FORWARDER)
 _CLIENTS: Final = (CLIENT, FORWARDER)
 _LEAST_PART: Final = 0.5
-"""Of the rise of a load, which the heaviest job must have to be named for it."""
+"""Share of a load's rise that the heaviest job must have to be named for it."""
 _MIB: Final = 2.0**20
 _LEAST_LOADS: Final = {BYTES: _MIB, REQUESTS: 50.0, OPERATIONS: 50.0, SHARED_BYTES: _MIB}
 """Smaller loads, a second, slow nobody down on a shared component."""
@@ -68,7 +68,7 @@ _MOST_TRACES: Final = 16
 
 _INNER: Final = {MDT: METADATA, OST: SERVER}
 _AS_MUCH: Final = 0.8
-"""Of a load: a peer, or an earlier run, with this share of it has as much."""
+"""Share of a load from which a peer, or an earlier run, counts as having as much."""
 
 Place = tuple[str, str]
 """A shared component, and the unit of its load a second."""

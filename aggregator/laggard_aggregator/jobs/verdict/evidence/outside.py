@@ -24,7 +24,7 @@ _SOURCES: Final = {
     OST: (*USES[OST], REQUESTS, "requests a second"),
 }
 _LEAST_PART: Final = 0.5
-"""Of the load of all such nodes together, which one must have to be named."""
+"""Share of the load of all such nodes that one must have to be named."""
 _MOST_NODES: Final = 4
 
 

@@ -35,9 +35,9 @@ _LEAST_PEERS: Final = 2
 _SPREAD: Final = 0.2
 """Usual spread of the log of a component's mean latency from run to run."""
 _OF_INNER: Final = 0.7
-"""Of a forwarder's slowdown, which a target explains by being as slow."""
+"""Share of a forwarder's slowdown from which an equally slow target explains it."""
 _AS_MUCH: Final = 0.8
-"""Of a load: a peer with this share of it has as much."""
+"""Share of a load from which a peer counts as having as much."""
 _DIRECTIONS: Final = {"read": slice(0, 1), "write": slice(1, 2), "metadata": slice(2, None)}
 
 

@@ -14,7 +14,7 @@ from laggard_aggregator.jobs.verdict.evidence.path_parts import RunPath
 from laggard_aggregator.jobs.verdict.evidence.target_shares import MDT, OST, TargetShares
 
 _OF_LOSS: Final = 0.25
-"""Of the time that the direction lost that lost most: one that lost less is not slow."""
+"""Share of the largest time lost in a direction; a direction that lost less is not slow."""
 
 
 def run_path(

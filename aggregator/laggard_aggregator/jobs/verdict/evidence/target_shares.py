@@ -34,7 +34,7 @@ USES: Final = {
 """Source and fields with the requests of clients to targets of a kind."""
 _SERIES: Final = {OST: ("read_bytes", "written_bytes"), MDT: ("metadata_operations",)}
 _LEAST_OF_MOST: Final = 0.05
-"""Of the largest share of a job: a target with less is one that others used."""
+"""Least share of a target, by the job's largest one; a target with less was used by others."""
 
 TargetShares = Mapping[str, Mapping[str, float]]
 """Shares by kind and target."""
