@@ -2,8 +2,9 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -19,8 +20,8 @@ COUNTERS = load_map("node_exporter").sources[0].counters
 class Answers:
     """What the server says: one series for each of `disks` (labels) and counter, every `scrape_seconds`.
 
-    `values`: those of some counters instead of their growth. `fails`: it answers 503. `headers`: of the
-    latest question.
+    `values`: those of some counters instead of their growth. `fails`: it answers 503. `trickles`: its answers
+    never end. `headers`: of the latest question.
     """
 
     disks: list[dict[str, str]] = field(
@@ -29,6 +30,7 @@ class Answers:
     values: dict[str, str] = field(default_factory=dict)
     scrape_seconds: float = 15.0
     fails: bool = False
+    trickles: bool = False
     headers: dict[str, str] = field(default_factory=dict)
 
     def to(self, form: dict[str, list[str]]) -> dict[str, Any]:
@@ -63,6 +65,10 @@ def answering(answers: Answers) -> Iterator[str]:
                 document = {"status": "success", "data": answers.to(parse_qs(body))}
             self.send_response(503 if answers.fails else 200)
             self.end_headers()
+            with suppress(OSError):
+                while answers.trickles:
+                    self.wfile.write(b" ")
+                    time.sleep(0.02)
             self.wfile.write(json.dumps(document).encode())
 
         def log_message(self, *_: object) -> None:

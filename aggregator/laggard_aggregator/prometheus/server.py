@@ -16,10 +16,13 @@ from laggard_aggregator.detect.interface import FloatArray
 from laggard_common.errors import ConfigError, ServiceError
 
 TIMEOUT_SECONDS = 120.0
+SLOWEST = 10
+"""Times the timeout within which all of an answer has to come, however steadily it trickles."""
 ANSWER_BYTES = 256 * 1024 * 1024
 TRIES = 3
 PAUSE_SECONDS = 1.0
 _TRY_AGAIN = {http.client.TOO_MANY_REQUESTS, http.client.BAD_GATEWAY, http.client.SERVICE_UNAVAILABLE}
+_BLOCK = 1 << 20
 _CALLED = "--prometheus"
 
 
@@ -115,7 +118,7 @@ class PrometheusServer:
             path = f"{parts.path.rstrip('/')}/api/v1/{question}"
             connection.request("POST", path, urlencode(parameters), headers)
             answer = connection.getresponse()
-            body = answer.read(ANSWER_BYTES + 1)
+            body = _read(answer, time.monotonic() + SLOWEST * self.timeout_seconds)
         finally:
             connection.close()
         if len(body) > ANSWER_BYTES:
@@ -139,6 +142,16 @@ class PrometheusServer:
             return list(_series(document["data"]))
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             raise ServiceError(f"{self.url}: an answer that is none of query or query_range") from exc
+
+
+def _read(answer: http.client.HTTPResponse, deadline: float) -> bytes:
+    """The body of an answer, up to a block beyond ANSWER_BYTES. Raises OSError."""
+    body = bytearray()
+    while len(body) <= ANSWER_BYTES and (block := answer.read1(_BLOCK)):
+        body += block
+        if time.monotonic() > deadline:
+            raise TimeoutError("it takes too long")
+    return bytes(body)
 
 
 def _series(data: Mapping[str, Any]) -> Iterator[LabelledSeries]:

@@ -105,6 +105,21 @@ def test_the_other_of_two_servers_is_asked(first: bool) -> None:
     assert len(live.batches) == 5
 
 
+def test_a_server_whose_answer_never_ends_keeps_nobody_from_the_other() -> None:
+    slow = Answers(trickles=True)
+    with answering(slow) as bad, answering(Answers()) as url:
+        try:
+            live = live_scrapes(url, START)
+            table = replace(live.settings.prometheus[0], urls=(bad, url), timeout_seconds=0.2)
+            live.settings = replace(live.settings, prometheus=(table,))
+            live.restart()
+            live.run(START + 15)
+        finally:
+            slow.trickles = False
+    assert live.input.view.failures == 0
+    assert len(live.batches) == 2
+
+
 def test_what_no_counter_has_is_left_out_and_counted() -> None:
     reads, writes = "node_disk_reads_completed_total", "node_disk_writes_completed_total"
     answers = Answers(values={reads: "NaN", writes: "-1"})
