@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from bench.fuzz.jobs_targets import JOBS
 from bench.fuzz.layers_targets import LAYERS
 from laggard_agent.collectors.cgroup import counters as cgroup
+from laggard_agent.collectors.diskerrors.collector import parse_count
 from laggard_agent.collectors.diskstats import collector
 from laggard_agent.collectors.diskstats.identities import is_placeholder
 from laggard_agent.collectors.fnprofile import address_spaces, records
@@ -124,7 +125,7 @@ def kernel_files(data: bytes) -> None:
     collector.parse(data, collector.parse(data[: len(data) // 2], {}))
     for parse in (net.parse_interfaces, net.parse_pairs, net.parse_softnet):
         parse(data)
-    for parse_one in (parse_counter, parse_state, parse_rate):
+    for parse_one in (parse_count, parse_counter, parse_state, parse_rate):
         parse_one(data)
 
 

@@ -18,6 +18,7 @@ from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.alarms.overrides import Overrides
 from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import FunctionWindow, IntArray, Window, without
+from laggard_aggregator.engine.node_evidence import NodeEvidence
 from laggard_aggregator.engine.routes import FunctionRoute
 from laggard_aggregator.engine.routing import Routing
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
@@ -71,6 +72,7 @@ class Machine:
         self.windows = WindowSchedule(round(lateness_seconds * 1e9))
         self.judge = Judge({}, after_seconds, self.topology)
         self.overrides = Overrides()
+        self.evidence = NodeEvidence()
         self.samples = self.windows_closed = 0
         self.refused: Counter[str] = Counter()
         self._routing = Routing(membership, self.judge, self.windows, self.refused)
@@ -122,6 +124,7 @@ class Machine:
                 yield batch
                 continue
             counters, name = batch.counters, (batch.schema.node, batch.schema.source)
+            self.evidence.add(batch)
             if not counters.indexes.size:
                 if batch.accepted:
                     yield batch  # no effect on any store, as it leaves no row in the archive for a replay

@@ -166,10 +166,39 @@ class SourceTable:
 
 
 @dataclass(frozen=True, slots=True)
+class CountTable:
+    """A counter that rises where something is wrong, the nouns for its events, and the remedy."""
+
+    field: str
+    one: str
+    many: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionTable:
+    """A gauge that is above 0 where something is wrong, a clause that `says` so, and the remedy."""
+
+    field: str
+    says: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceTable:
+    """An `[[evidence]]`: fields of a source that are shown beside alarms of the node and raise none."""
+
+    source: str
+    counts: tuple[CountTable, ...] = ()
+    states: tuple[ConditionTable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CompareFile:
     """A whole compare.toml."""
 
     source: tuple[SourceTable, ...] = ()
+    evidence: tuple[EvidenceTable, ...] = ()
     functions: tuple[FunctionMetrics, ...] = ()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from laggard_aggregator import metrics
-from laggard_aggregator.metrics.declared import declarations
+from laggard_aggregator.metrics.declared import EvidenceTable, declarations
 from laggard_aggregator.metrics.definition import FunctionMetrics, NextStep, SourceMetrics
 from laggard_aggregator.metrics.sums import JoinedMetrics
 
@@ -39,6 +39,8 @@ FUNCTIONS: Mapping[str, FunctionMetrics] = {
     known.name: known for file in _DECLARED for known in file.functions
 }
 """Sources whose components are functions."""
+EVIDENCE: Mapping[str, EvidenceTable] = {known.source: known for file in _DECLARED for known in file.evidence}
+"""Sources that are shown beside alarms."""
 
 _SENT = {name for known in SOURCES.values() for name in getattr(known, "parts", {known.source: ()})}
 COMPARED_AS: Mapping[str, tuple[SourceMetrics, ...]] = {

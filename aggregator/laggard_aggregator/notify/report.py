@@ -88,7 +88,7 @@ class IncidentReport:
     `at`: the latest window, or the clearing; epoch seconds. `recovered`: of a cleared one, False where the
     component is not compared any more. Of a standing one: `peers`, their count in the worst group;
     `comparisons`, one for each alarm, worst first; `causes`, differences from the peers by function;
-    `location`, the cause that several sources together point to;
+    `location`, the cause that several sources together point to; `beside`, evidence that raises no alarm;
     `timeline` of the first comparison, as in AlarmTimelines; `silence_url`, its page with the form of a
     silence, empty where the pages have none. `comments`: operators' comments and tickets, the newest first.
     """
@@ -105,6 +105,7 @@ class IncidentReport:
     silence_url: str = ""
     comments: tuple[Decision, ...] = ()
     location: Location | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -204,6 +205,7 @@ def report(
         else "",
         comments=view.comments(incident.component, incident.name)[:MAX_COMMENTS],
         location=next((located[alarm.key] for alarm in alarms if alarm.key in located), None),
+        beside=tuple(each.text for each in view.beside([incident.component]).get(incident.component, ())),
     )
 
 

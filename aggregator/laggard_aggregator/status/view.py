@@ -16,6 +16,7 @@ from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS, OTHER_SIDE, OWN_PAST, registry
 from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
+from laggard_aggregator.engine.node_evidence import NodeSign
 from laggard_aggregator.engine.recovery import Recovery
 from laggard_aggregator.groups.membership import PeerGroup
 from laggard_aggregator.groups.topology import Topology
@@ -29,6 +30,7 @@ from laggard_aggregator.status import shadows
 from laggard_aggregator.status.background import BackgroundWork, JobPolls
 from laggard_aggregator.status.formatting import lasting
 from laggard_aggregator.status.location import Location
+from laggard_aggregator.status.node_signs import BesideAlarm, beside
 from laggard_aggregator.status.paths import located
 from laggard_aggregator.status.straggler_list import standings
 from laggard_aggregator.status.window_history import WindowHistory
@@ -312,6 +314,23 @@ class Status:
     def hosts(self) -> Mapping[str, str]:
         """The nodes of the components that may move between nodes."""
         return self._machine.hosts()
+
+    def node_signs(self, node: str) -> tuple[NodeSign, ...]:
+        """Evidence of a node that raises no alarm."""
+        return self._machine.evidence.of(node, self.now)
+
+    def beside(self, components: Iterable[str]) -> Mapping[str, tuple[BesideAlarm, ...]]:
+        """Evidence of the nodes of `components` (permanent IDs) that is shown beside their alarms."""
+        told: dict[str, tuple[BesideAlarm, ...]] = {}
+        hosts: Mapping[str, str] | None = None
+        for component in components:
+            node, slash, _ = component.partition("/")
+            if not slash and hosts is None:
+                hosts = self.hosts()
+            signs = self.node_signs(node if slash else (hosts or {}).get(node, node))
+            if signs:
+                told[component] = beside(signs, self.shown(component))
+        return told
 
     def locating(self) -> Callable[[], Mapping[Key, Location]]:
         """Locates the causes of the stragglers, by group, component and metric, of the status at this call.

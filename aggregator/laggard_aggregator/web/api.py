@@ -291,6 +291,7 @@ def _standing(now: Now, row: Standing, source: str, where: Location | None) -> S
         "located_component": None if where is None else where.component,
         "located_name": None if where is None else where.name,
         "evidence": None if where is None else where.evidence,
+        "beside": [each.text for each in now.beside.get(row.component, ())],
     }
 
 

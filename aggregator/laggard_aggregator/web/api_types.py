@@ -55,6 +55,7 @@ class StragglerAnswer(TypedDict):
     located_component: str | None
     located_name: str | None
     evidence: str | None
+    beside: list[str]
 
 
 class StragglersAnswer(TypedDict):

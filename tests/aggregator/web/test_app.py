@@ -103,6 +103,7 @@ def test_stragglers_are_ranked_by_persistence() -> None:
         "located_component": "oss-1/wwn-2",
         "located_name": "oss-1/sdb",
         "evidence": "await of oss-1/sdb 4.0×: the disk",
+        "beside": [],
         "silenced": None,
         "comments": [],
     }

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from laggard_aggregator.engine.node_evidence import EventCount, NodeSign
+from laggard_aggregator.metrics.registry import EVIDENCE
 from laggard_aggregator.notify.incidents import AlarmTimelines, Limits, due
 from laggard_aggregator.notify.report import report
 from laggard_aggregator.web.pages.page_state import StateReader
@@ -90,3 +92,31 @@ def test_a_mail_names_the_cause_of_the_worst_alarm_that_has_one() -> None:
     assert said.worst.group == "elsewhere"
     assert said.location is not None
     assert said.location.component == "oss-1/wwn-1"
+
+
+def test_evidence_of_the_node_is_beside_its_alarm() -> None:
+    """On the page, in the API and in a mail; of a component without an alarm on no page."""
+    view = site()
+    count, state = EVIDENCE["disk_errors"].counts[0], EVIDENCE["disk_errors"].states[0]
+    view.signs = {
+        "oss-1": (
+            NodeSign("sdb", (EventCount(count, 12),), (), live_status.NOW - 60),
+            NodeSign("<b>sdx", (), (state,), live_status.NAN),
+        )
+    }
+    addresses = ["/api/v1/stragglers", f"/component/osts/{OST}", "/component/disks/oss-0/wwn-0"]
+    answer, page, other = ask(addresses, view)
+    lines = [line for row in answer.json()["stragglers"] if row["component"] == OST for line in row["beside"]]
+    assert lines == [
+        "sdb: 12 failed commands since 2025-10-09 09:00 UTC: replace it",
+        "<b>sdx: it does not run: replace it",
+    ]
+    shown = text_of(page.text)
+    assert "sdb: 12 failed commands since" in shown
+    assert "&lt;b&gt;sdx" in page.text
+    assert "<b>sdx" not in page.text
+    assert "failed commands" not in other.text
+    (incident,) = due(view, (), "site", Limits(after_seconds=0.0, least_severity=1.0))
+    mail = report(incident, view, AlarmTimelines(), "http://aggregator", {})
+    assert mail is not None
+    assert list(mail.beside) == lines

@@ -10,6 +10,7 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision, silencing
 from laggard_aggregator.detect.interface import Verdicts, not_judged
 from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.engine.node_evidence import NodeSign
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.node_view import CollectorsView, CollectorView, NodeState, NodeView, RoleView
 from laggard_aggregator.ingest.prometheus_input import ScrapeView
@@ -43,6 +44,7 @@ class MadeView(Status):
     decisions_: tuple[Decision, ...] = ()
     topology_: Topology = field(default_factory=Topology)
     hosts_: dict[str, str] = field(default_factory=dict)
+    signs: dict[str, tuple[NodeSign, ...]] = field(default_factory=dict)
     history: WindowHistory = field(default_factory=WindowHistory)
     revision: int = 1
 
@@ -103,6 +105,9 @@ class MadeView(Status):
 
     def hosts(self) -> Mapping[str, str]:
         return self.hosts_
+
+    def node_signs(self, node: str) -> tuple[NodeSign, ...]:
+        return self.signs.get(node, ())
 
     def counters(self) -> Counters:
         return self.counters_

@@ -120,6 +120,7 @@ def _raised(report: IncidentReport) -> Any:
             "name": plain(report.location.name),
             "evidence": report.location.evidence,
         },
+        "beside": list(report.beside),
         "silence_url": report.silence_url,
         "comments": [
             {

@@ -16,6 +16,7 @@ from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.metrics.registry import worse
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.location import Location
+from laggard_aggregator.status.node_signs import BesideAlarm
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.view import MAX_LAG_SECONDS, Counters, GroupView, Status
 from laggard_aggregator.status.window_history import WindowHistory, window_factors
@@ -42,7 +43,8 @@ MAX_SENT_LATE_SECONDS = 600.0
 class Now:
     """State of the aggregator at one moment. `nodes`: those that the page is about, None without any.
 
-    `locations`: makes the located causes of the stragglers, once for all pages of a revision.
+    `locations`: makes the located causes of the stragglers, once for all pages of a revision. `beside`:
+    evidence beside alarms, by component.
     """
 
     site: str
@@ -64,6 +66,7 @@ class Now:
     counters: Counters
     durability: Durability | None
     locations: Callable[[], Mapping[Key, Location]]
+    beside: Mapping[str, tuple[BesideAlarm, ...]]
 
     @property
     def token(self) -> str:
@@ -228,6 +231,7 @@ class StateReader:
             counters=view.counters(),
             durability=view.durability(),
             locations=self._located(),
+            beside=view.beside({component for _, component, _ in view.alarms()}),
         )
 
     def _located(self) -> Callable[[], Mapping[Key, Location]]:

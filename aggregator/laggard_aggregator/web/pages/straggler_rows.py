@@ -15,6 +15,7 @@ from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.next_steps import Command, commands, hint
+from laggard_aggregator.status.node_signs import BesideAlarm
 from laggard_aggregator.status.straggler_list import Standing
 from laggard_aggregator.status.window_history import ABSENT, ANOMALOUS, NORMAL, ComponentHistory
 from laggard_aggregator.web.pages.page_state import Now
@@ -55,7 +56,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A component with the evidence about it, the strongest first."""
+    """A component with the evidence about it, the strongest first, and that `beside` it."""
 
     component: str
     name: str
@@ -63,6 +64,7 @@ class Slow:
     evidence: tuple[Evidence, ...]
     decisions: tuple[Decision, ...]
     location: Location | None = None
+    beside: tuple[BesideAlarm, ...] = ()
 
     @property
     def first(self) -> Evidence:
@@ -187,7 +189,8 @@ def slow_by(now: Now, rows: Iterable[Standing], where: Mapping[Key, Location]) -
     first = found[0].standing
     decisions = now.decided(first.component, first.name)
     location = next((where[e.standing.key] for e in found if e.standing.key in where), None)
-    return Slow(first.component, first.name, first.level, tuple(found), decisions, location)
+    beside = now.beside.get(first.component, ())
+    return Slow(first.component, first.name, first.level, tuple(found), decisions, location, beside)
 
 
 def _rank(now: Now, row: Standing) -> tuple[float, ...]:

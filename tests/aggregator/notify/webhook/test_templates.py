@@ -86,6 +86,7 @@ def test_json_of_a_raised_incident() -> None:
             "name": "oss-3/sdb",
             "evidence": "await of oss-3/sdb 4.1×: the disk",
         },
+        "beside": [],
         "silence_url": "",
         "comments": [
             {

@@ -1,0 +1,1 @@
+"""Errors of disks and of the links to them."""
