@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     maps = survey(server, time.time())
     print("\n".join(map(_line, maps)))
     usable = [each for each in maps if each.components]
-    if not usable:
+    if not any(each.judged for each in usable):
         raise InputError(
             server.url, "none of the shipped maps fits: docs/prometheus.md explains how to write your own"
         )
@@ -59,7 +59,7 @@ def _line(one: MapSurvey) -> str:
 
 def _configuration(args: argparse.Namespace, maps: Sequence[MapSurvey], directory: Path) -> Iterator[str]:
     """The lines of aggregator.toml: an input for each scrape interval."""
-    slowest = max(one.scrape_seconds for one in maps)
+    slowest = max(one.scrape_seconds for one in maps if one.judged)
     interval = max(15.0, slowest)
     samples = max(round(WINDOW_SECONDS / interval), LEAST_SAMPLES)
     yield "# Written by `laggard init`; deploy/aggregator.toml and docs/prometheus.md explain each setting."

@@ -60,10 +60,11 @@ def fitting_map(server: PrometheusServer, at: float) -> CompareMap:
     """All tables of the shipped maps whose latency the server has at `at`. Raises InputError for none."""
     compare, lacking = [], []
     for name in shipped_names():
-        tables = [table for table in load_map(name).compare if _scrapes(server, table, at)]
+        every = load_map(name).compare
+        tables = [table for table in every if _scrapes(server, table, at)]
         compare += tables
-        if not tables:
-            lacking.append(f"{name}: {load_map(name).compare[0].seconds[0]}")
+        if every and not tables:
+            lacking.append(f"{name}: {every[0].seconds[0]}")
     if not compare:
         raise InputError(
             server.url, f"has no series of the shipped maps ({'; '.join(lacking)}): --map FILE names others"
@@ -75,6 +76,8 @@ def least_interval(server: PrometheusServer, compare_map: CompareMap, at: float)
     """Seconds of the shortest interval that has LEAST_SCRAPES samples. Raises InputError without series."""
     scrapes = [_scrapes(server, table, at) for table in compare_map.compare]
     known = [number for number in scrapes if number]
+    if not scrapes:
+        raise ConfigError("", ["--map: has no [[compare]], so that there is nothing to judge"])
     if not known:
         names = ", ".join(sorted({table.seconds[0] for table in compare_map.compare}))
         raise InputError(server.url, f"no series of {names} in the {_LOOK_SECONDS / 60:g} min before --to")
@@ -198,7 +201,7 @@ def _rows(  # noqa: PLR0917
     seconds, operations = total(table.seconds), total(table.operations)
     impossible = (seconds < 0) | (operations < 0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        latency = np.where(operations == 0, 0.0, 1000 * seconds / operations)
+        latency = np.where(operations == 0, 0.0, 1000 * table.scale * seconds / operations)
         latency[impossible | ~np.isfinite(seconds)] = np.nan
         load = {"operations": operations * span.interval_seconds}
         read = total(table.read_bytes) if table.read_bytes else None

@@ -29,7 +29,8 @@ class Compare:
     """Components whose peers are all others with the same values of `group_by` and `info_labels`.
 
     `component`: labels that name one. `select`: matchers, as within the braces of PromQL. `seconds` and
-    `operations`: counters whose sums' quotient is the latency; `read_bytes`, `written_bytes`: their load.
+    `operations`: counters whose sums' quotient is the latency; `scale`: seconds in one unit of `seconds`.
+    `read_bytes`, `written_bytes`: their load.
     `info`: a metric whose labels `info_labels` tell components apart, matched by the labels of `component`.
     """
 
@@ -38,6 +39,7 @@ class Compare:
     component: tuple[str, ...] = field(metadata=checked(non_empty()))
     seconds: tuple[str, ...] = field(metadata=checked(non_empty()))
     operations: tuple[str, ...] = field(metadata=checked(non_empty()))
+    scale: float = field(default=1.0, metadata=checked(above(0)))
     read_bytes: tuple[str, ...] = ()
     written_bytes: tuple[str, ...] = ()
     select: str = ""
@@ -126,10 +128,15 @@ class MappedSource:
 
 @dataclass(frozen=True, slots=True)
 class CompareMap:
-    """A map file."""
+    """A map file. One without `compare` has evidence alone, for the daemon."""
 
-    compare: tuple[Compare, ...] = field(metadata=checked(non_empty()))
+    compare: tuple[Compare, ...] = ()
     source: tuple[MappedSource, ...] = ()
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """A map of nothing."""
+        if not (self.compare or self.source):
+            yield "compare", "missing, and no source either"
 
     @property
     def sources(self) -> tuple[MappedSource, ...]:
@@ -142,7 +149,7 @@ def _plain(table: Compare) -> MappedSource:
     node = "instance" if "instance" in table.component and len(table.component) > 1 else ""
     parts = {
         "operations": (table.operations, 1.0),
-        "busy_us": (table.seconds, 1e6),
+        "busy_us": (table.seconds, 1e6 * table.scale),
         "read_bytes": (table.read_bytes, 1.0),
         "written_bytes": (table.written_bytes, 1.0),
     }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from laggard_aggregator.prometheus.compare_map import MappedSource, load_map, shipped_names
+from laggard_aggregator.prometheus.compare_map import CompareMap, load_map, shipped_names
 from laggard_aggregator.prometheus.server import PrometheusServer
 
 LOOK_SECONDS = 900
@@ -17,7 +17,8 @@ _MOST_OFF = 0.12
 class MapSurvey:
     """A shipped map: components and nodes that its first source has now, nodes by `job`, 0 without series.
 
-    `scrape_seconds`: of most series. `counter`: the one that was looked for.
+    `scrape_seconds`: of most series. `counter`: the one that was looked for. `judged`: whether it has
+    more than evidence.
     """
 
     name: str
@@ -26,14 +27,16 @@ class MapSurvey:
     nodes: int
     scrape_seconds: float
     jobs: Mapping[str, int]
+    judged: bool = True
 
 
 def survey(server: PrometheusServer, at: float) -> tuple[MapSurvey, ...]:
     """Each shipped map, by name. Raises ServiceError."""
-    return tuple(_surveyed(server, name, load_map(name).sources[0], at) for name in shipped_names())
+    return tuple(_surveyed(server, name, load_map(name), at) for name in shipped_names())
 
 
-def _surveyed(server: PrometheusServer, name: str, source: MappedSource, at: float) -> MapSurvey:
+def _surveyed(server: PrometheusServer, name: str, of: CompareMap, at: float) -> MapSurvey:
+    source = of.sources[0]
     counter = source.counters[0]
     recent = f"count_over_time({counter}{{{source.select}}}[{LOOK_SECONDS}s])"
     counted = server.instant(f"quantile(0.5, {recent})", at)
@@ -49,6 +52,7 @@ def _surveyed(server: PrometheusServer, name: str, source: MappedSource, at: flo
         nodes=_number(server, f"count(count by ({node}) ({recent}))", at),
         scrape_seconds=_usual(LOOK_SECONDS / float(counted[0].values[-1])),
         jobs={one.labels.get("job", ""): int(one.values[-1]) for one in jobs},
+        judged=bool(of.compare),
     )
 
 

@@ -363,7 +363,7 @@ class AggregatorSettings:
         for at, table in enumerate(self.prometheus):
             if table.name in [other.name for other in self.prometheus[:at]]:
                 yield f"prometheus[{at}].name", f"must not repeat, got {table.name!r}"
-            if table.scrape_seconds > longest:
+            if table.judged and table.scrape_seconds > longest:
                 wrong = f"expected at most {longest:g}, detect.interval_seconds, got {table.scrape_seconds:g}"
                 yield f"prometheus[{at}].scrape_seconds", wrong
 

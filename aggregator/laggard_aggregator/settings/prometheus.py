@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from laggard_aggregator.metrics.registry import SOURCES
 from laggard_aggregator.prometheus.compare_map import MappedSource, load_map
 from laggard_aggregator.prometheus.server import PrometheusServer, bearer, url_problem
 from laggard_common.config import between, checked, distinct, each, non_empty, one_of, topic_level
@@ -65,6 +66,11 @@ class PrometheusTable:
     def sources(self) -> tuple[MappedSource, ...]:
         """The sources of all maps. Raises ConfigError."""
         return tuple(source for name in self.maps for source in load_map(name).sources)
+
+    @property
+    def judged(self) -> bool:
+        """Whether one of the sources is compared; the others are evidence. Raises ConfigError."""
+        return any(source.name in SOURCES for source in self.sources)
 
     def servers(self) -> tuple[PrometheusServer, ...]:
         """The servers, with the credentials that the files have now. Raises ConfigError."""

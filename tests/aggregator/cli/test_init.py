@@ -11,6 +11,7 @@ from laggard_aggregator.cli import daemon
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_common import config
+from laggard_common.errors import ConfigError
 from tests.support.builders.prometheus_blocks import Exported, serving
 from tests.support.query_server import Answers, answering
 
@@ -57,3 +58,14 @@ def test_a_server_without_known_counters_gets_no_file(
         assert main(["init", "--prometheus", url, "-o", os.fspath(output)]) == 2
     assert "none of the shipped maps fits" in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_evidence_that_is_scraped_seldom_slows_no_detection(tmp_path: Path) -> None:
+    """An input of evidence alone may be slower than the detection interval; one of disks may not."""
+    file = tmp_path / "aggregator.toml"
+    text = '[mqtt]\nenabled = false\n[[prometheus]]\nurls = ["http://p:9090"]\nscrape_seconds = 600\n'
+    file.write_text(f'{text}maps = ["smartctl_exporter"]\n')
+    assert not config.load(AggregatorSettings, file).prometheus[0].judged
+    file.write_text(f'{text}maps = ["node_exporter"]\n')
+    with pytest.raises(ConfigError, match=r"expected at most 15, detect\.interval_seconds"):
+        config.load(AggregatorSettings, file)

@@ -158,9 +158,9 @@ def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_shipped_maps_are_valid_and_others_are_told(tmp_path: Path) -> None:
-    assert shipped_names() == ("ceph", "node_exporter")
-    assert all(load_map(name).compare for name in shipped_names())
-    with pytest.raises(ConfigError, match="none of the shipped maps: ceph, node_exporter"):
+    assert shipped_names() == ("ceph", "lustrefs_exporter", "node_exporter", "smartctl_exporter")
+    assert all(load_map(name).sources for name in shipped_names())
+    with pytest.raises(ConfigError, match="none of the shipped maps: ceph, lustrefs_exporter, node_exporter"):
         load_map("nodes")
     mine = tmp_path / "mine.toml"
     mine.write_text('[[compare]]\nname="a"\nmetric="b"\ncomponent=["x y"]\nseconds=["c"]\noperations=["d"]\n')

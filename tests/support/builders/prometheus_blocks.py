@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -57,6 +58,7 @@ class Exported:
     replicas: Collection[str] = ("",)
     spread: bool = False
     seed: int = 1
+    known: str = "node_disk_info"
 
     @property
     def times(self) -> "np.ndarray":
@@ -112,7 +114,18 @@ def _device(disk: int) -> str:
     return "sd" + chr(ord("a") + disk)
 
 
-def write_blocks(exported: Exported, folder: Path) -> Path:
+class Exports(Protocol):
+    """What exporters said until `end`, as OpenMetrics text; every series of `known` goes on until then."""
+
+    end: float
+    known: str
+
+    def lines(self) -> Iterator[str]:
+        """The text."""
+        ...
+
+
+def write_blocks(exported: Exports, folder: Path) -> Path:
     """The server's data folder in `folder`, with the exported blocks."""
     text = folder / "metrics.txt"
     with text.open("w") as out:
@@ -124,7 +137,7 @@ def write_blocks(exported: Exported, folder: Path) -> Path:
 
 
 @contextmanager
-def serving(exported: Exported, folder: Path) -> Iterator[str]:
+def serving(exported: Exports, folder: Path) -> Iterator[str]:
     """The URL of a Prometheus server with the exported blocks, while the block lasts."""
     data = write_blocks(exported, folder)
     (folder / "prometheus.yml").write_text("scrape_configs: []\n")
@@ -139,5 +152,5 @@ def serving(exported: Exported, folder: Path) -> Iterator[str]:
     with (folder / "prometheus.log").open("w") as log, started(command, stdout=log, stderr=log):
         wait_until(lambda: is_listening(port), "prometheus")
         server = PrometheusServer(f"http://127.0.0.1:{port}")
-        wait_until(lambda: server.instant("count(node_disk_info)", exported.end - 60), "the blocks")
+        wait_until(lambda: server.instant(f"count({exported.known})", exported.end - 60), "the blocks")
         yield server.url
