@@ -19,6 +19,7 @@ from laggard_agent.collectors.fntrace import shm_layout
 from laggard_agent.collectors.gluster import dump
 from laggard_agent.collectors.infiniband.collector import parse_counter, parse_rate, parse_state
 from laggard_agent.collectors.lnet import parse as lnet
+from laggard_agent.collectors.lnet import report as lnet_report
 from laggard_agent.collectors.lustre import param_paths
 from laggard_agent.collectors.lustre import parse as lustre
 from laggard_agent.collectors.lwfs.trace import parse_trace
@@ -141,7 +142,7 @@ def file_systems(data: bytes) -> None:
     param_paths.parse_dump(data)
     with contextlib.suppress(dump.NotADumpError):
         dump.parse_dump(data)
-    for parse_lnet in (lnet.parse_stats, lnet.parse_nis, lnet.parse_peers):
+    for parse_lnet in (lnet.parse_stats, lnet.parse_nis, lnet.parse_peers, lnet_report.parse_report):
         parse_lnet(data)
     for line in data.splitlines():
         parse_trace(line)
@@ -289,7 +290,7 @@ TARGETS = {
     "segments": Target(segment_files, (_segment(),)),
     "journal": Target(journal_records, ()),
     "kernel's files": Target(kernel_files, _of("net/softnet*", "infiniband/*.txt")),
-    "file systems": Target(file_systems, _of("lustre/**/*", "lnet/*/*", "gluster/**/*", "lwfs/*.log")),
+    "file systems": Target(file_systems, _of("lnet/**/*", "lustre/**/*", "gluster/**/*", "lwfs/*.log")),
     "functions": Target(functions, ()),
     "control groups": Target(control_groups, _CONTROL_GROUPS),
     "mounts": Target(mounts, _of("mountstats/*")),

@@ -1,11 +1,13 @@
 """The collector `lnet`: LNet's messages, networks and peers on this node, by the kernel's files."""
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
-from laggard_agent.collectors.interface import ABSENT, Context, Reading, read_file
+from laggard_agent.collectors.interface import ABSENT, Context, Reading, read_file, regular_file, unreadable
 from laggard_agent.collectors.lnet.parse import (
     NI_FIELDS,
     PEER_FIELDS,
@@ -15,6 +17,7 @@ from laggard_agent.collectors.lnet.parse import (
     parse_peers,
     parse_stats,
 )
+from laggard_agent.collectors.lnet.report import HEALTH_FIELDS, parse_report
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges, named, raise_first
 from laggard_common.config import between, checked
@@ -26,11 +29,15 @@ NODE_FIELDS = (
     *STATS_FIELDS,
     *gauges("nis", "nis_down", "peers", "peers_down", "peers_waiting"),
     Field("queued_bytes", FieldKind.GAUGE, "bytes"),
+    Field("report_age", FieldKind.GAUGE, "s"),
     *gauges("left_out", "files_failed", "values_not_understood"),
 )
 PEERS_EVERY_NS = 10 * 1_000_000_000
 """A server has a line for each client, and the kernel makes each by a call of its own."""
 MOST_NIS = 64
+MOST_REPORT_SECONDS = 900
+"""An older report is none of the present."""
+_MOST_REPORT_BYTES = 8 * 1024 * 1024
 _TRIES = 3
 _UP, _WAITING, _QUEUED = (
     [one.name for one in PEER_FIELDS].index(name) for name in ("up", "waiting", "queued_bytes")
@@ -39,9 +46,13 @@ _UP, _WAITING, _QUEUED = (
 
 @dataclass(frozen=True, slots=True)
 class LnetSettings:
-    """`[lnet]`. `max_peers`: peers with a row; the others are in the sums of the node."""
+    """`[lnet]`. `max_peers`: peers with a row; the others are in the sums of the node.
+
+    `report`: a file with the output of lnetctl, for health and statistics by NID; it may be absent.
+    """
 
     max_peers: int = field(default=256, metadata=checked(between(0, 4096)))
+    report: Path = Path("/run/lnet-report.yaml")
 
 
 @register
@@ -53,7 +64,13 @@ class Lnet:
 
     name = "lnet"
     settings = LnetSettings
-    sources: ClassVar = {"lnet_ni": NI_FIELDS, "lnet_peer": PEER_FIELDS, "lnet": NODE_FIELDS}
+    sources: ClassVar = {
+        "lnet_ni": NI_FIELDS,
+        "lnet_peer": PEER_FIELDS,
+        "lnet_ni_health": HEALTH_FIELDS,
+        "lnet_peer_health": HEALTH_FIELDS,
+        "lnet": NODE_FIELDS,
+    }
 
     def __init__(self, settings: LnetSettings, context: Context) -> None:
         roots = context.roots
@@ -66,6 +83,10 @@ class Lnet:
         self._peers_failed: CollectError | None = None
         self._peers_at_ns = 0
         self._ni_rows, self._peer_rows = RowCache("lnet_ni"), RowCache("lnet_peer")
+        self._health_rows = RowCache("lnet_ni_health"), RowCache("lnet_peer_health")
+        self._report = settings.report
+        self._report_read: tuple[int, ...] = ()
+        self._health = NidTable(), NidTable()
         self._own = OwnRow(self.name, NODE_FIELDS)
         self._nothing, self._odd = OnceLogged(self.name), OnceLogged(self.name)
 
@@ -83,13 +104,18 @@ class Lnet:
             self._peers_failed = failed[0] if failed else None
         if self._peers_failed is not None:
             failures.append(self._peers_failed)
-        odd = [*nis.odd, *self._peers.odd]
+        age = self._read_report(at, failures)
+        odd = [*nis.odd, *self._peers.odd, *self._health[0].odd, *self._health[1].odd]
         if data is not None and stats is None:
             odd.append(data)
         yield from _reading(self._ni_rows, at, NI_FIELDS, nis, MOST_NIS)
         yield from _reading(self._peer_rows, at, PEER_FIELDS, self._peers, self._most_peers)
+        if age is not None and age <= MOST_REPORT_SECONDS:
+            limits = MOST_NIS, self._most_peers
+            for rows, table, most in zip(self._health_rows, self._health, limits, strict=True):
+                yield from _reading(rows, at, HEALTH_FIELDS, table, most)
         own = stats or (None,) * len(STATS_FIELDS)
-        yield self._own.of(at, *own, *self._sums(nis), len(failures), len(odd))
+        yield self._own.of(at, *own, *self._sums(nis, age), len(failures), len(odd))
         is_absent = data is None and not (nis.rows or nis.odd or self._peers.rows or failures)
         places = " or ".join(map(str, self._folders))
         self._nothing.update(is_absent, f"nothing found in {places}: the module lnet is not loaded")
@@ -97,7 +123,7 @@ class Lnet:
         self._odd.update(bool(odd), f"{len(odd)} lines not understood, the first: {text!r}")
         raise_first(failures)
 
-    def _sums(self, nis: NidTable) -> Row:
+    def _sums(self, nis: NidTable, age: int | None) -> Row:
         """The values of NODE_FIELDS between those of `stats` and the failures."""
         peers = self._peers.rows.values()
         left_out = max(0, len(nis.rows) - MOST_NIS) + max(0, len(peers) - self._most_peers)
@@ -108,8 +134,26 @@ class Lnet:
             sum(row[_UP] == 0 for row in peers),
             sum(bool(row[_WAITING]) for row in peers),
             sum(row[_QUEUED] or 0 for row in peers),
+            age,
             left_out,
         )
+
+    def _read_report(self, at_ns: int, failures: list[CollectError]) -> int | None:
+        """Reads the report if it is another one; its age in seconds, None without one."""
+        try:
+            with regular_file(self._report) as (fd, found):
+                mark = (found.st_ino, found.st_mtime_ns, found.st_size)
+                if mark != self._report_read:
+                    self._health = parse_report(os.read(fd, _MOST_REPORT_BYTES))
+                    self._report_read = mark
+                return max(0, at_ns - found.st_mtime_ns) // 10**9
+        except OSError as exc:
+            if exc.errno not in ABSENT:
+                failures.append(unreadable(self._report, exc))
+        except CollectError as exc:
+            failures.append(exc)
+        self._health, self._report_read = (NidTable(), NidTable()), ()
+        return None
 
     def _table(self, name: str, parse: Callable[[bytes], NidTable], failures: list[CollectError]) -> NidTable:
         data = self._file(name, failures)

@@ -33,7 +33,7 @@ PEER_FIELDS = (
 )
 _NI_COLUMNS = b"nid status alive refs peer rtr max tx min".split()
 _PEER_COLUMNS = b"nid refs state last max rtr min tx min queue".split()
-_NID = re.compile(rb"[0-9A-Za-z][0-9A-Za-z.:_-]{0,63}@[a-z][a-z0-9]{0,15}")
+NID = re.compile(rb"[0-9A-Za-z][0-9A-Za-z.:_-]{0,63}@[a-z][a-z0-9]{0,15}")
 _LOOPBACK = "0@lo"
 _UP = {b"up": 1, b"down": 0}
 _BOUND = 2**31
@@ -102,7 +102,7 @@ def _lines(data: bytes, names: Sequence[bytes], odd: list[bytes]) -> Iterator[tu
         return
     for line in lines:
         columns = line.split()
-        if len(columns) == len(names) and _NID.fullmatch(columns[0]):
+        if len(columns) == len(names) and NID.fullmatch(columns[0]):
             yield columns[0].decode("ascii"), columns
         else:
             odd.append(line)

@@ -1,10 +1,12 @@
 """The collector `lnet` over the kernel's files, whole, cut off, and with content that no kernel writes."""
 
 import errno
+import os
 import random
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from laggard_agent.collectors.interface import read_file
 from laggard_agent.collectors.lnet import collector
 from laggard_agent.collectors.lnet.collector import Lnet, LnetSettings
 from laggard_agent.collectors.lnet.parse import parse_nis, parse_peers, parse_stats
+from laggard_agent.collectors.lnet.report import parse_report
 from laggard_common.errors import CollectError
 from tests.support.sampled import Sampled, surroundings
 
@@ -20,7 +23,7 @@ SERVER, CLIENT = FIXTURES / "server-2.15", FIXTURES / "client-2.12"
 NI = "10.17.0.21@o2ib"
 
 
-def sampled(debugfs: Path, procfs: Path | None = None, **settings: int) -> Sampled[Lnet]:
+def sampled(debugfs: Path, procfs: Path | None = None, **settings: Any) -> Sampled[Lnet]:
     chosen, proc = LnetSettings(**settings), procfs or debugfs / "no-proc"
     return Sampled(lambda now, ns: Lnet(chosen, surroundings(now, ns, procfs=proc, debugfs=debugfs)))
 
@@ -161,3 +164,74 @@ def test_any_bytes_are_lines_or_odd() -> None:
             spoilt[chance.randrange(len(spoilt))] = chance.randrange(256)
         for parse in (parse_nis, parse_peers, parse_stats):
             parse(bytes(spoilt))
+
+
+REPORT = FIXTURES / "report.yaml"
+
+
+def test_health_of_the_report_by_hand(server: Path) -> None:
+    report = server / "report.yaml"
+    shutil.copy(REPORT, report)
+    agent = sampled(server, report=report)
+    os.utime(report, ns=(0, agent.clock.wall_ns()))
+    agent.sample()
+    assert agent.error == ""
+    assert agent.ids("lnet_ni_health") == [NI, "2001:db8::21@tcp1"]
+    assert agent.row("lnet_ni_health", NI) == {
+        "send_count": 912345,
+        "recv_count": 912001,
+        "drop_count": 17,  # of all kinds, not of puts alone
+        "interrupts": 1,
+        "dropped": 2,
+        "aborted": 3,
+        "no_route": 4,
+        "timeouts": 5,
+        "errors": 6,
+        "network_timeouts": None,
+        "health": 820,
+        "health_lost": 180,
+    }
+    assert agent.ids("lnet_peer_health") == ["10.17.9.1@o2ib", "10.17.9.2@o2ib"]
+    peer = agent.row("lnet_peer_health", "10.17.9.1@o2ib")
+    assert [peer[name] for name in ("timeouts", "errors", "network_timeouts", "health")] == [12, 13, 14, 990]
+    assert agent.row("lnet", "lnet")["report_age"] == 1
+
+
+def test_a_report_that_is_old_missing_or_replaced(server: Path) -> None:
+    report = server / "report.yaml"
+    agent = sampled(server, report=report).sample()
+    assert agent.error == ""
+    assert agent.row("lnet", "lnet")["report_age"] is None
+    report.write_bytes(REPORT.read_bytes())
+    os.utime(report, ns=(0, agent.clock.wall_ns()))
+    assert agent.sample().ids("lnet_ni_health") == [NI, "2001:db8::21@tcp1"]
+    assert agent.sample(collector.MOST_REPORT_SECONDS).ids("lnet_ni_health") == []
+    assert agent.ids("lnet_ni") != []
+    new = server / "new"
+    new.write_bytes(REPORT.read_bytes().replace(b"value: 820", b"value: 1000"))
+    os.utime(new, ns=(0, agent.clock.wall_ns()))
+    new.rename(report)
+    assert agent.sample().row("lnet_ni_health", NI)["health_lost"] == 0
+    report.unlink()
+    os.mkfifo(report)
+    assert "not a regular file" in agent.sample().error
+
+
+def test_reports_that_no_lnetctl_prints() -> None:
+    data = REPORT.read_bytes()
+    whole = parse_report(data)
+    for end in range(0, len(data), 7):
+        for table, all_of_it in zip(parse_report(data[:end]), whole, strict=True):
+            assert list(table.rows) == list(all_of_it.rows)[: len(table.rows)]
+    chance = random.Random(3)
+    for _ in range(500):
+        spoilt = bytearray(data)
+        for _ in range(chance.randint(1, 20)):
+            spoilt[chance.randrange(len(spoilt))] = chance.randrange(256)
+        parse_report(bytes(spoilt))
+    odd = data.replace(b"10.17.0.21@o2ib", b"\x1b[31m").replace(b"send_count: 7", b"send_count: 7x")
+    nis, _ = parse_report(odd)
+    assert [len(nis.odd), list(nis.rows)] == [1, ["2001:db8::21@tcp1"]]
+    assert nis.rows["2001:db8::21@tcp1"][0] is None
+    nis, _ = parse_report(data.replace(b"health value: 820", b"health value: 1001"))
+    assert nis.rows[NI][-2:] == (None, None)
