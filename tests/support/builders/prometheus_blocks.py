@@ -117,8 +117,11 @@ def _device(disk: int) -> str:
 class Exports(Protocol):
     """What exporters said until `end`, as OpenMetrics text; every series of `known` goes on until then."""
 
-    end: float
-    known: str
+    @property
+    def end(self) -> float: ...
+
+    @property
+    def known(self) -> str: ...
 
     def lines(self) -> Iterator[str]:
         """The text."""
