@@ -7,7 +7,7 @@ the first time, or that fell, has not risen.
 import math
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -102,7 +102,7 @@ class NodeEvidence:
         if before is not None and before.schema is schema and _is_unchanged(before.block, block):
             before.tick_ns = tick_ns
             return
-        now = _LatestTable(schema, block.only(slice(-1, None)), tick_ns)
+        now = _LatestTable(schema, _last_row(block), tick_ns)
         if before is not None:
             self._note(key, table, before.values(table), now.values(table), tick_ns / 1e9)
         self._latest.pop(key, None)
@@ -145,6 +145,13 @@ class NodeEvidence:
                 if states or events:
                     found.append(NodeSign(component, events, states, since.get(component, math.nan)))
         return tuple(sorted(found, key=lambda sign: (-sign.size, sign.component)))
+
+
+def _last_row(block: Block) -> Block:
+    """The last tick by itself: a view would keep the arrays of all batches that were decoded together."""
+    last = block.only(slice(-1, None))
+    present = None if last.present is None else last.present.copy()
+    return replace(last, indexes=last.indexes.copy(), values=last.values.copy(), present=present)
 
 
 def _is_unchanged(before: Block, now: Block) -> bool:

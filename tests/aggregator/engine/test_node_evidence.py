@@ -1,5 +1,6 @@
 """Evidence beside alarms: rises of counters, over restarts, gaps, late batches and hostile names."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -78,6 +79,21 @@ def test_an_unchanged_minute_keeps_the_node_fresh() -> None:
     for day in range(3):
         evidence.add(batch(of, day * round(KEPT_SECONDS), [0, 0, 0, 1]))
     assert said(evidence, at=2 * round(KEPT_SECONDS) + 60) == ["it does not run: replace it"]
+
+
+def test_what_is_kept_is_one_row_of_a_node_not_the_batch_it_came_in() -> None:
+    """A thousand nodes with 60 disks each are 420,000 values of 8 bytes."""
+    names = tuple(f"sd{n}" for n in range(60))
+    evidence = NodeEvidence()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for node in range(200):
+        of = schema(*names, node=f"oss-{node}")
+        evidence.add(batch_of(of, np.zeros((300, 60, 4), dtype=np.int64), START * SECOND))
+        del of
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert kept < 200 * 60_000  # of which a batch's values would be 576,000
 
 
 def test_missing_values_are_no_zeros() -> None:
