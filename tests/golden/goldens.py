@@ -34,6 +34,7 @@ SUBCOMMANDS = (
     "layers",
     "jobs",
     "job",
+    "report",
     "top",
     "status",
     "silence",

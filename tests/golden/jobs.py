@@ -64,6 +64,7 @@ COMMANDS = {
     "top": ("jobs", "top", "--json"),
     "top applications": ("jobs", "top", "--by", "application", "--order", "metadata"),
     "classes": ("jobs", "top", "--by", "class"),
+    "report": ("report", "--from", "2025-11-20", "--to", "2025-11-22", "--json"),
 }
 STATISTICS = ("applications", "sequential", "read-ratio", "sharing", "middleware", "striping")
 

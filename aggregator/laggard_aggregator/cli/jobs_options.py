@@ -43,6 +43,14 @@ The file has the columns run,application,nodes,phase,direction,duration_seconds,
 time, the rows of one run are its phases. Each run is judged by the earlier ones of its application and nodes.
 """
 
+_REPORT_EXAMPLES = """\
+examples:
+  laggard report --archive /var/lib/laggard/archive --from 2026-01-01 --to 2026-02-01 -o january.html
+  laggard report --archive DIR --from -7d --json | jq 'select(.record == "slow")'
+
+The file needs no network: it has no scripts, and its pictures are part of it. Jobs count by their end.
+"""
+
 
 def add_jobs_options(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `laggard jobs`."""
@@ -92,11 +100,28 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_report_options(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of `laggard report`."""
+    parser.epilog = _REPORT_EXAMPLES
+    add = parser.add_argument
+    add("--archive", metavar="DIR", type=Path, required=True, help="the aggregator's archive")
+    add("--from", dest="after", metavar="TIME", required=True, help="begin, such as 2026-01-01 or -7d (UTC)")
+    add("--to", dest="before", metavar="TIME", default="", help="end (default: now)")
+    add("-o", "--output", metavar="FILE", type=Path, help="write there, and only on success")
+    add("--site", metavar="NAME", default="", help="the site's name in the heading (default: the archive's)")
+    add("--json", action="store_true", help="print the numbers, one JSON object a line")
+    _add_index(parser)
+
+
 def _add_archive(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--archive", metavar="DIR", type=Path, help="the aggregator's archive")
     source.add_argument("--url", help=f"ask a running aggregator, such as {client.DEFAULT_URL}")
     client.add_access(parser)
+    _add_index(parser)
+
+
+def _add_index(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--index",
         metavar="FILE",

@@ -155,6 +155,12 @@ COMMANDS = (
         "show one job: who, where, when, how much I/O, and whether it was slow",
         "laggard_aggregator.cli.jobs_options:add_job_options",
     ),
+    Entry(
+        "report",
+        "laggard_aggregator.cli.report",
+        "write slow jobs, slow components and loads of a time to one HTML file",
+        "laggard_aggregator.cli.jobs_options:add_report_options",
+    ),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),
     Entry("status", "laggard_aggregator.cli.status", "health of the monitoring, raised alarms, decisions"),
     Entry(

@@ -94,6 +94,20 @@ class JobStatistics:
         )
         return [TopRow(**row) for row in self._rows(principal, sql)]
 
+    def total(self, principal: Principal) -> TopRow:
+        """All jobs together, without a name. Raises LaggardError."""
+        sql = f"{self._jobs(principal)} select '' as name, count(*) as jobs, {_SUMS} from job"  # noqa: S608
+        (row,) = self._rows(principal, sql)
+        if not row["jobs"]:
+            return TopRow("", 0, 0, None, 0, 0.0, 0.0, 0.0)
+        return TopRow(**row)
+
+    def largest(self, principal: Principal, limit: int) -> list[str]:
+        """Keys of the non-trivial jobs with most bytes, these first. Raises LaggardError."""
+        order = f"{_ORDERS[OrderBy.VOLUME]} desc, job_key limit {limit:d}"
+        sql = f"{self._jobs(principal)} select job_key from job where non_trivial = 1 order by {order}"  # noqa: S608
+        return [str(row["job_key"]) for row in self._rows(principal, sql)]
+
     def classes(self, principal: Principal) -> list[ClassRow]:
         """All classes of core hours, from the smallest. Raises LaggardError."""
         sql = (
@@ -129,7 +143,7 @@ class JobStatistics:
         seen = "" if principal.sees_all else f" and {_GRANTED}"
         return (
             f"with last_job as ({_LAST.format('revisions')}), last_summary as ({_LAST.format('summaries')}),"  # noqa: S608
-            " job as (select j.user_name, j.account, j.application,"
+            " job as (select j.job_key, j.user_name, j.account, j.application,"
             " case when j.began is null then 0.0"
             " else j.cpus * (j.ended - j.began) / 3600.0 end as core_hours,"
             " coalesce(s.read_bytes, 0.0) as read_bytes, coalesce(s.written_bytes, 0.0) as written_bytes,"

@@ -1,0 +1,46 @@
+"""`laggard report`: jobs, slow components and loads of a time, as one HTML file to hand on."""
+
+import argparse
+import json
+import sys
+import time
+from contextlib import closing
+
+from laggard_aggregator.archive.table import check_archive, tables_of
+from laggard_aggregator.cli.user_times import epoch_seconds
+from laggard_aggregator.files.atomic_write import written
+from laggard_aggregator.jobs.access.principals import Principal, Role
+from laggard_aggregator.jobs.access.queries import JobQueries
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.status.urls import TimeRange
+from laggard_aggregator.web.report.contents import centre_report
+from laggard_aggregator.web.report.page import page
+from laggard_aggregator.web.report.records import records
+from laggard_common.errors import ConfigError
+
+_READER = Principal("", Role.ADMIN)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the report; returns 0. Raises LaggardError."""
+    made_at = time.time()
+    start, end = epoch_seconds("--from", args.after), epoch_seconds("--to", args.before)
+    when = TimeRange(start or 0.0, made_at if end is None else end)
+    if when.start >= when.end:
+        raise ConfigError("", ["--from: expected a time before --to"])
+    check_archive(args.archive)
+    index = JobIndex(args.archive, args.index)
+    index.refresh()
+    with closing(JobQueries(index)) as queries:
+        report = centre_report(args.archive, queries, _READER, when, made_at)
+    sites = sorted({table.site for table in tables_of(args.archive, "jobs")})
+    if args.json:
+        text = "".join(f"{json.dumps(each)}\n" for each in records(report))
+    else:
+        text = page(report, args.site or ", ".join(sites) or args.archive.name)
+    if args.output is None:
+        sys.stdout.write(text)
+    else:
+        with written(args.output) as file:
+            file.write(text)
+    return 0

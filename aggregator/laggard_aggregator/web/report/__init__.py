@@ -1,0 +1,1 @@
+"""The report of a centre over a time: one HTML file that needs nothing else."""
