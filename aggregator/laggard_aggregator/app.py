@@ -183,6 +183,7 @@ class App:
             self._actions,
             peaks=s.peak,
             served_by=read_forwarders(forwarders) if forwarders is not None else {},
+            jobid_format=s.jobs.jobid_format,
         )
         self._http = HttpServer(
             authenticated(app, self._credentials, self._identity), s.http.listen, self._tls

@@ -65,16 +65,17 @@ def make_app(
     *,
     peaks: Collection[PeakTable] = (),
     served_by: Mapping[str, str] = MappingProxyType({}),
+    jobid_format: str = "",
 ) -> ASGIApp:
     """The ASGI application. `archive`: directory of the archive, None without one.
 
     `listed`: nodes with series in `/metrics` even while they are healthy. `page`: address of the pages for
     others, for links in alerts. `actions`: of operators; without, nobody decides. `peaks`: of components.
-    `served_by`: the forwarder of each node that has one.
+    `served_by`: the forwarder of each node that has one. `jobid_format`: of Lustre.
     """
     actions = actions or Actions()
     past = PastReader(view, archive)
-    jobs = JobsService(archive, lambda: view.now, served_by)
+    jobs = JobsService(archive, lambda: view.now, served_by, jobid_format)
     pages = Pages(view, past, archive, actions, JobSearch(jobs).matches if archive else None)
     process = ProcessCollector(registry=None)
 

@@ -52,7 +52,8 @@ T = TypeVar("T")
 class JobsService:
     """Answers about the jobs of the archive in `directory`, None without one; `now`: present time.
 
-    `served_by`: the forwarder of each node that has one, for verdicts that are not stored.
+    `served_by`: the forwarder of each node that has one, for verdicts that are not stored. `jobid_format`: of
+    Lustre, for jobs that run.
     """
 
     def __init__(
@@ -60,13 +61,14 @@ class JobsService:
         directory: Path | None,
         now: Callable[[], float],
         served_by: Mapping[str, str] = MappingProxyType({}),
+        jobid_format: str = "",
     ) -> None:
         self.directory = directory
         self._queries = None if directory is None else JobQueries(JobIndex(directory))
         self._judge = (
             None
             if directory is None or self._queries is None
-            else JobJudge(directory, self._queries, served_by)
+            else JobJudge(directory, self._queries, served_by, jobid_format=jobid_format)
         )
         self._now = now
         self._at_once = asyncio.Semaphore(MOST_AT_ONCE)

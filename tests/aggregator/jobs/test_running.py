@@ -1,6 +1,7 @@
 """Jobs that still run: their I/O so far, by the counters that the archive has until now."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from laggard_aggregator.jobs.show import full_record
 from laggard_aggregator.jobs.verdict import running
 from laggard_aggregator.jobs.verdict.judge import JobJudge
 from laggard_aggregator.jobs.verdict.running import RunningJobs
-from tests.aggregator.jobs.job_archives import MS
+from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.aggregator.jobs.test_join import SECOND, START, client
 from tests.naive_jobs import NaiveReading
 from tests.support.builders.archives import START_NS
@@ -41,12 +42,12 @@ def site(folder: Path) -> dict[str, object]:
     return row
 
 
-def record_of(folder: Path, key: object, now_ns: int) -> dict[str, object]:
+def record_of(folder: Path, key: object, now_ns: int, **known: Any) -> dict[str, object]:
     index = JobIndex(folder)
     index.refresh()
     queries = JobQueries(index)
     try:
-        judge = JobJudge(folder, queries, now_ns=lambda: now_ns)
+        judge = JobJudge(folder, queries, now_ns=lambda: now_ns, **known)
         job = queries.job(ADMIN, str(key))
         assert job is not None
         return full_record(queries, judge, job)
@@ -70,6 +71,26 @@ def test_a_running_job_has_what_it_did_so_far(tmp_path: Path) -> None:
     parts = found["components"]
     assert isinstance(parts, list)
     assert [part["component"] for part in parts] == ["scratch"]
+
+
+def test_forwarders_and_servers_tell_of_a_running_job(tmp_path: Path) -> None:
+    row = site(tmp_path)
+    client(tmp_path, "fwd", reading_in_bursts(600), lsn=1000)
+    moved = [
+        NaiveReading(START + 1000 * at, START + 1000 * at, {"read_bytes_sum": at * MIB, "write_bytes_sum": 0})
+        for at in range(60, 190, 10)  # those that are there by then
+    ]
+    entry = job_batch("oss", "fs-OST0001:1", moved, lsn=1, received_ns=START_NS, source="lustre_job_ost")
+    write_parts(tmp_path, [[entry]], START_NS + 2000)
+    known = {"served_by": {"n1": "fwd"}, "jobid_format": "%j"}
+    found = record_of(tmp_path, row["job_key"], START_NS + 180 * SECOND, **known)
+    volumes = found["volumes"]
+    assert isinstance(volumes, dict)
+    assert volumes["client_read_bytes"] == volumes["forwarder_read_bytes"] == 2 * 20 * 100 * MIB
+    assert volumes["server_read_bytes"] == 180 * MIB, "from zero, as the entry came with the job"
+    alone = record_of(tmp_path, row["job_key"], START_NS + 180 * SECOND)["volumes"]
+    assert isinstance(alone, dict)
+    assert (alone["forwarder_read_bytes"], alone["server_read_bytes"]) == (None, None)
 
 
 def test_its_first_minute_and_a_job_that_has_not_begun(tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ class RunReport:
 class JobJudge:
     """Judges jobs of the archive in `directory`, whose index `queries` asks. For any thread.
 
-    `served_by`: the forwarder of each node that has one, as far as the caller knows.
+    `served_by`: the forwarder of each node that has one, as far as the caller knows. `jobid_format`: of
+    Lustre, for jobs that run.
     """
 
     def __init__(
@@ -107,11 +108,12 @@ class JobJudge:
         queries: JobQueries,
         served_by: Mapping[str, str] = MappingProxyType({}),
         now_ns: Callable[[], int] = time.time_ns,
+        jobid_format: str = "",
     ) -> None:
         self._queries = queries
         self._directory, self._served_by = directory, served_by
         self._results = JobResults(directory)
-        self._running = RunningJobs(directory, served_by, now_ns)
+        self._running = RunningJobs(directory, served_by, now_ns, jobid_format)
         self._traces = JobTraces(directory, queries)
         self._causes = JobCauses(directory, queries, self._results, served_by, self._traces.modes)
         self._phases: dict[tuple[str, int], list[Phase]] = {}

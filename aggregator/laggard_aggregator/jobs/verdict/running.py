@@ -19,6 +19,7 @@ from laggard_aggregator.jobs.join.accounts import SECOND_NS, JobAccount, JoinedJ
 from laggard_aggregator.jobs.join.jobs_of_time import read_jobs
 from laggard_aggregator.jobs.join.membership import Occupation
 from laggard_aggregator.jobs.join.scan import Join
+from laggard_aggregator.jobs.join.server_jobs import JobIdFormat
 from laggard_aggregator.jobs.join.summary import component_rows, series_rows, summary_row
 from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS
 from laggard_aggregator.jobs.tables import JOB_COMPONENTS, JOB_SERIES
@@ -44,13 +45,18 @@ class SoFar:
 class RunningJobs:
     """Joins running jobs of the archive in `directory`. For any thread.
 
-    `served_by`: the forwarder of each node that has one.
+    `served_by`: the forwarder of each node that has one. `jobid_format`: of Lustre, empty where unknown.
     """
 
     def __init__(
-        self, directory: Path, served_by: Mapping[str, str], now_ns: Callable[[], int] = time.time_ns
+        self,
+        directory: Path,
+        served_by: Mapping[str, str],
+        now_ns: Callable[[], int] = time.time_ns,
+        jobid_format: str = "",
     ) -> None:
         self._directory, self._served_by, self._now_ns = directory, served_by, now_ns
+        self._format = JobIdFormat(jobid_format) if jobid_format else None
         self._lock = Lock()
         self._kept: dict[str, SoFar] = {}
 
@@ -82,7 +88,14 @@ class RunningJobs:
                 ]
                 held = tuple((each.node, max(each.start_ns, start_ns), now_ns) for each in own)
                 joined = JoinedJob(job.key, job["raw_id"], start_ns, now_ns, held, job.get("cpus"))
-                (account,) = Join(self._directory, site, [joined], others, served_by=self._served_by).run()
+                (account,) = Join(
+                    self._directory,
+                    site,
+                    [joined],
+                    others,
+                    format_=self._format,
+                    served_by=self._served_by,
+                ).run()
                 break
         series = [
             dict.fromkeys(JOB_SERIES.names) | row | {name: np.array(row[name], np.float64) for name in _LISTS}
