@@ -69,6 +69,9 @@ def _one(args: argparse.Namespace) -> int:
         found = asker.runs(args.job, args.slow_components)
         if not found:
             raise InputError(asker.name, f"has no job {visible(args.job)}")
+        if args.sentence:
+            _print([str(found[0]["sentence"])])
+            return 0
         if len(found) > 1 and not args.json:
             _print([f"{len(found)} runs of {args.job}, the newest: the others by their keys"])
             _print(f"  {each['key']}  {_moment(each['start'])}" for each in found)

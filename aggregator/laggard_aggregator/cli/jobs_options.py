@@ -25,6 +25,7 @@ _JOB_EXAMPLES = """\
 examples:
   laggard job 4711 --archive /var/lib/laggard/archive
   laggard job 17_3 --archive DIR --json
+  scontrol update JobId=4711 AdminComment="$(laggard job 4711 --archive DIR --sentence)"
 """
 _PHASES_EXAMPLES = """\
 examples:
@@ -89,7 +90,9 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _JOB_EXAMPLES
     parser.add_argument("job", metavar="ID", help="as the scheduler shows it (42, 17_3, 20+1), or a key")
     _add_archive(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object a run")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object a run")
+    form.add_argument("--sentence", action="store_true", help="print the verdict alone, one line")
     parser.add_argument(
         "--slow-components",
         metavar="METHOD",

@@ -85,6 +85,18 @@ def test_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Not joined" in "\n".join(lines(capsys, "job", "4", "--archive", where))
 
 
+def test_the_sentence_alone_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = job_row(7)
+    own = {"job_key": job["job_key"], "revision_at": 1, "joined_at": 1, "rank": 0}
+    told = "Writing took 2 times;\n\x1b[31m OST0001 was slow"
+    write_rows(tmp_path, "jobs", [job])
+    write_rows(tmp_path, "job_findings", [own | {"verdict": "slow", "sentence": told}])
+    assert main(["job", "7", "--archive", str(tmp_path), "--sentence"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("Writing took 2 times;")
+    assert line.isprintable()
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
