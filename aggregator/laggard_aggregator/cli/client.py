@@ -4,9 +4,10 @@ import argparse
 import http.client
 import json
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from laggard_common.errors import ConfigError, ServiceError
@@ -15,23 +16,35 @@ DEFAULT_URL = "http://127.0.0.1:9464"
 TIMEOUT_SECONDS = 5.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_TOKEN_CHARS = 8192
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Client of the aggregator at `url`, with an optional token. `ca_file`: CA of its certificate."""
+    """Client of the aggregator at `url`, with an optional token.
+
+    `ca_file`: CA of its certificate. `timeout`: of connecting and of each read, in seconds.
+    """
 
     url: str
     token: str = ""
     ca_file: Path | None = None
+    timeout: float = TIMEOUT_SECONDS
 
     def get(self, path: str) -> Any:
         """Requests the JSON at `path`.
 
         Raises ConfigError for an invalid URL, ServiceError with one line for any failed request.
         """
+        return self._read(path, "application/json", json.loads)
+
+    def text(self, path: str) -> str:
+        """Requests the text at `path`, raises as `get`."""
+        return self._read(path, "*/*", bytes.decode)
+
+    def _read(self, path: str, accept: str, of: Callable[[bytes], T]) -> T:
         connection, prefix = self._connection()
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": accept}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         try:
@@ -43,7 +56,7 @@ class Client:
                 raise ServiceError(f"{self.url}: answered 401: {said} --token-file")
             if response.status != http.client.OK:
                 raise ServiceError(f"{self.url}: answered {response.status} {response.reason} to {path}")
-            return json.loads(body)
+            return of(body)
         except OSError as exc:
             raise ServiceError(f"{self.url}: no answer: {exc.strerror or exc}") from exc
         except (http.client.HTTPException, ValueError) as exc:
@@ -62,12 +75,12 @@ class Client:
             raise ConfigError("", [f"--url: expected http://HOST:PORT, got {self.url!r}"])
         prefix = parts.path.rstrip("/")
         if parts.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS), prefix
+            return http.client.HTTPConnection(host, port, timeout=self.timeout), prefix
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except OSError as exc:
             raise ConfigError("", [f"--ca-file: {self.ca_file}: {exc.strerror or exc}"]) from exc
-        return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=context), prefix
+        return http.client.HTTPSConnection(host, port, timeout=self.timeout, context=context), prefix
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

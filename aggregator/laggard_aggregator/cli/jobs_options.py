@@ -107,13 +107,11 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `laggard report`."""
     parser.epilog = _REPORT_EXAMPLES
     add = parser.add_argument
-    add("--archive", metavar="DIR", type=Path, required=True, help="the aggregator's archive")
+    _add_archive(parser)
     add("--from", dest="after", metavar="TIME", required=True, help="begin, such as 2026-01-01 or -7d (UTC)")
     add("--to", dest="before", metavar="TIME", default="", help="end (default: now)")
     add("-o", "--output", metavar="FILE", type=Path, help="write there, and only on success")
-    add("--site", metavar="NAME", default="", help="the site's name in the heading (default: the archive's)")
     add("--json", action="store_true", help="print the numbers, one JSON object a line")
-    _add_index(parser)
 
 
 def _add_archive(parser: argparse.ArgumentParser) -> None:
@@ -121,10 +119,6 @@ def _add_archive(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--archive", metavar="DIR", type=Path, help="the aggregator's archive")
     source.add_argument("--url", help=f"ask a running aggregator, such as {client.DEFAULT_URL}")
     client.add_access(parser)
-    _add_index(parser)
-
-
-def _add_index(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--index",
         metavar="FILE",

@@ -5,8 +5,11 @@ import json
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
+from urllib.parse import urlencode
 
 from laggard_aggregator.archive.table import check_archive, tables_of
+from laggard_aggregator.cli import client
 from laggard_aggregator.cli.user_times import epoch_seconds
 from laggard_aggregator.files.atomic_write import written
 from laggard_aggregator.jobs.access.principals import Principal, Role
@@ -19,6 +22,8 @@ from laggard_aggregator.web.report.records import records
 from laggard_common.errors import ConfigError
 
 _READER = Principal("", Role.ADMIN)
+_TIMEOUT_SECONDS = 300.0
+"""The aggregator makes the whole report before it answers."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,19 +33,29 @@ def run(args: argparse.Namespace) -> int:
     when = TimeRange(start or 0.0, made_at if end is None else end)
     if when.start >= when.end:
         raise ConfigError("", ["--from: expected a time before --to"])
-    check_archive(args.archive)
-    index = JobIndex(args.archive, args.index)
-    index.refresh()
-    with closing(JobQueries(index)) as queries:
-        report = centre_report(args.archive, queries, _READER, when, made_at)
-    sites = sorted({table.site for table in tables_of(args.archive, "jobs")})
-    if args.json:
-        text = "".join(f"{json.dumps(each)}\n" for each in records(report))
-    else:
-        text = page(report, args.site or ", ".join(sites) or args.archive.name)
+    text = _asked(args, when) if args.url else _made(args, when, made_at)
     if args.output is None:
         sys.stdout.write(text)
     else:
         with written(args.output) as file:
             file.write(text)
     return 0
+
+
+def _asked(args: argparse.Namespace, when: TimeRange) -> str:
+    """The report of the aggregator at `--url`."""
+    query = {"from": when.start, "to": when.end, "format": "json" if args.json else "html"}
+    return replace(client.of(args), timeout=_TIMEOUT_SECONDS).text(f"/report?{urlencode(query)}")
+
+
+def _made(args: argparse.Namespace, when: TimeRange, made_at: float) -> str:
+    """The report on `--archive`."""
+    check_archive(args.archive)
+    index = JobIndex(args.archive, args.index)
+    index.refresh()
+    with closing(JobQueries(index)) as queries:
+        report = centre_report(args.archive, queries, _READER, when, made_at)
+    if args.json:
+        return "".join(f"{json.dumps(each)}\n" for each in records(report))
+    sites = sorted({table.site for table in tables_of(args.archive, "jobs")})
+    return page(report, ", ".join(sites) or args.archive.name)

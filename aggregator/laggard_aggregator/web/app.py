@@ -39,6 +39,7 @@ from laggard_aggregator.web.pages.runbook import RunbookPages
 from laggard_aggregator.web.pages.site import Pages
 from laggard_aggregator.web.problems import handlers, problem
 from laggard_aggregator.web.rendered import Renderer
+from laggard_aggregator.web.report.route import ReportRoute
 from laggard_aggregator.web.server import MAX_HEADER_BYTES
 
 SECURITY_HEADERS = (
@@ -107,6 +108,7 @@ def make_app(
             *JobPages(jobs, pages.show).routes(),
             *RunbookPages(pages.show).routes(),
             *LoadPages(jobs, pages.show, view, peaks).routes(),
+            *ReportRoute(jobs, view).routes(),
         ],
         exception_handlers=handlers(pages.show),
     )

@@ -1,18 +1,27 @@
 """The report of a centre: its numbers by hand, and a file that needs nothing else and trusts no name."""
 
+import asyncio
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from laggard_aggregator.archive.schemas import VERDICTS
 from laggard_aggregator.archive.table import Table, day_of, rows_table
 from laggard_aggregator.cli.main import main
+from laggard_aggregator.jobs.access.principals import NOBODY, Principal, Role
+from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.web.app import make_app
+from tests.aggregator.web.test_jobs_access import acting
+from tests.support.builders import live_status
 from tests.support.builders.forwarder_site import NODES, OSTS, ForwarderSite, Work
 from tests.support.builders.job_tables import EPOCH, job_row, summary_row, write_rows
+from tests.support.pages import served
 
 HOSTILE = "</td><script src=//evil>x</script>\x1b[31m"
 GB = 1e9
@@ -178,7 +187,7 @@ def test_the_file_needs_nothing_else_and_trusts_no_name(
 ) -> None:
     archive_of_jobs(tmp_path)
     windows(tmp_path, HOSTILE, EPOCH + HOUR, [(True, 1)])
-    text = reported(tmp_path, capsys, "--site", HOSTILE)
+    text = reported(tmp_path, capsys)
     page = _Page()
     page.feed(text)
     assert page.tags.isdisjoint({"script", "link", "img", "iframe", "object", "base", "a"})
@@ -213,3 +222,54 @@ def test_a_time_without_anything_is_a_report(tmp_path: Path, capsys: pytest.Capt
     assert "0 jobs" in text
     assert "No job was slower than its earlier runs." in text
     assert "Unknown: no traces" in text
+
+
+def view() -> live_status.MadeView:
+    """The made-up site on the day after."""
+    return replace(live_status.site(), now=EPOCH + 30 * HOUR)
+
+
+def asked(archive: Path | None, who: Principal, path: str) -> httpx.Response:
+    async def run() -> httpx.Response:
+        app = acting(make_app(view(), archive), who)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://l") as client:
+            return await client.get(path)
+
+    return asyncio.run(run())
+
+
+def test_the_aggregator_gives_it_to_those_who_see_the_site(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive_of_jobs(tmp_path)
+    JobIndex(tmp_path).refresh()
+    path = f"/report?from={EPOCH:.0f}&to={EPOCH + 24 * HOUR:.0f}"
+    for role in (Role.SUPPORT, Role.ADMIN):
+        given = asked(tmp_path, Principal("ada", role), f"{path}&format=json")
+        assert given.text == reported(tmp_path, capsys, "--json")
+        page = asked(tmp_path, Principal("ada", role), path)
+        assert page.headers["content-disposition"] == 'attachment; filename="laggard-report.html"'
+        assert "Twice as long" in page.text
+    for who in (Principal("ann", Role.USER), Principal("ada", Role.MANAGER, frozenset({"physics"})), NOBODY):
+        absent = asked(tmp_path, who, "/none")
+        assert asked(tmp_path, who, path).content == absent.content
+    assert asked(None, Principal("ada", Role.ADMIN), path).status_code == 404
+    for wrong in ("from=never", "format=csv", "of=osts"):
+        assert asked(tmp_path, Principal("ada", Role.ADMIN), f"/report?{wrong}").status_code == 400
+
+
+def test_the_command_asks_an_aggregator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    archive_of_jobs(tmp_path)
+    JobIndex(tmp_path).refresh()
+    day = ["--from", f"{EPOCH:.0f}", "--to", f"{EPOCH + 24 * HOUR:.0f}"]
+
+    async def run() -> None:
+        app = acting(make_app(view(), tmp_path), Principal("ada", Role.ADMIN))
+        async with served(view(), app) as url:
+            assert await asyncio.to_thread(main, ["report", "--url", url, *day, "--json"]) == 0
+            assert await asyncio.to_thread(main, ["report", "--url", f"{url}/no", *day]) != 0
+
+    asyncio.run(run())
+    there = capsys.readouterr()
+    assert there.out == reported(tmp_path, capsys, "--json")
+    assert "answered 404" in there.err
