@@ -228,6 +228,19 @@ def test_writers_of_one_file_behind_another_forwarder_are_innocent(tmp_path: Pat
     assert causes(scene.verdict()) == [("slow component", "fwd-1")]
 
 
+def test_writers_of_one_file_with_a_small_part_of_the_bytes_are_innocent(tmp_path: Path) -> None:
+    """Of 3.4 MiB a second through the slow forwarder theirs are 1.1."""
+    scene = Scene(tmp_path, SLOW_FORWARDER, NODES["fwd-1"][:1], shared=False)
+    two, last = NODES["fwd-1"][1:3], NODES["fwd-1"][3:]
+    for run in range(RUNS):
+        work = replace(SLOW_FORWARDER if run == RUNS - 1 else USUAL, writes=120)
+        plain = scene.beside(4350 + run, last, work, run)
+        scene.site.traced(plain, last, run * MINUTES + 5, shared=False)
+    writers = scene.beside(4370, two, replace(SLOW_FORWARDER, writes=33))
+    scene.site.traced(writers, two, scene.first + 5, shared=True)
+    assert causes(scene.verdict()) == [("slow component", "fwd-1")]
+
+
 def test_a_load_that_is_less_than_the_jobs_own_was_is_innocent(tmp_path: Path) -> None:
     """Its forwarder had 300 operations a second in earlier runs, and now 160, the neighbour's with them."""
     slow = replace(USUAL, operations=6000, mount_extra_meta_us=9 * META_US)

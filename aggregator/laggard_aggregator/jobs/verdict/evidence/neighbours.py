@@ -53,7 +53,8 @@ _LAYERS: Final = (METADATA, SERVER, FORWARDER, CLIENT)
 _SERVERS: Final = (SERVER, FORWARDER)
 _CLIENTS: Final = (CLIENT, FORWARDER)
 _LEAST_PART: Final = 0.5
-"""Share of a load's rise that the heaviest job must have to be named for it."""
+"""Share of a load's rise that the heaviest job must have to be named for it, and of all work on a component
+that N-1 writes must have to slow down the rest."""
 _MIB: Final = 2.0**20
 _LEAST_LOADS: Final = {BYTES: _MIB, REQUESTS: 50.0, OPERATIONS: 50.0, SHARED_BYTES: _MIB}
 """Smaller loads, a second, slow nobody down on a shared component."""
@@ -228,6 +229,8 @@ class NeighbourLoads:
             own = now.own.get(place, 0.0)
             if total + own < _AS_MUCH * _usual_most(place, earlier, before, path):
                 continue
+            if place[1] == SHARED_BYTES and _part_of_work(place[0], key, now) < _LEAST_PART:
+                continue
             evidence = Neighbour(
                 key,
                 place[0],
@@ -393,6 +396,15 @@ def _is_spared(place: Place, loads: Loads, path: PathState) -> bool:
     part = path.parts.get(place[0])
     peers = part.unmoved if part is not None else ()
     return any(loads.get((peer, place[1]), 0.0) >= _AS_MUCH * loads[place] for peer in peers)
+
+
+def _part_of_work(name: str, key: str, run: RunLoads) -> float:
+    """Part of all bytes, or of all requests, on a component that one job's are."""
+    parts = []
+    for unit in (BYTES, REQUESTS):
+        of_all = run.sums.get((name, unit), 0.0) + run.own.get((name, unit), 0.0)
+        parts.append(run.others[key].get((name, unit), 0.0) / of_all if of_all else 0.0)
+    return max(parts)
 
 
 def _usual_most(place: Place, runs: Sequence[RunLoads], others: Sequence[Loads], path: PathState) -> float:
