@@ -32,7 +32,9 @@ from laggard_aggregator.layers.readers.text_lines import (
 
 Narrow = NDArray[np.int32]
 _FAR_FD = 2**31 - 1
-_BRACKET, _ZERO = np.uint8(ord("[")), np.uint8(ord("0"))
+_BRACKET, _ZERO, _MINUS = np.uint8(ord("[")), np.uint8(ord("0")), np.uint8(ord("-"))
+_MINUS_BEFORE_END = (3, 4, 5, 6)
+"""Of `[-5]` to `[-121]`, with a blank or the like at the end of the line or without."""
 _THREE = np.array([1, 2, 3])
 
 _BEFORE_CPU = (
@@ -65,7 +67,7 @@ _RETURN = (
 _BLOCK = (
     r"^(?:block:)?block_(?P<subject>[a-z_]+: [0-9]+,[0-9]+ [A-Z]+) (?P<middle>[^+\n]*)\+ (?P<sectors>[0-9]+)"
 )
-_ERROR = r"\[-[0-9]+\] *$"
+_ERROR = r"\[-[0-9]{1,3}\]\s?$"
 """At the end of a completion: the error of the device."""
 _SUBJECT = re.compile(r"([a-z_]{1,40}): ([0-9]{1,9},[0-9]{1,9}) ([A-Z]{1,16})")
 _LOST = r"(?:LOST (?P<lost>[0-9]+) EVENTS?|PERF_RECORD_LOST[^\n]*lost (?P<perf>[0-9]+))"
@@ -253,10 +255,11 @@ def _descriptors(entered: dict[str, Any]) -> Narrow:
 
 def _hexadecimals(texts: Any) -> Ints:
     """Hexadecimal numbers; texts that are none, such as `0x0x`, are unknown."""
-    good = pc.match_substring_regex(texts, "^(?:0x)?[0-9a-f]+$")
-    if not pc.all(good).as_py():
-        texts = pc.if_else(good, texts, "")
-    return hexadecimals(texts)
+    try:
+        return hexadecimals(texts)
+    except pa.ArrowInvalid:
+        good = pc.match_substring_regex(texts, "^(?:0x)?[0-9a-f]+$")
+        return hexadecimals(pc.if_else(good, texts, ""))
 
 
 def _sizes_and_offsets(arguments: Any) -> tuple[Ints, Ints]:
@@ -340,9 +343,14 @@ def _add_blocks(rest: Any, time: Ints, thread: Narrow, gathered: _Gathered) -> i
 
 def _have_failed(rest: Any) -> NDArray[np.bool_]:
     """Which events end with an error, of those whose ends are one: others end with a program's name."""
-    if not contains(rest, b"[-"):
-        return np.zeros(len(rest), np.bool_)
-    return np.asarray(pc.match_substring_regex(rest, _ERROR).to_numpy(zero_copy_only=False))
+    found = np.zeros(len(rest), np.bool_)
+    text = np.frombuffer(rest.buffers()[2], np.uint8)
+    ends = np.frombuffer(rest.buffers()[1], np.int32)[rest.offset + 1 : rest.offset + len(rest) + 1]
+    at = np.flatnonzero(np.any([text[ends - before] == _MINUS for before in _MINUS_BEFORE_END], axis=0))
+    if len(at):
+        matched = pc.match_substring_regex(rest.take(pa.array(at)), _ERROR)
+        found[at] = matched.to_numpy(zero_copy_only=False)
+    return found
 
 
 def _last_numbers(texts: Any) -> Ints:
