@@ -70,9 +70,9 @@ def _run_gluster(args: argparse.Namespace) -> int:
     found = gluster_search.findings(volume)
     with written(args.output) if args.output else nullcontext(sys.stdout) as output:
         if args.json:
-            _print(map(records.line, gluster_report.records(volume.layers, found)), output)
+            _print(map(records.line, gluster_report.records(volume, found)), output)
         else:
-            _print(gluster_report.report_lines(volume.layers, found, terminal_width(output)), output)
+            _print(gluster_report.report_lines(volume, found, terminal_width(output)), output)
     return 0
 
 

@@ -158,7 +158,12 @@ def _read(
             disks[column.instance][name] = column
     whole = {disk: own for disk, own in disks.items() if all(name in own for name in asked)}
     if not whole:
-        has = ", ".join(sorted({column.metric for column in header.columns})[:12])
+        metrics = {column.metric for column in header.columns} or {*header.names} - {
+            "Host",
+            "Interval",
+            "Time",
+        }
+        has = ", ".join(sorted(metrics)[:12]) or "none but the time"
         raise InputError(str(path), f"no column {' or '.join(asked) or 'disk.dev.*'} of a disk, it has {has}")
     numbers = [column.name for own in whole.values() for column in own.values()]
     texts = [name for name in ("Host", "Time") if name in header.names]

@@ -42,6 +42,59 @@ def test_a_slow_brick_and_its_twin(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "Candidate: brick host:/b2 (slow)" in capsys.readouterr().out
 
 
+OLD = """\
+Brick: {0}
+----------------------------------------
+Cumulative Stats:
+ %-latency   Avg-latency   Min-Latency   Max-Latency   No. of calls         Fop
+ ---------   -----------   -----------   -----------   ------------        ----
+      0.00       0.00 us       0.00 us       0.00 us             81     RELEASE
+      0.06      36.03 us       7.00 us      82.00 us            104     READDIR
+     99.94 {1:8.2f} us   32866.00 us   44116.00 us            300       WRITE
+ \n    Duration: 63 seconds
+   Data Read: 0 bytes
+Data Written: 1033611264 bytes
+ \n"""
+
+
+def test_microseconds_of_glusterfs_8(tmp_path: Path) -> None:
+    path = tmp_path / "profile.txt"
+    means = {"srv1:/b": 1200.5, "srv2:/b": 38491.0, "srv3:/b": 1190.25}
+    path.write_text("".join(OLD.format(*each) for each in means.items()))
+    found = analysed(path)
+    assert [r["write_us"] for r in found.records if r["record"] == "layer"] == list(means.values())
+    assert found.findings == [("slow", "brick srv2:/b")]
+
+
+FOP = "<fop><name>WRITE</name><hits>100</hits><avgLatency>{}</avgLatency><minLatency>{}</minLatency></fop>"
+STATS = "<cumulativeStats><fopStats>{}</fopStats>{}</cumulativeStats>"
+
+
+@pytest.mark.parametrize(("shortest", "mean_us"), [("42.000000", 9000.5), ("42053.000000", 9.0005)])
+def test_the_unit_of_xml_is_told_by_the_shortest_call(tmp_path: Path, shortest: str, mean_us: float) -> None:
+    brick = STATS.format(FOP.format("9000.500000", shortest), "<totalRead>1</totalRead>")
+    path = tmp_path / "profile.xml"
+    path.write_text(f"<volProfile><brick><brickName>a:/b</brickName>{brick}</brick></volProfile>")
+    layer = analysed(path).layer("brick")
+    assert layer["write_us"] == pytest.approx(mean_us)
+    assert layer["bytes"] is None, "of which no totalWrite is known"
+
+
+def test_operations_of_unknown_latency_are_left_out_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = profile(tmp_path, 500_000, 600_000, 550_000)
+    odd = "     50.00       -nan ns   10000.00 ns  900000.00 ns            100       WRITE\n"
+    path.write_text(path.read_text().replace(" \n    Duration: 63", odd + " \n    Duration: 63", 1))
+    found = analysed(path)
+    first = "50.00 -nan ns 10000.00 ns 900000.00 ns 100 WRITE"
+    about = f"1 rows of operations were not understood and are left out, the first: '{first}'"
+    assert found.remarks == f"profile.txt: {about}"
+    assert [r["requests"] for r in found.records if r["record"] == "layer"] == [100] * 3
+    assert main(["layers", str(path)]) == 0
+    assert f"note: profile.txt: {about}\n" in capsys.readouterr().out
+
+
 def test_time_above_the_bricks(tmp_path: Path) -> None:
     client = tmp_path / "client.txt"
     client.write_text(

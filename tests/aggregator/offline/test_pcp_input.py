@@ -94,6 +94,8 @@ def test_any_column_of_an_instance_can_be_named(tmp_path: Path) -> None:
         InputError, match=r"no column disk\.dev\.\* of a disk, it has kernel\.all\.load, nfs4"
     ):
         read(tmp_path, text)
+    with pytest.raises(InputError, match=r"it has disk\.dev\.read-$"):
+        read(tmp_path, "Time,disk.dev.read-\n2027-01-15 08:00:00,1\n")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ These are totals, not events: no streams, no concurrency.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from laggard_aggregator.layers.gluster.counters import DATA, GlusterFinding, GlusterLayer
+from laggard_aggregator.layers.gluster.counters import DATA, GlusterFinding
+from laggard_aggregator.layers.gluster.volume import Volume
 from laggard_aggregator.status.text_table import TableColumn, text_table
 
 _NOT_COUNTED = (
@@ -26,9 +27,9 @@ _NOT_COUNTED = (
 """Characteristics that totals do not tell, null in the records."""
 
 
-def records(layers: Sequence[GlusterLayer], found: Sequence[GlusterFinding]) -> Iterator[dict[str, Any]]:
-    """Records of the layers and findings, with the names of those of traces."""
-    for layer in layers:
+def records(volume: Volume, found: Sequence[GlusterFinding]) -> Iterator[dict[str, Any]]:
+    """Records of the layers, findings and remarks, with the names of those of traces."""
+    for layer in volume.layers:
         yield {
             "record": "layer",
             **dict.fromkeys(_NOT_COUNTED),
@@ -51,12 +52,12 @@ def records(layers: Sequence[GlusterLayer], found: Sequence[GlusterFinding]) -> 
             "text": each.text,
             "advice": each.advice,
         }
+    for remark in volume.remarks:
+        yield {"record": "remark", "text": remark}
 
 
-def report_lines(
-    layers: Sequence[GlusterLayer], found: Sequence[GlusterFinding], width: int | None
-) -> Iterator[str]:
-    """The report for a terminal: the candidates in sentences, then the table."""
+def report_lines(volume: Volume, found: Sequence[GlusterFinding], width: int | None) -> Iterator[str]:
+    """The report for a terminal: the candidates in sentences, then the table and remarks."""
     if not found:
         yield "No candidate: no brick is slower than its peers, and no layer holds most of a slow call."
     for each in found:
@@ -83,6 +84,7 @@ def report_lines(
             *(f"{layer.fops.get(fop, (0, 0.0))[1] / 1e6:,.3f}" for fop in DATA),
             *(f"{layer.held[fop] / 1e6:,.3f}" if fop in layer.held else "" for fop in DATA),
         ]
-        for layer in layers
+        for layer in volume.layers
     ]
     yield from text_table(columns, rows, width)
+    yield from (f"note: {remark}" for remark in volume.remarks)

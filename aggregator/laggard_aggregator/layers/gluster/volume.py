@@ -17,12 +17,14 @@ class Volume:
     """Layers of a volume from the top.
 
     `whole`: clients and bricks, each as one layer; `clients` and `bricks`: by process its translators.
+    `remarks`: lines about the files.
     """
 
     whole: list[GlusterLayer]
     clients: dict[str, list[GlusterLayer]]
     bricks: dict[str, list[GlusterLayer]]
     disks: list[GlusterLayer]
+    remarks: list[str]
 
     @property
     def layers(self) -> list[GlusterLayer]:
@@ -39,6 +41,7 @@ def matches(first: bytes) -> bool:
 def read(paths: Sequence[Path]) -> Volume:
     """The layers in the files. Raises InputError."""
     whole: list[GlusterLayer] = []
+    remarks: list[str] = []
     dumps: list[tuple[Path, str]] = []
     copies: list[tuple[Path, str]] = []
     for path in paths:
@@ -49,7 +52,7 @@ def read(paths: Sequence[Path]) -> Volume:
         if statedumps.matches(raw):
             dumps.append((path, text))
         elif profiles.matches(raw[:65536]):
-            whole += profiles.layers(text, path)
+            whole += profiles.layers(text, path, remarks)
         else:
             copies.append((path, text))
     clients: dict[str, list[GlusterLayer]] = {}
@@ -57,7 +60,7 @@ def read(paths: Sequence[Path]) -> Volume:
     for process in statedumps.processes(dumps):
         passed = list(levels.layers(process))
         (bricks if process.is_brick else clients)[process.name] = passed
-    volume = Volume(whole, clients, bricks, list(disks.layers(copies)))
+    volume = Volume(whole, clients, bricks, list(disks.layers(copies)), remarks)
     if not any(layer.calls for layer in volume.layers if layer.layer != "disk"):
         raise InputError(str(paths[0]), "has no reads or writes: was latency-measurement on?")
     whole.sort(key=lambda layer: layer.layer != "client")
