@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-from scipy.stats import mannwhitneyu
 
 from laggard_aggregator.detect.escalation import MIN_ANOMALOUS_SHARE
 from laggard_aggregator.detect.interface import MIN_PEERS, BoolArray, FloatArray, Level, Verdicts
@@ -300,6 +299,8 @@ def _difference(slow: FloatArray, fast: FloatArray, tried: int) -> tuple[float, 
     gap = float(np.median(slow) - np.median(fast)) / deviation
     if gap < MIN_GAP_DEVIATIONS:
         return None
+    from scipy.stats import mannwhitneyu  # noqa: PLC0415 - takes half a second and 40 MB
+
     ranks = mannwhitneyu(slow, fast, alternative="greater")
     chance = float(ranks.pvalue) * tried
     if ranks.statistic < MIN_ORDERED_SHARE * slow.size * fast.size or chance > MAX_CHANCE:
