@@ -96,7 +96,8 @@ class Node:
         """The different samples by ID, in order, over several states of the node."""
         command = [sys.executable, "-m", "laggard_agent.cli", "--config", str(self.folder / "agent.toml")]
         command += ["--procfs", str(self.folder / "proc"), "--sysfs", str(self.folder / "sys")]
-        self.disks(*steps[0][:1], **steps[0][1])
+        files, reads = steps[0]
+        self.disks(files, **reads)
         broker = [str(MOSQUITTO), "-c", self.folder / "mosquitto.conf"]
         with started(broker, stderr=subprocess.DEVNULL), (self.folder / "agent.log").open("w") as log:
             wait_until(lambda: is_listening(self.port), "mosquitto")
