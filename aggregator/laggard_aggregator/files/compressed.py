@@ -15,6 +15,12 @@ from laggard_common.errors import InputError
 _GZIP = b"\x1f\x8b"
 _XZ = b"\xfd7zXZ\x00"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+_OTHERS = {
+    b"BZh": "bzip2",
+    b"PK\x03\x04": "a zip archive",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"\x04\x22\x4d\x18": "lz4",
+}
 _GZIP_WINDOW = 31
 _STEP_BYTES = 4096
 """Compressed bytes read at a time; they expand to 128 MiB at most."""
@@ -125,6 +131,9 @@ def open_input(
     try:
         with _Watched(io.FileIO(path), advance) as file:
             magic = file.peek(len(_XZ))[: len(_XZ)]  # also of a pipe, which has no seek
+            other = next((name for start, name in _OTHERS.items() if magic.startswith(start)), None)
+            if other is not None:
+                raise InputError(str(path), f"is {other}: unpack it (gzip, xz and zstd are read as they are)")
             begin = next((begin for start, begin in _DECODERS.items() if magic.startswith(start)), None)
             yield file if begin is None else io.BufferedReader(_Decompressed(file, begin, cut))
     except IsADirectoryError as exc:

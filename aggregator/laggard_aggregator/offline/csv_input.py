@@ -214,6 +214,10 @@ def reason(exc: pa.ArrowInvalid) -> str:
     if match := re.fullmatch(r"In CSV column #(\d+): Row #(\d+): CSV conversion error[^:]*: (.*)", text):
         column, row, problem = match.groups()
         return f"column {int(column) + 1}: data row {int(row) - 1}: {problem[:160]}"
+    if match := re.fullmatch(r"CSV parse error: Row #\d+: Expected 1 columns, got \d+: (.*)", text):
+        for separator, called in _SEPARATORS.items():
+            if separator in match[1]:
+                return f"row 1, the header: separated by {called}, expected commas"
     if match := re.fullmatch(r"CSV parse error: Row #(\d+): (.*)", text):
         return f"data row {int(match[1]) - 1}: {match[2][:160]}"
     return f"not the CSV expected: {text[:160]}"

@@ -116,9 +116,11 @@ def test_darshan_dxt() -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", "not a trace format that Laggard knows"),
-        (b"\0\xff\xfe" * 100, "not a trace format that Laggard knows"),
-        (b"hello\nworld\n", "not a trace format that Laggard knows"),
+        (b"", "not a trace format that Laggard knows: it is empty; laggard layers --help lists"),
+        (b"\0\xff\xfe" * 100, "not a trace format that Laggard knows: it is binary"),
+        (b"hello\tthere\nworld\n", "not a trace format that Laggard knows: it begins with 'hello there'"),
+        (b"# darshan log version: 3.41\n", "has no line of DXT: darshan-dxt-parser prints them"),
+        (b"BZh91AY&SY", "is bzip2: unpack it"),
         (b"PAR1 but not really", "is no trace of events"),
         (b"layer,event,request,time_us\n", "has no requests"),
         (b"layer,event,request,time_us\na,ADMIT,x\n", "data row 1: Expected 4 columns, got 3"),
@@ -127,7 +129,20 @@ def test_darshan_dxt() -> None:
         (lzma.compress(PERF.encode())[:20], "compressed data is cut short"),
         (b"submit_ns,offset,bytes\n1,x,3\n", "is no CSV of requests"),
     ],
-    ids=["empty", "bytes", "text", "parquet", "no rows", "columns", "json", "description", "xz", "csv"],
+    ids=[
+        "empty",
+        "bytes",
+        "text",
+        "parsed",
+        "bzip2",
+        "parquet",
+        "no rows",
+        "columns",
+        "json",
+        "description",
+        "xz",
+        "csv",
+    ],
 )
 def test_files_that_are_no_traces(
     tmp_path: Path, content: bytes, problem: str, capsys: pytest.CaptureFixture[str]

@@ -151,6 +151,7 @@ def test_a_load_of_a_known_kind_keeps_its_name(tmp_path: Path) -> None:
         (b"t,c,m\n1,sda,1\ninf,sda,1\n", "data row 2: expected epoch seconds or ISO 8601, got 'inf'"),
         (b"t\tc\tm\n1\tsda\t1\n", "row 1, the header: separated by tabs, expected commas"),
         (b"t;c;m\n1;sda;1\n", "row 1, the header: separated by semicolons, expected commas"),
+        (b"t;c;m\n1;sda;1,5\n", "row 1, the header: separated by semicolons, expected commas"),
         (
             b"t,c,m\n2027-01-15T08:00:00Z,sda,1\n2027-01-15T08:00:15,sda,1\n",
             "data row 2: '2027-01-15T08:00:15' is a time without a zone, the rows before have a time with a",

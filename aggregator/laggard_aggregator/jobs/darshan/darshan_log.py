@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from laggard_aggregator.files.beginning import beginning
 from laggard_aggregator.jobs.darshan.darshan_library import counter_names, library
 from laggard_common.errors import InputError
 
@@ -23,6 +24,7 @@ _GZIP: Final = b"\x1f\x8b"
 _BZIP2: Final = b"BZh"
 _MAX_RECORDS: Final = 50_000_000
 _SEGMENTS_AT_ONCE: Final = 1 << 17
+_SHOWN_BYTES = 160
 _HEADER_BYTES: Final = 16
 RECORDS_OF: Final = {
     "POSIX": "struct darshan_posix_file",
@@ -93,8 +95,13 @@ class LogHead:
 
 def check_header(path: Path) -> None:
     """Raises InputError for a file that is no log of Darshan 3."""
+    if path.is_dir():
+        raise InputError(
+            str(path), "a folder: name its logs, or make a store of all with laggard mine init --darshan"
+        )
     with InputError.from_os_errors(path), path.open("rb") as file:
         head = file.read(_HEADER_BYTES)
+        first = head + file.read(_SHOWN_BYTES)
     if head.startswith((_GZIP, _BZIP2)):
         raise InputError(
             str(path), "a log of Darshan 2.x, or compressed: only logs of 3.0 and later are read"
@@ -105,7 +112,9 @@ def check_header(path: Path) -> None:
         else (struct.unpack("<q", head[8:])[0], struct.unpack(">q", head[8:])[0])
     )
     if not head[:1].isdigit() or _MAGIC not in magics:
-        raise InputError(str(path), "not a Darshan log" if head else "an empty file, not a Darshan log")
+        if first.startswith(b"# darshan log"):
+            raise InputError(str(path), "the text of darshan-parser, not a Darshan log: give the log itself")
+        raise InputError(str(path), f"not a Darshan log: {beginning(first)}")
 
 
 class DarshanLog:

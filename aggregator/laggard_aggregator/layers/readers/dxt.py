@@ -39,6 +39,8 @@ def read(path: Path, recording: LayerRecording) -> None:
         )
     if reader.torn:
         recording.remarks.append(f"{path.name}: the last line has no end and was left out")
+    if not any(map(len, modules.values())):
+        recording.remark(path, "has no line of DXT: darshan-dxt-parser prints them, of runs with DXT on")
     for name, columns in modules.items():
         if len(columns):
             recording.layers.append(

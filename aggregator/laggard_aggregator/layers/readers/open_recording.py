@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from laggard_aggregator.files.beginning import beginning
 from laggard_aggregator.layers.columns import LayerRecording, TracedLayer
 from laggard_aggregator.layers.readers import (
     blkparse,
@@ -52,7 +53,8 @@ def open_recording(paths: Sequence[Path], order: tuple[str, ...] = ()) -> LayerR
         if reader is not None:
             readers.append((path, reader))
         elif is_named:
-            raise InputError(str(path), "not a trace format that Laggard knows")
+            problem = f"not a trace format that Laggard knows: {beginning(first)}"
+            raise InputError(str(path), f"{problem}; laggard layers --help lists the formats")
         else:
             recording.remarks.append(f"{path.name}: of no known trace format, left out")
     # the others ask it for the devices and file positions

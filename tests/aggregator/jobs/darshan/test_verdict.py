@@ -231,7 +231,8 @@ def test_missing_parts_are_said(tmp_path: Path, kind: str) -> None:
         (b"", "an empty file"),
         (b"\x1f\x8b\x08 gzip", "Darshan 2.x"),
         (b"3.41 and no more", "not a Darshan log"),
-        (b"GET / HTTP/1.1\r\n\r\n", "not a Darshan log"),
+        (b"GET / HTTP/1.1\r\n\r\n", "not a Darshan log: it begins with 'GET / HTTP/1.1'"),
+        (b"# darshan log version: 3.41\n", "the text of darshan-parser, not a Darshan log"),
     ],
 )
 def test_other_files_are_one_line(tmp_path: Path, content: bytes, reason: str) -> None:

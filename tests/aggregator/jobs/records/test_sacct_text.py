@@ -118,7 +118,7 @@ def test_files_put_together_and_rows_over_blocks() -> None:
 
 
 def test_a_header_that_lacks_columns_is_one_error() -> None:
-    with pytest.raises(InputError, match=r"no header of sacct -P with Submit, NodeList"):
+    with pytest.raises(InputError, match=r"no header of sacct -P with Submit, NodeList: it begins"):
         read_bytes(b"JobID|State|Start|End\n")
     with pytest.raises(InputError, match="is empty"):
         read_bytes(b"")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from laggard_aggregator.files.beginning import beginning
 from laggard_aggregator.jobs.records.local_times import LocalTimes
 from laggard_aggregator.jobs.records.model import ReadReport
 from laggard_aggregator.jobs.records.settle import RECORDS, STATES, STEPS
@@ -68,7 +69,8 @@ class SacctText:
         if "jobidraw" not in names and "jobid" not in names:
             missing.insert(0, "JobIDRaw")
         if missing:
-            raise InputError("", f"its first line is no header of sacct -P with {', '.join(missing)}")
+            problem = f"its first line is no header of sacct -P with {', '.join(missing)}"
+            raise InputError("", f"{problem}: {beginning(header.encode())}")
         self._joins = [name for name in names if name in _FREE_TEXT] == names[-1:]
         self._cluster = cluster
         self._times = times
