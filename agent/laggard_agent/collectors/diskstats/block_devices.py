@@ -1,8 +1,9 @@
 """Selection of block devices that are peers, each byte counted once, from /sys/block and their counters.
 
 Not peers: partitions (they are not in /sys/block), hidden devices, members of md, LVM, dm-crypt or multipath
-(the device above stands for them), partitions of dm devices. loop, ram, zram, sr and fd are opt-in. A device
-that the operator includes by name is a peer in any case.
+(the device above stands for them), partitions of dm devices. loop, ram, zram, sr, fd and zd (volumes of ZFS,
+which does not tell the disks below them) are opt-in. A device that the operator includes by name is a peer in
+any case.
 
 A device that stands for others and does not count (`layers`) does not stand for them. The head of NVMe's
 native multipath (nvme0n1) and dm-multipath then have the sums over their paths (nvme0c0n1); the members of
@@ -21,7 +22,7 @@ from laggard_agent.collectors.interface import choice
 from laggard_common.wire.limits import MAX_NAME_CHARS
 from laggard_common.wire.schema import Component
 
-_OPT_IN = re.compile(r"(?:loop|ram|zram|sr|fd)\d+")
+_OPT_IN = re.compile(r"(?:loop|ram|zram|sr|fd|zd)\d+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,11 @@ SYSFS = {
     "block/ram0/size": "8\n",
     "block/zram0/size": "8\n",
     "block/sr0/size": "8\n",
+    "block/zd0/size": "8\n",
     "block/cciss!c0d0/size": "8\n",
 }
 NAMES = (
-    "sda sda1 sdb sdb1 md0 sdc sdd dm-0 dm-1 nvme0n1 nvme0n1p1 nvme0c0n1 nvme7n1 vda loop0 ram0 zram0 sr0"
+    "sda sda1 sdb sdb1 md0 sdc sdd dm-0 dm-1 nvme0n1 nvme0n1p1 nvme0c0n1 nvme7n1 vda loop0 ram0 zram0 sr0 zd0"
     " cciss/c0d0 gone"
 )
 
@@ -139,7 +140,7 @@ def test_patterns_match_whole_names(tmp_path: Path) -> None:
 
 
 def test_a_foreign_proc_is_not_filtered_by_sysfs() -> None:
-    found = choose(None, "sda sda1 dm-0 loop0 ram3 nvme0c0n1")
+    found = choose(None, "sda sda1 dm-0 loop0 ram3 zd16 nvme0c0n1")
     assert found == {name: Component(name, name) for name in ("sda", "sda1", "dm-0")}
     assert list(choose(None, "loop20 sda", include=("loop.*",))) == ["loop20"]
 
