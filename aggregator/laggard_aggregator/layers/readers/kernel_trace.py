@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from laggard_aggregator.layers.columns import OTHER, READ, WRITE, Ints, LayerRecording
 from laggard_aggregator.layers.readers import block_events, file_system_events, system_calls
 from laggard_aggregator.layers.readers.text_lines import (
-    contains,
     extracted,
     hexadecimals,
     integers,
@@ -31,6 +30,7 @@ from laggard_aggregator.layers.readers.text_lines import (
 )
 
 Narrow = NDArray[np.int32]
+_SAMPLE_BYTES = 1 << 18
 _FAR_FD = 2**31 - 1
 _BRACKET, _ZERO, _MINUS = np.uint8(ord("[")), np.uint8(ord("0")), np.uint8(ord("-"))
 _MINUS_BEFORE_END = (3, 4, 5, 6)
@@ -78,7 +78,7 @@ _OFFSET = r"(?:pos|offset|pos_l): (?P<value>(?:0x)?[0-9a-f]+)"
 
 @dataclass(slots=True)
 class _Gathered:
-    """Columns of all blocks of the file."""
+    """Columns of all blocks of the file. `is_padded`: blanks follow the names of events, as of trace-cmd."""
 
     calls: list[system_calls.CallEvents]
     blocks: list[block_events.BlockEvents]
@@ -87,6 +87,7 @@ class _Gathered:
     known: int = 0
     lost: int = 0
     resolution_ns: int = 1
+    is_padded: bool = False
 
 
 def matches(first: bytes) -> bool:
@@ -140,10 +141,11 @@ def read(path: Path, recording: LayerRecording) -> None:
 
 
 def _add(lines: Any, gathered: _Gathered) -> None:
-    if contains(lines, b"LOST"):
+    text = bytes(lines.buffers()[2])
+    if b"LOST" in text:
         _, lost = extracted(lines, _LOST)
         gathered.lost += int(integers(lost["lost"]).clip(0).sum() + integers(lost["perf"]).clip(0).sum())
-    if contains(lines, b"entries-written"):
+    if b"entries-written" in text:
         _, written = extracted(lines, _WRITTEN)
         gathered.lost += int((integers(written["written"]) - integers(written["kept"])).clip(0).sum())
     comments = pc.starts_with(lines, "#")
@@ -165,7 +167,8 @@ def _add(lines: Any, gathered: _Gathered) -> None:
     thread = np.where(has_process, thread, process)
     process = np.where(has_process, process, integers(pc.replace_substring_regex(groups["tgid"], "-+", "")))
     rest = groups["rest"]
-    if contains(rest, b":  "):  # trace-cmd pads the names of events
+    gathered.is_padded = gathered.is_padded or b":  " in text[:_SAMPLE_BYTES]
+    if gathered.is_padded:
         rest = pc.replace_substring_regex(rest, r"^([a-z_0-9:]+:) +", r"\1 ")
     is_block = pc.starts_with(rest, "block")
     of_block = is_block.to_numpy(zero_copy_only=False)
@@ -268,10 +271,11 @@ def _sizes_and_offsets(arguments: Any) -> tuple[Ints, Ints]:
     fields = {
         name: pc.fill_null(pc.struct_field(found, name), "") for name in ("third", "size", "fourth", "offset")
     }
-    unusual = pc.and_(pc.equal(fields["size"], ""), pc.match_substring_regex(arguments, _COUNT))
+    lacking = pc.equal(fields["size"], "")
     size = _named(fields["third"], fields["size"], _SIZES)
     offset = _named(fields["fourth"], fields["offset"], _OFFSETS)
-    if pc.any(unusual).as_py():
+    if pc.any(lacking).as_py():
+        unusual = pc.and_(lacking, pc.match_substring_regex(arguments, _COUNT))
         at = np.flatnonzero(unusual.to_numpy(zero_copy_only=False))
         chosen = arguments.take(pa.array(at))
         size[at], offset[at] = _argument(chosen, _COUNT), _argument(chosen, _OFFSET)

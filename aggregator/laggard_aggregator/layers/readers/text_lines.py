@@ -67,11 +67,6 @@ def _lines(block: bytes) -> Any:
     return pa.Array.from_buffers(pa.utf8(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(block)])
 
 
-def contains(lines: Any, word: bytes) -> bool:
-    """True when the text has `word`; cheaper than a search line by line."""
-    return bytes(lines.buffers()[2]).find(word) >= 0
-
-
 def joined(parts: Sequence[T]) -> T:
     """One value of columns from several; each part loses its columns, so that memory holds them once."""
     first = parts[0]
