@@ -360,6 +360,18 @@ def test_a_broker_whose_packets_are_limited(tmp_path: Path) -> None:
         ended_within(agent, 5.0)
 
 
+def test_two_agents_of_one_name(tmp_path: Path) -> None:
+    first, second = (Site(tmp_path / name) for name in ("a", "b"))
+    config = second.folder / "agent.toml"
+    config.write_text(config.read_text().replace(f"port = {second.port}", f"port = {first.port}"))
+    with first.broker(), first.agent() as one, second.agent() as other:
+        told = "have the name oss-1, too? A broker keeps one client of a name"
+        wait_until(lambda: first.logged(told) and second.logged(told), "both warnings")
+        ended_within(one, 5.0)
+        ended_within(other, 5.0)
+    assert len([line for line in first.warnings() if told in line]) == 1
+
+
 def test_a_site_without_an_aggregator_and_with_one(tmp_path: Path) -> None:
     site = Site(tmp_path)
     with site.broker():

@@ -45,6 +45,8 @@ _MAX_QUEUED_BATCHES = 1000
 _FINISH_SECONDS = 1.0
 _CLOSE_SECONDS = 0.5
 _FILES_SECONDS = 10.0
+_SESSIONS_ENDED = 3
+_ENDED_WITHIN_SECONDS = 120.0
 _PACKETS_LOST = 2
 
 
@@ -93,6 +95,8 @@ class Publisher:
         self._files = Worker("mqtt files", worker.failed) if _has_files(settings) else None
         self._broker_check: asyncio.Task[None] | None = None
         self._packets_lost = 0
+        self._ends: deque[float] = deque(maxlen=_SESSIONS_ENDED)
+        self._told_of_ends = False
         self.connected = False
         """Whether a session is open."""
         self._warned = False
@@ -174,6 +178,8 @@ class Publisher:
             except (MqttError, ConfigError) as exc:
                 self._warn_once(exc)
             was_connected, self.connected = self.connected, False
+            if was_connected and not self._finishing and not self._unanswered.lost_bytes():
+                self._note_end()
             self._unanswered.disconnected()
             self._live.clear()
             gc.collect()  # clients and TLS contexts are cycles
@@ -201,6 +207,22 @@ class Publisher:
         self._warned = True
         address = self._settings.mqtt.address
         _log.warning("no connection to the broker at %s: %s; batches wait in the spool", address, reason)
+
+    def _note_end(self) -> None:
+        """Says once that one session after another ends: the broker keeps one client of a name."""
+        self._ends.append(self._now())
+        within = self._ends[-1] - self._ends[0]
+        if len(self._ends) < _SESSIONS_ENDED or within > _ENDED_WITHIN_SECONDS or self._told_of_ends:
+            return
+        self._told_of_ends = True
+        _log.warning(
+            "%d sessions with the broker at %s ended within %.0f s: does an agent on another host have the"
+            " name %s, too? A broker keeps one client of a name",
+            _SESSIONS_ENDED,
+            self._settings.mqtt.address,
+            within,
+            self._settings.node,
+        )
 
     # -- one session
 

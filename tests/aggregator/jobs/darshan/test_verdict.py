@@ -228,7 +228,7 @@ def test_missing_parts_are_said(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "an empty file"),
+        (b"", "not a Darshan log: it is empty"),
         (b"\x1f\x8b\x08 gzip", "Darshan 2.x"),
         (b"3.41 and no more", "not a Darshan log"),
         (b"GET / HTTP/1.1\r\n\r\n", "not a Darshan log: it begins with 'GET / HTTP/1.1'"),
