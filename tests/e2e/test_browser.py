@@ -215,6 +215,11 @@ def test_nothing_is_cut_off_on_a_phone(tmp_path: Path) -> None:
             strip = await page.locator(".heat.full .strip").first.bounding_box()
             assert strip is not None
             assert strip["width"] > 300
+            await page.goto(f"{url}/nodes")
+            healthy = page.locator("#nodes tbody tr", has_not_text="unhealthy").last
+            row_box = await healthy.bounding_box()
+            assert row_box is not None
+            assert row_box["height"] < 150, "a node takes a few lines, not one for each figure"
         loads = test_job_loads.view()
         app = test_job_pages.as_admin(make_app(loads, test_job_loads.load_archive(tmp_path)))
         async with chromium() as browser, pages.served(loads, app) as url:

@@ -121,7 +121,7 @@ def test_any_header_is_answered(header: bytes) -> None:
 @pytest.mark.parametrize(
     ("lines", "what"),
     [
-        ([], "names nobody"),
+        ([], "has no names, so nobody could log in"),
         (["prometheus:secret"], "line 1: expected a line of laggard-aggregator --credential NAME"),
         (["a b:sha256:" + "0" * 64], "line 1: expected"),
         (["a:sha256:" + "0" * 63], "line 1: expected"),
