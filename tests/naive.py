@@ -552,8 +552,10 @@ class NaiveOthersCurve:
 
     point: list[float]
     level: list[float]
+    known: bool
     end: float
     utilisation: float
+    span: float
 
 
 def laggard_curve_of_others(
@@ -605,38 +607,69 @@ def laggard_curve_of_others(
             more += (high - low) / (octaves * math.log(2))
             widening = 2 ** (octaves / 2)
     utilisation = min(more / (1 + more) * widening, 0.95)
-    end = known[sure[-1]][0] if sure else math.inf
-    return NaiveOthersCurve(point, level, end, utilisation)
+    means = [
+        sum(s.weight * s.ratio for s in samples) / sum(s.weight for s in samples)
+        for member, samples in enumerate(members)
+        if member != name and samples
+    ]
+    span = max(means) - min(means) if means else 0.0
+    if sure:
+        return NaiveOthersCurve(point, level, True, known[sure[-1]][0], utilisation, span)
+    loads = [
+        sum(s.weight * s.position for s in samples) / sum(s.weight for s in samples)
+        for member, samples in enumerate(members)
+        if member != name and samples and not known
+    ]
+    return NaiveOthersCurve(
+        point, level, False, statistics.median(loads) if loads else math.nan, utilisation, span
+    )
 
 
-def laggard_own_highest(samples: Sequence[CurveSample]) -> tuple[float, float]:
-    """The point and the level of the highest cell of which a member has 60 samples, NaN without one."""
-    for cell in sorted({round(s.position) for s in samples}, reverse=True):
+def laggard_own_times(samples: Sequence[CurveSample]) -> dict[int, tuple[float, float]]:
+    """The point and the level of each cell of which a member has 60 samples."""
+    shown = {}
+    for cell in {round(s.position) for s in samples}:
         here = [s for s in samples if round(s.position) == cell]
         total = sum(s.weight for s in here)
         if total >= 60.0:
-            return (
+            shown[cell] = (
                 sum(s.weight * s.position for s in here) / total,
                 sum(s.weight * s.ratio for s in here) / total,
             )
-    return math.nan, math.nan
+    return shown
 
 
-def laggard_doubt(curve: NaiveOthersCurve, position: float, own: tuple[float, float]) -> float:
-    """The log by which one request's time may exceed the curve's at `position`; `own`: point and level."""
+def laggard_unseen(
+    curve: NaiveOthersCurve, position: float, own: Mapping[int, tuple[float, float]]
+) -> tuple[float, float, float]:
+    """The usual log of a time over the curve's at `position`, the doubt, and the rest that `own` shows."""
 
     def growth(at: float) -> float:
-        octaves = max(at - curve.end, 0.0) / 2
+        octaves = max(at - curve.end, 0.0) / 2 if not math.isnan(curve.end) else 0.0
         idle = max(1 - curve.utilisation * 2**octaves, 1e-9)
         queueing = min(math.log((1 - curve.utilisation) / idle), math.log(5))
         return max(queueing, min(max(octaves * math.log(2) - math.log(1.2), 0.0), math.log(2.5)))
 
-    point, level = own
-    if math.isnan(point):
-        return growth(position)
-    usual = float(np.interp(point, curve.point, curve.level))
-    before = min(max(level - usual, 0.0), growth(point))
-    return min(growth(position), before + max(growth(position) - growth(point), 0.0))
+    def most(cell: int) -> float:
+        point = own[cell][0]
+        if curve.known or math.isnan(curve.end):
+            return growth(point) if curve.known else 0.0
+        return min(2.5 * math.log(2) / 2 * abs(point - curve.end), 5.0 * curve.span)
+
+    def ahead(cell: int) -> float:
+        return own[cell][1] - float(np.interp(own[cell][0], curve.point, curve.level))
+
+    here = round(position)
+    left = max(ahead(here) - most(here), 0.0) if here in own else math.inf
+    shown = [cell for cell in own if curve.known or cell <= here]
+    if not shown:
+        return 0.0, growth(position), left
+    cell = max(shown)
+    usual = max(-most(cell), min(most(cell), ahead(cell)))
+    doubt = max(growth(position) - growth(own[cell][0]), 0.0)
+    if curve.known:
+        return 0.0, min(growth(position), max(usual, 0.0) + doubt), left
+    return usual, doubt, left
 
 
 @dataclass(frozen=True)

@@ -92,19 +92,22 @@ def ahead_of_peers(
     wait, in busy groups many times over, but do not make it slow.
     """
     logs = logs - apart.latency[:, None]
-    above = logs - expected.log_time
+    above = logs - expected.log_time - expected.beyond
     reference, alone = _reference(above, trusted, expected.usual)
     relative = {name: load - leave_one_out_median(load, trusted) for name, load in loads.items()}
     latency = above - reference
     rest = latency - model.fluctuation(relative, latency.shape) - recent_part[:, None]
     doubt = expected.doubt + np.where(alone, expected.wander, 0.0)
     if AMOUNTS & relative.keys():
-        # Less load than the peers' accuses nobody, and in a young group more load explains more than was
-        # seen.
-        less = leave_one_out_median(expected.log_time, trusted) - expected.log_time
-        more = np.nan_to_num(row_median(relative.get("operations", relative.get("throughput", above))))
+        # No more load than the peers' accuses nobody. In a young group more explains more than was seen, but
+        # no more than a component's own times were longer there.
+        more = row_median(expected.demand - leave_one_out_median(expected.demand, trusted))
+        growth = unseen_growth(np.nan_to_num(more))[:, None]
+        less = np.maximum(
+            np.nan_to_num(leave_one_out_median(expected.log_time, trusted) - expected.log_time), 0.0
+        )
         young = MEMORY_WINDOWS / (MEMORY_WINDOWS + expected.windows)
-        doubt = doubt + np.maximum(np.nan_to_num(less), 0.0) + young * unseen_growth(more)[:, None]
+        doubt = doubt + np.where(growth > 0.0, 0.0, less) + np.minimum(young * growth, expected.left)
     variance = batch_variance(rest)
     slower = trimmed_mean(rest)
     excuse = _excused(rest, doubt, trusted)

@@ -15,6 +15,7 @@ from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays
 from laggard_aggregator.detect.laggard.load_curve import (
     CURVE_LOG_RATIO,
+    LOG_CELL,
     MIN_OTHERS,
     SURE_SAMPLES,
     LoadCurve,
@@ -46,14 +47,20 @@ Load = Mapping[str, FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """`log_time` (C, T): log of the expected time over the group's level. `doubt` (C, T): log by which it
-    may be longer for loads at which too few others were seen. `usual`: the group's usual level, NaN where
-    unknown, and `wander`, its standard deviation from tick to tick; logs. `windows`: how many it is known
-    from.
+    """Times at some load, logs; (C, T) but for the last three.
+
+    `log_time`: as others' times tell it, over the group's level. `beyond`: by how much a component's own are
+    usually longer at loads at which too few others were seen, and `doubt`, by how much they may be longer
+    yet. `left`: by how much its own are longer for no reason that load gives, infinite where unknown.
+    `demand`: log of it, less a constant, NaN where unknown. `usual`: the group's usual level, NaN where
+    unknown, and `wander`, its standard deviation from tick to tick. `windows`: how many it is known from.
     """
 
     log_time: FloatArray
+    beyond: FloatArray
     doubt: FloatArray
+    left: FloatArray
+    demand: FloatArray
     usual: float
     wander: float
     windows: float
@@ -150,14 +157,17 @@ class ExpectedTime:
         shape = logs.shape
         service = self._service.log_time(kinds_of_request(load, shape), shape)
         log_time, doubt = np.nan_to_num(service), self._kinds.doubt(components, load, shape)
+        beyond, left = np.zeros(shape), np.full(shape, np.inf)
         position = self._position(load, service, logs)
         if position is not None:
             curve = self._curve.of_others(components, slope(_demand_name(load)))
+            unseen = curve.unseen(position, self._curve.own_times(components))
             log_time += curve.at(position)
-            doubt += curve.doubt(position, self._curve.own_highest(components))
-        return Expected(
-            log_time, doubt, self._level if position is not None else np.nan, self._wander, self._windows
-        )
+            beyond, left = unseen.usual, unseen.left
+            doubt += unseen.doubt
+        usual = self._level if position is not None else np.nan
+        demand = np.full(shape, np.nan) if position is None else position * LOG_CELL
+        return Expected(log_time, beyond, doubt, left, demand, usual, self._wander, self._windows)
 
     def learn(
         self, components: Sequence[str], load: Load, logs: FloatArray, healthy: BoolArray, noise: float

@@ -16,6 +16,8 @@ from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays
 from laggard_aggregator.detect.peers import leave_one_out_median
 
 CELLS_AN_OCTAVE = 2
+LOG_CELL = float(np.log(2.0)) / CELLS_AN_OCTAVE
+"""Log of the load from one cell to the next."""
 CELLS = 32
 FIRST_CELL = 12
 """Cell of the median demand in a group's first window: six octaves below, ten above."""
@@ -33,6 +35,11 @@ BUSY_LOG_RATIO = float(np.log(1.2))
 """Beyond 1.2 times the load that is known, latency may grow in proportion."""
 MAX_UNKNOWN_LOG_RATIO = float(np.log(2.5))
 """Log of the most that such growth may explain: a hog's load does not excuse every latency."""
+STEEPEST = 2.5
+"""Power of its load over the middle of the others', up to which a component's own times may differ from
+theirs where these were never seen at one load: 1.4 in an M/M/1 queue from 0.2 to 0.9 of its capacity."""
+STEEPEST_SHARE = 5.0
+"""The same in multiples of the range of the others' levels: where these are alike, load moves no times."""
 COMMON_WEIGHT = 1.0
 """Weight, in members, of the level a group usually has against the one its other members have at a tick."""
 MAX_TEACHING_LOG = 1.0
@@ -48,8 +55,8 @@ _BEND = np.diff(np.eye(CELLS), 2, axis=0)
 
 
 @dataclass(frozen=True, slots=True)
-class OwnHighest:
-    """The highest load at which each component has shown its times, and these there; (C,), NaN where none.
+class OwnTimes:
+    """The loads at which each component has shown its times, and these there; (C, CELLS), NaN where none.
 
     `point`: in cells. `level`: logs over the group's level.
     """
@@ -59,16 +66,34 @@ class OwnHighest:
 
 
 @dataclass(frozen=True, slots=True)
+class Unseen:
+    """Of times at loads at which too few others were seen; (C, T).
+
+    `usual`: the log by which a component's own times usually exceed the others' there. `doubt`: the log by
+    which they may be longer yet. `left`: the log by which its own exceed that, for no reason that load gives;
+    infinite where the component has not shown its times at that load.
+    """
+
+    usual: FloatArray
+    doubt: FloatArray
+    left: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
 class OthersCurve:
     """The curves that components are held against, (C, CELLS): `level` at `point`; and where they end.
 
-    `end` (C,): the highest point known, infinite where none is; `utilisation` (C,): of a component there.
+    `known` (C,): whether any point is. `end` (C,): the highest known; where the others never met at one load,
+    the middle of theirs; else NaN. `utilisation` (C,): of a component there. `span` (C,): log from the least
+    to the largest mean time of the others.
     """
 
     point: FloatArray
     level: FloatArray
+    known: BoolArray
     end: FloatArray
     utilisation: FloatArray
+    span: FloatArray
 
     def at(self, position: FloatArray) -> FloatArray:
         """The level at `position` (C, T), 0 where that is NaN."""
@@ -82,15 +107,31 @@ class OthersCurve:
         level: FloatArray = np.where(known, left + part * (right - left), 0.0)
         return level
 
-    def doubt(self, position: FloatArray, own: OwnHighest) -> FloatArray:
-        """The log of how much longer requests may take at a load beyond the known ones; (C, T).
+    def unseen(self, position: FloatArray, own: OwnTimes) -> Unseen:
+        """How a component's own past and queueing tell times at `position` (C, T), where others' do not.
 
-        A component's own highest load excuses no more than its requests took longer there before.
+        Beyond the loads of others, its own highest load excuses no more than its requests took longer there
+        before. Where no load of others is known its own times are the reference, as far as load may move
+        them.
         """
-        growth, at_own = self._growth(position), self._growth(own.point[:, None])
-        before = np.clip(own.level[:, None] - self.at(own.point[:, None]), 0.0, at_own)
-        as_before = before + np.maximum(growth - at_own, 0.0)
-        return np.fmin(growth, as_before)
+        known, shown, cells = self.known[:, None], np.isfinite(own.point), np.arange(CELLS)
+        ahead, growth = own.level - self.at(own.point), self._growth(own.point)
+        apart = np.nan_to_num(np.abs(own.point - self.end[:, None]))
+        steep = np.minimum(STEEPEST * LOG_CELL * apart, STEEPEST_SHARE * self.span[:, None])
+        most = np.where(known, growth, steep)
+        usual, left = np.clip(ahead, -most, most), np.maximum(ahead - most, 0.0)
+        cell = np.rint(np.nan_to_num(position)).astype(np.intp)
+        below = np.maximum.accumulate(np.where(shown, cells, -1), axis=1)
+        at = np.where(known, below[:, -1:], np.take_along_axis(below, cell, 1))
+        some, at = (at >= 0) & np.isfinite(position), np.maximum(at, 0)
+        usual, before = (np.where(some, np.take_along_axis(of, at, 1), 0.0) for of in (usual, growth))
+        now = self._growth(position)
+        doubt = np.maximum(now - before, 0.0)
+        return Unseen(
+            usual=np.where(known, 0.0, usual),
+            doubt=np.where(known, np.minimum(now, np.maximum(usual, 0.0) + doubt), doubt),
+            left=np.take_along_axis(np.where(shown, left, np.inf), cell, 1),
+        )
 
     def _growth(self, position: FloatArray) -> FloatArray:
         """The log by which latencies may grow from the known loads to `position` (C, T), 0 where that is NaN.
@@ -236,15 +277,22 @@ class LoadCurve(ComponentArrays):
         level = np.where(
             np.asarray(seen.any(axis=1))[:, None], left + np.clip(part, 0.0, 1.0) * (right - left), 0.0
         )
-        return OthersCurve(point, level, *_upper_end(point, level, sure, slope))
+        total = samples.sum(axis=1)
+        load = self.place[:, at].sum(axis=0) / np.where(total > 0.0, total, np.nan)
+        apart = ~np.asarray(seen.any(axis=1))
+        middle = np.where(apart, leave_one_out_median(load[:, None], everyone)[:, 0], np.nan)
+        end, utilisation = _upper_end(point, level, sure, slope)
+        known = np.isfinite(end)
+        mean = self.total[:, at].sum(axis=0) / np.where(total > 0.0, total, np.nan)
+        span = _largest_of_others(mean) + _largest_of_others(-mean)
+        return OthersCurve(point, level, known, np.where(known, end, middle), utilisation, span)
 
-    def own_highest(self, components: Sequence[str]) -> OwnHighest:
-        """Of each of `components`, the highest load at which it has shown its own times."""
+    def own_times(self, components: Sequence[str]) -> OwnTimes:
+        """The times that each of `components` has shown."""
         at = self.places(components)
-        shown = self.samples[:, at] >= MIN_OWN_SAMPLES
-        cell = CELLS - 1 - shown[::-1].argmax(axis=0)
-        samples = np.where(shown.any(axis=0), self.samples[cell, at], np.nan)
-        return OwnHighest(self.place[cell, at] / samples, self.total[cell, at] / samples)
+        samples = self.samples[:, at].T
+        shown = np.where(samples >= MIN_OWN_SAMPLES, samples, np.nan)
+        return OwnTimes(self.place[:, at].T / shown, self.total[:, at].T / shown)
 
     def state(self) -> dict[str, Any]:
         """Plain data from which `restored` goes on exactly."""
@@ -260,10 +308,18 @@ class LoadCurve(ComponentArrays):
         return super().restored(state)
 
 
+def _largest_of_others(values: FloatArray) -> FloatArray:
+    """For each of `values` (C,) the largest of the others, those that are NaN left out; 0 without one."""
+    finite = np.where(np.isfinite(values), values, -np.inf)
+    first = np.arange(finite.size) == finite.argmax()
+    largest = np.where(first, np.max(finite, initial=-np.inf, where=~first), finite.max())
+    return np.where(np.isfinite(largest), largest, 0.0)
+
+
 def _upper_end(
     point: FloatArray, level: FloatArray, sure: BoolArray, more: float
 ) -> tuple[FloatArray, FloatArray]:
-    """The highest point known, infinite where none is, and the utilisation there; (C,).
+    """The highest point known, NaN where none is, and the utilisation there; (C,).
 
     In an M/M/1 queue the slope of latency over load, in logs, is u / (1 - u). The curve's is that of the
     middle between its last two points; `more` is added to it.
@@ -278,5 +334,5 @@ def _upper_end(
     slope = np.divide(rise, octaves * np.log(2.0), out=np.zeros_like(rise), where=told)
     middle = np.where(slope > 0.0, octaves / 2.0, 0.0)
     utilisation = (slope + more) / (1.0 + slope + more) * 2.0**middle
-    end = np.where(known[:, -1] >= 0, point[row, last], np.inf)
+    end = np.where(known[:, -1] >= 0, point[row, last], np.nan)
     return end, np.minimum(utilisation, MAX_UTILISATION)
