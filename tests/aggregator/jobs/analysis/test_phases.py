@@ -54,6 +54,13 @@ def test_a_job_that_streams_all_the_time_is_one_phase() -> None:
     assert (phase.start, phase.end) == (-0.5, 499.5)
 
 
+def test_a_job_that_is_slow_at_first_is_one_phase() -> None:
+    """A third of its rate for two thirds of its time is no background."""
+    amounts = np.concatenate([np.full(1300, 200 * MIB), np.full(700, 680 * MIB)])
+    (phase,) = found(amounts)
+    assert (phase.start, phase.end, phase.amount) == (-0.5, 1999.5, amounts.sum())
+
+
 def test_a_stall_of_two_seconds_is_part_of_the_phase() -> None:
     amounts = series_of([(100, 160)])
     amounts[120:122] = 0

@@ -43,8 +43,8 @@ _BULK = 0.6
 _PASSES = 3
 _WEAK_VOLUME = 0.01
 """Least volume of a weaker phase, as a share of the median volume of the stronger ones."""
-_CONTRAST = (1.0, 3.0)
-"""Least level above the background, as a multiple of it: of the first pass, of weaker phases."""
+_CONTRAST = 3.0
+"""Least level above the background, as a multiple of it: with less the job works all the time."""
 _WITHIN_READING = 1.5
 """Readings: a phase that lasted no longer may have lasted any part of one."""
 _TRIVIAL = {"read": 2.0**20, "write": 2.0**20, "metadata": 20.0}
@@ -106,7 +106,7 @@ def phase_spans(rows: FloatArray, trivial: float) -> list[Span]:
     rate = _filled(rows, known)
     search = _Search(rate, denoised(rate), known, trivial)
     is_open = np.ones(rate.size, np.bool_)
-    found = search.spans(is_open, _CONTRAST[0])
+    found = search.spans(is_open)
     more = found
     for _ in range(1, _PASSES):
         for first, past in more:
@@ -114,7 +114,7 @@ def phase_spans(rows: FloatArray, trivial: float) -> list[Span]:
         if not more or is_open.sum() < 4 * _MARGIN or is_white(rate, is_open):
             break
         usual = float(np.median([rate[a:b].sum() for a, b in found]))
-        weaker = search.spans(is_open, _CONTRAST[1])
+        weaker = search.spans(is_open)
         more = [(a, b) for a, b in weaker if b - a >= _SHORT and rate[a:b].sum() >= _WEAK_VOLUME * usual]
         found = sorted(found + more)
     return found
@@ -136,14 +136,14 @@ class _Search:
     known: Mask
     trivial: float
 
-    def spans(self, is_open: Mask, contrast: float) -> list[Span]:
+    def spans(self, is_open: Mask) -> list[Span]:
         """Spans of the open rows that stand out from the background of these rows.
 
         A background learned from the quietest stretches may be too low where it is sparse; all rows outside
         of the spans found then give it. Low spans of a few rows may be blips of it.
         """
         background = Background.learned(self.rate, self.smooth, is_open)
-        found = self._above(background, is_open, contrast)
+        found = self._above(background, is_open)
         outside = is_open.copy()
         level = median_byte_rate(np.concatenate([[0.0], *(self.rate[a:b] for a, b in found)]))
         tall = level if self._is_silent(background, level) else np.inf
@@ -153,13 +153,13 @@ class _Search:
         if found and outside.sum() > 8 * _MARGIN and is_white(self.rate, outside):
             second = Background.of(self.rate[outside], self.smooth[outside])
             if second.spread > 1.5 * background.spread:
-                found = self._above(second, is_open, contrast)
+                found = self._above(second, is_open)
         return _without_blips(found, self.rate)
 
-    def _above(self, background: Background, is_open: Mask, contrast: float) -> list[Span]:
+    def _above(self, background: Background, is_open: Mask) -> list[Span]:
         above = np.where(is_open, np.maximum(self.smooth - background.mean, 0.0), 0.0)
         level = median_byte_rate(above)
-        if level <= max(contrast * background.mean, 4 * background.smooth_spread):
+        if level <= max(_CONTRAST * background.mean, 4 * background.smooth_spread):
             return self._one_phase(is_open)
         if level < _NEGLIGIBLE * self.trivial:
             return []
