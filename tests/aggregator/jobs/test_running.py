@@ -93,6 +93,24 @@ def test_forwarders_and_servers_tell_of_a_running_job(tmp_path: Path) -> None:
     assert (alone["forwarder_read_bytes"], alone["server_read_bytes"]) == (None, None)
 
 
+def test_the_last_part_of_a_long_job_has_no_bytes_from_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry was last read long before the part begins, so its next reading holds an unknown past."""
+    row = site(tmp_path)
+    monkeypatch.setattr(running, "MOST_SECONDS", 600.0)
+    moved = [
+        NaiveReading(START + 1000 * at, START + 1000 * at, {"read_bytes_sum": at * MIB, "write_bytes_sum": 0})
+        for at in (*range(60, 100, 10), *range(1700, 1800, 10))
+    ]
+    entry = job_batch("oss", "fs-OST0001:1", moved, lsn=1, received_ns=START_NS, source="lustre_job_ost")
+    write_parts(tmp_path, [[entry]], START_NS + 2000)
+    record = record_of(tmp_path, row["job_key"], START_NS + 1795 * SECOND, jobid_format="%j")
+    volumes = record["volumes"]
+    assert isinstance(volumes, dict)
+    assert volumes["server_read_bytes"] == 90 * MIB
+
+
 def test_its_first_minute_and_a_job_that_has_not_begun(tmp_path: Path) -> None:
     row = site(tmp_path)
     early = record_of(tmp_path, row["job_key"], START_NS + 75 * SECOND)

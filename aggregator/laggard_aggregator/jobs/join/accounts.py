@@ -43,6 +43,7 @@ class JoinedJob:
     """A job to be joined. `held`: nodes with the times for which it had them, in ns.
 
     `next_start_ns`: start of the next run with the same id; `last_end_ns`: end of the one before, 0 without.
+    `is_last_part`: it began before `start_ns`, and only what it did since is joined.
     """
 
     key: str
@@ -53,6 +54,7 @@ class JoinedJob:
     cpus: int | None = None
     next_start_ns: int = 2**63 - 1
     last_end_ns: int = 0
+    is_last_part: bool = False
 
     @property
     def seconds(self) -> float:

@@ -125,10 +125,12 @@ class ServerJobs:
             until = min(job.end_ns + AFTER_NS, job.next_start_ns)
             own = np.flatnonzero((last_begun == place) & (read <= until))
             own = own[own >= int(carried)]
-            if not own.size:
-                continue
             before = np.maximum(own - 1, 0)
             follows = (own > 0) & (tick[before] > job.start_ns - MOST_GAP_NS)
+            if job.is_last_part:  # a first reading may hold all that it did before
+                own, before, follows = own[follows], before[follows], follows[follows]
+            if not own.size:
+                continue
             restarted = (started[own] != started[before]) & (started[own] != 0) & (started[before] != 0)
             rises = values[:, own] - values[:, before]
             grows = follows & ~restarted & (rises >= 0).all(axis=0)

@@ -75,7 +75,8 @@ class RunningJobs:
         return known
 
     def _joined(self, job: VisibleJob, now_ns: int) -> SoFar:
-        start_ns = max(round(job["start"] * SECOND_NS), now_ns - round(MOST_SECONDS * SECOND_NS))
+        begun_ns = round(job["start"] * SECOND_NS)
+        start_ns = max(begun_ns, now_ns - round(MOST_SECONDS * SECOND_NS))
         account = JobAccount(JoinedJob(job.key, job["raw_id"], start_ns, now_ns, ()))
         for site in sorted({table.site for table in tables_of(self._directory, "jobs")}):
             known = read_jobs(self._directory, site, start_ns - MOST_GAP_NS, now_ns)
@@ -87,7 +88,15 @@ class RunningJobs:
                     if known.keys[each.job] != job.key
                 ]
                 held = tuple((each.node, max(each.start_ns, start_ns), now_ns) for each in own)
-                joined = JoinedJob(job.key, job["raw_id"], start_ns, now_ns, held, job.get("cpus"))
+                joined = JoinedJob(
+                    job.key,
+                    job["raw_id"],
+                    start_ns,
+                    now_ns,
+                    held,
+                    job.get("cpus"),
+                    is_last_part=start_ns > begun_ns,
+                )
                 (account,) = Join(
                     self._directory,
                     site,
