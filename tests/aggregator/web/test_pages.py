@@ -409,7 +409,8 @@ def test_a_page_is_made_once_for_a_window() -> None:
 
 def test_what_is_asked_of_all_nodes_is_asked_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = 0.0
-    monkeypatch.setattr("laggard_aggregator.web.pages.page_state.time.monotonic", lambda: seconds)
+    for clock in ("monotonic", "thread_time"):
+        monkeypatch.setattr(f"laggard_aggregator.web.pages.page_state.time.{clock}", lambda: seconds)
 
     class Slowly(live_status.MadeView):
         asked = 0

@@ -190,13 +190,13 @@ def token(started_at: float, revision: int) -> str:
 class StateReader:
     """Copies the state from a view, on the event loop; expensive parts are cached.
 
-    The list of all nodes, a few microseconds each, is kept for KEPT_SECONDS or RARELY times its duration, so
-    that pages of a very large site do not block the event loop.
+    The list of all nodes, a few microseconds each, is kept for KEPT_SECONDS or RARELY times the CPU time that
+    it took, so that pages of a very large site do not block the event loop.
     """
 
     def __init__(self, view: Status) -> None:
         self._view = view
-        self._kept: dict[str, tuple[float, float, Any]] = {}  # end and duration of reading, and its result
+        self._kept: dict[str, tuple[float, float, Any]] = {}  # end and CPU time of reading, and its result
         self._locations: tuple[int, Callable[[], Mapping[Key, Location]]] = (-1, dict)
 
     def now(
@@ -243,9 +243,8 @@ class StateReader:
 
     def _seldom(self, part: str, ask: Callable[[], Answer], least_seconds: float = KEPT_SECONDS) -> Answer:
         ended, took, answer = self._kept.get(part, (-math.inf, 0.0, None))
-        begun = time.monotonic()
-        if begun >= ended + max(least_seconds, RARELY * took):
+        if time.monotonic() >= ended + max(least_seconds, RARELY * took):
+            begun = time.thread_time()  # not what the loop's thread waited for other processes
             answer = ask()
-            ended = time.monotonic()
-            self._kept[part] = (ended, ended - begun, answer)
+            self._kept[part] = (time.monotonic(), time.thread_time() - begun, answer)
         return cast(Answer, answer)
