@@ -97,7 +97,7 @@ def test_images_are_built_from_paths_that_the_context_has() -> None:
         for line in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE)
         for path in line.split()
     ]
-    assert len(copied) == 6
+    assert len(copied) == 8
     assert [path for path in copied if not (PROJECT / path).exists() or f"!{path}" not in ignored] == []
     targets = re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.MULTILINE)
     assert {service["build"]["target"] for service in SERVICES.values() if "build" in service} <= set(targets)

@@ -62,7 +62,7 @@ FILES = {
     "cgroup": (f"{JOB}/io.stat", f"{JOB}/cpu.stat", f"{JOB}/memory.current"),
     "lnet": tuple(f"sys/kernel/debug/lnet/{name}" for name in ("stats", "nis", "peers")),
 }
-ON_REQUEST = ("tcp_destination", "inet_diag")
+ON_REQUEST = ("tcp_destination", "inet_diag", "lnet_ni_health", "lnet_peer_health")
 SAMPLES = SLOWER  # in which a collector has read every file once
 SAID = re.compile(r"lines_\w+|values_\w+|files_(?:gone|failed)|dumps_\w+|truncations|found|ports|devices")
 
