@@ -110,7 +110,7 @@ def test_a_proc_that_makes_no_sense_is_one_line(tmp_path: Path, capsys: pytest.C
     assert main(["--once", "--collectors", "host", "--procfs", str(tmp_path / "proc")]) == 1
     out, err = capsys.readouterr()
     assert "memory_total_bytes" in out
-    assert "cpu_user" not in out
+    assert "cpu_user_us" not in out
     assert err.startswith(f"laggard-agent: host: {tmp_path}/proc/stat: not as expected: ")
     assert err.count("\n") == 1
 
