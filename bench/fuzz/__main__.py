@@ -4,9 +4,9 @@
 
 Each target runs in a process of its own, from good examples on, guided by coverage. An exception that it does
 not say it raises, more than a few seconds for one input, or more than 1 GiB of memory is a finding: its input
-is printed, and the exit status is 1. With `--runs` each target gets so many inputs, which are the same for
-the same code. Without atheris (it has no wheel for every Python) the exit status is 0,
-with a line that says so.
+is printed, and the exit status is 1. With `--runs` each target gets so many inputs, from a fixed seed: mostly
+the same for the same code. Without atheris (it has no wheel for every Python) the exit status is 0, with a
+line that says so.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -76,30 +77,48 @@ def _row(name: str, seconds: int, runs: int | None, *, is_again: bool = False) -
         command = [sys.executable, "-m", "bench.fuzz", name, "--seconds", str(seconds), "--inside", folder]
         if runs is not None:
             command += ["--runs", str(runs)]
-        done = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=seconds + 300,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
-        )
-        if done.returncode < 0 and not is_again and not list(Path(folder).glob("found-*")):
-            print(f"{name}: ended by signal {-done.returncode} without an input; again", file=sys.stderr)
+        code, said = _ended(command, Path(folder) / "said", seconds + 300)
+        if code < 0 and not is_again and not list(Path(folder).glob("found-*")):
+            print(f"{name}: ended by signal {-code} without an input; again", file=sys.stderr)
             return _row(name, seconds, runs, is_again=True)
-        inputs = re.findall(r"^#(\d+)", done.stderr, re.MULTILINE)
-        edges = re.findall(r"cov: (\d+)", done.stderr)
+        inputs = re.findall(r"^#(\d+)", said, re.MULTILINE)
+        edges = re.findall(r"cov: (\d+)", said)
         crashes = sorted(Path(folder).glob("found-*"))
         print(
             f"| {name} | {int(inputs[-1]) if inputs else 0:,} | {edges[-1] if edges else 0} "
-            f"| {'none' if done.returncode == 0 else f'exit status {done.returncode}'} |",
+            f"| {'none' if code == 0 else f'exit status {code}'} |",
             flush=True,
         )
-        if done.returncode:
-            print(done.stderr[-4000:], file=sys.stderr)
+        if code:
+            print(said[-4000:], file=sys.stderr)
             for crash in crashes:
                 print(f"{name}: {base64.b64encode(crash.read_bytes()).decode()}", file=sys.stderr)
-        return int(done.returncode != 0)
+        return int(code != 0)
+
+
+def _ended(command: list[str], said: Path, seconds: float) -> tuple[int, str]:
+    """Exit code of a run, and its messages, which are kept in the file `said`.
+
+    A run that has told its end and does not exit is ended, with code 0: libFuzzer exits with Python's lock
+    held, for which a thread of Arrow may wait that the exit waits for. Raises subprocess.TimeoutExpired.
+    """
+    env = {**os.environ, "PYTHONHASHSEED": "0"}
+    with said.open("w") as file:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file, env=env)
+    end = time.monotonic() + seconds
+    try:
+        while True:
+            is_done = re.search(r"^Done \d+ runs", said.read_text(errors="replace"), re.MULTILINE)
+            try:
+                return process.wait(10), said.read_text(errors="replace")
+            except subprocess.TimeoutExpired:
+                if is_done:
+                    return 0, said.read_text(errors="replace")
+                if time.monotonic() > end:
+                    raise
+    finally:
+        process.kill()
+        process.wait()
 
 
 if __name__ == "__main__":
