@@ -1,7 +1,6 @@
 """`laggard report`: jobs, slow components and loads of a time, as one HTML file to hand on."""
 
 import argparse
-import json
 import sys
 import time
 from contextlib import closing
@@ -18,7 +17,7 @@ from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.status.urls import TimeRange
 from laggard_aggregator.web.report.contents import centre_report
 from laggard_aggregator.web.report.page import page
-from laggard_aggregator.web.report.records import records
+from laggard_aggregator.web.report.records import json_lines
 from laggard_common.errors import ConfigError
 
 _READER = Principal("", Role.ADMIN)
@@ -56,6 +55,6 @@ def _made(args: argparse.Namespace, when: TimeRange, made_at: float) -> str:
     with closing(JobQueries(index)) as queries:
         report = centre_report(args.archive, queries, _READER, when, made_at)
     if args.json:
-        return "".join(f"{json.dumps(each)}\n" for each in records(report))
+        return json_lines(report)
     sites = sorted({table.site for table in tables_of(args.archive, "jobs")})
     return page(report, ", ".join(sites) or args.archive.name)

@@ -7,6 +7,7 @@ are epoch seconds.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from operator import add
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
@@ -322,12 +323,13 @@ class Status:
     def beside(self, components: Iterable[str]) -> Mapping[str, tuple[BesideAlarm, ...]]:
         """Evidence of the nodes of `components` (permanent IDs) that is shown beside their alarms."""
         told: dict[str, tuple[BesideAlarm, ...]] = {}
+        signs_of = cache(self.node_signs)  # of many alarms of one node
         hosts: Mapping[str, str] | None = None
         for component in components:
             node, slash, _ = component.partition("/")
             if not slash and hosts is None:
                 hosts = self.hosts()
-            signs = self.node_signs(node if slash else (hosts or {}).get(node, node))
+            signs = signs_of(node if slash else (hosts or {}).get(node, node))
             if signs:
                 told[component] = beside(signs, self.shown(component))
         return told

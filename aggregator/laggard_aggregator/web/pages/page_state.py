@@ -207,6 +207,7 @@ class StateReader:
         `least_seconds`: age up to which expensive parts are reused in any case.
         """
         view = self._view
+        alarms = view.alarms()
         one = view.node(node) if node is not None else None
         node_counts, unhealthy = self._seldom(
             "health", lambda: (view.node_counts(), view.unhealthy_nodes()), least_seconds
@@ -221,7 +222,7 @@ class StateReader:
             overdue_seconds=view.overdue_seconds,
             groups={group.name: group for group in view.groups()},
             judgements=view.judgements(),
-            alarms=view.alarms(),
+            alarms=alarms,
             shown=view.shown,
             decisions=view.decisions(),
             history=view.history.frozen(),
@@ -231,7 +232,7 @@ class StateReader:
             counters=view.counters(),
             durability=view.durability(),
             locations=self._located(),
-            beside=view.beside({component for _, component, _ in view.alarms()}),
+            beside=view.beside({component for _, component, _ in alarms}),
         )
 
     def _located(self) -> Callable[[], Mapping[Key, Location]]:

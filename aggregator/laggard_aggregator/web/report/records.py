@@ -1,5 +1,6 @@
 """The report's numbers, a record each, for scripts."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
@@ -8,6 +9,11 @@ from laggard_aggregator.web.report.contents import CentreReport, amplification, 
 
 _JOB: Final = ("job_key", "job", "user", "account", "application", "start", "end", "node_count")
 _LOAD: Final = ("name", "mean", "used", "largest", "above")
+
+
+def json_lines(report: CentreReport) -> str:
+    """The records, one JSON object a line."""
+    return "".join(f"{json.dumps(record)}\n" for record in records(report))
 
 
 def records(report: CentreReport) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """The report as a file to download, for those who see the whole site; for everybody else there is none."""
 
-import json
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -14,7 +13,7 @@ from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.jobs_api import JobsService, checked_parameters, principal
 from laggard_aggregator.web.report.contents import centre_report
 from laggard_aggregator.web.report.page import page
-from laggard_aggregator.web.report.records import records
+from laggard_aggregator.web.report.records import json_lines
 from laggard_common.errors import InputError
 
 PATH: Final = "/report"
@@ -53,7 +52,7 @@ class ReportRoute:
             except InputError as exc:
                 raise HTTPException(503, "the archive cannot be read") from exc
             if form == "json":
-                return "".join(f"{json.dumps(each)}\n" for each in records(report))
+                return json_lines(report)
             return page(report, self._view.site)
 
         body = await self._service.ask(made)
