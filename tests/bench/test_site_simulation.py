@@ -12,7 +12,7 @@ from bench.simulation.plan import Fault, plan_of
 from bench.simulation.simulate import run, simulate
 
 SEEDS, CHUNK = 200, 10
-ONCE_BROKEN = (3713, 3745, 4833, 20225, 23361, 31265, 32433)
+ONCE_BROKEN = (3713, 3745, 4833, 20225, 23361, 31265, 32433, 40025)
 """Seeds beyond these that found an error."""
 TRIES = 100
 EVENTS = (

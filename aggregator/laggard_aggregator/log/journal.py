@@ -208,7 +208,9 @@ class Durability:
 class GroupCommit:
     """Group commits to `journal`. `durable(lsn)` is called whenever the durable lsn grows.
 
-    Nothing is durable before the first `checkpointed`: the journal alone lacks the state before it.
+    Nothing is durable before the first `checkpointed`: the journal alone lacks the state before it. After a
+    failure it lacks entries, and gets further ones only once a snapshot has those: a restart would replay
+    them without what came before.
     """
 
     def __init__(self, journal: Journal, durable: Callable[[int], None], last_lsn: int) -> None:
@@ -233,6 +235,11 @@ class GroupCommit:
     def whole(self) -> bool:
         """Whether an entry recorded now will be durable after the next group commit."""
         return not self._broken and self._whole_since == self._breaks
+
+    @property
+    def lacks_entries(self) -> bool:
+        """Whether the journal failed and no snapshot has covered it since."""
+        return self._breaks > 0 and self._whole_since != self._breaks
 
     def record(self, entry: LogEntry) -> None:
         """Adds an entry to the next group commit; never waits."""
@@ -266,6 +273,8 @@ class GroupCommit:
         """Writes and fsyncs the waiting entries."""
         async with self._busy:
             self._has_waiting.clear()
+            if self.lacks_entries:
+                return
             entries, self._waiting, self._waiting_bytes = self._waiting, [], 0
             if not entries:
                 return
@@ -302,6 +311,7 @@ class GroupCommit:
             try:
                 number = await asyncio.to_thread(self._journal.rotate)
                 self._broken = False
+                self._waiting, self._waiting_bytes = [], 0  # of an earlier attempt
             except StateError as exc:
                 number = self._journal.next_number
                 self._break(str(exc))
@@ -315,6 +325,8 @@ class GroupCommit:
                 _log.info("the state is written again: batches are acknowledged")
             self._warned = False
             lsn = max(lsn, self._written)
+            if self._waiting:
+                self._has_waiting.set()
         self._set_durable(lsn)
 
     def failed(self, reason: str) -> None:

@@ -299,6 +299,60 @@ def test_what_no_journal_has_is_archived_before_it_is_acknowledged(tmp_path: Pat
     asyncio.run(story())
 
 
+def test_a_restart_replays_nothing_behind_entries_that_the_journal_lacks(tmp_path: Path) -> None:
+    """They were not acknowledged; a window judged with later ones alone would lack them, and count them lost."""
+
+    async def never(_: int) -> bool:
+        return False
+
+    async def story() -> None:
+        process = await Process(tmp_path).start()
+        of = schema(NODES[0])
+        receive(process.core, [schema_message(of), data_message(of, 0)])
+        await process.commit()
+        with full_disk(100):
+            receive(process.core, [data_message(of, 1)])
+            await process.commit()
+        assert not await process.keeper.snapshot((), never)  # the archive's disk is full
+        receive(process.core, [data_message(of, 2)])
+        await process.commit()
+        process.kill()
+        process = await Process(tmp_path).start()
+        assert (process.keeper.lost, process.core.sequence.last) == (0, 1)
+        again = receive(process.core, [data_message(of, seq) for seq in range(3)])
+        assert [each.seq for each in again] == [1, 2]
+        await process.commit()
+        assert process.acknowledged() == {NODES[0]: ((0, 2),)}
+        process.kill()
+
+    asyncio.run(story())
+
+
+def test_entries_after_a_snapshot_that_covers_a_failure_are_in_the_journal(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await Process(tmp_path).start()
+        of = schema(NODES[0])
+        receive(process.core, [schema_message(of), data_message(of, 0)])
+        with full_disk(100):
+            await process.commit()
+
+        async def archived(_: int) -> bool:
+            receive(process.core, [data_message(of, 1)])  # behind the snapshot, which is not on the disk yet
+            return True
+
+        committing = asyncio.create_task(process.keeper.journal.run(asyncio.Event()))
+        assert await process.keeper.snapshot((), archived)
+        await async_wait_until(lambda: process.keeper.journal.durable_lsn == 2)
+        committing.cancel()
+        assert process.acknowledged() == {NODES[0]: ((0, 1),)}
+        process.kill()
+        process = await Process(tmp_path).start()
+        assert (process.keeper.lost, process.acknowledged()) == (0, {NODES[0]: ((0, 1),)})
+        process.kill()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("ever_free", [True, False])
 def test_a_snapshot_waits_for_a_moment_between_windows_but_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ever_free: bool
