@@ -4,6 +4,7 @@ asyncio joins the threads of its pool at exit, so a stalled disk would outlive S
 """
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
@@ -15,7 +16,10 @@ T = TypeVar("T")
 
 Job = Callable[[], object]
 
-_MOST_PIGGYBACKED = 64
+_log = logging.getLogger(__name__)
+
+_WAKE_AT_PIGGYBACKED = 64
+_MAX_PIGGYBACKED = 4096
 
 
 class Worker:
@@ -23,8 +27,11 @@ class Worker:
 
     def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
         self._loop = asyncio.get_running_loop()
+        self._name = name
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._piggybacked: deque[Job] = deque()
+        self._piggybacked: deque[Job] = deque(maxlen=_MAX_PIGGYBACKED)
+        self._woken = False
+        self._left_out = False
         self.failed = failed
         self._busy_since: float | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -51,9 +58,17 @@ class Worker:
         self._jobs.put(job)
 
     def piggyback(self, job: Job) -> None:
-        """Runs `job` before the next submitted one; wakes the thread only when many such jobs wait."""
+        """Runs `job` before the next submitted one; wakes the thread only when many such jobs wait.
+
+        Of those that wait while a job hangs, the oldest beyond _MAX_PIGGYBACKED are left out.
+        """
+        waiting = len(self._piggybacked)
         self._piggybacked.append(job)
-        if len(self._piggybacked) > _MOST_PIGGYBACKED:
+        if waiting == _MAX_PIGGYBACKED and not self._left_out:
+            self._left_out = True
+            _log.warning("%s: does not answer: acknowledgements are left out, batches sent again", self._name)
+        if waiting >= _WAKE_AT_PIGGYBACKED and not self._woken:
+            self._woken = True
             self._jobs.put(lambda: None)
 
     async def call(self, job: Callable[[], T]) -> T:
@@ -87,8 +102,10 @@ class Worker:
         try:
             while (job := self._jobs.get()) is not None:
                 self._busy_since = time.monotonic()
+                self._woken = False
                 while self._piggybacked:
                     self._piggybacked.popleft()()
+                self._left_out = False
                 job()
                 self._busy_since = None
         except BaseException as exc:

@@ -2,6 +2,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,7 @@ from laggard_common.clock import SystemClock
 from laggard_common.errors import CollectError
 from tests.support.builders.trees import FIELDS, components
 from tests.support.clock import FakeClock
-from tests.support.wait import LIMIT_SECONDS
+from tests.support.wait import LIMIT_SECONDS, async_wait_until
 
 INTERVAL_NS = 10_000_000
 
@@ -246,6 +247,31 @@ async def _deferring() -> None:
 
 def test_what_is_deferred_comes_before_what_is_called_and_does_not_pile_up() -> None:
     asyncio.run(_deferring())
+
+
+async def _hanging() -> tuple[int, list[int]]:
+    done: list[int] = []
+    worker, goes_on = Worker("spool", lambda exc: None), threading.Event()
+    hanging = asyncio.create_task(worker.call(goes_on.wait))
+    await async_wait_until(lambda: worker.busy_seconds > 0)
+    for at in range(10_000):
+        worker.piggyback(partial(done.append, at))
+    waiting = worker.waiting
+    goes_on.set()
+    await hanging
+    await worker.call(lambda: None)
+    worker.end()
+    return waiting, done
+
+
+def test_what_is_deferred_while_a_job_hangs_is_bounded_and_takes_no_room_of_batches(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    waiting, done = asyncio.run(_hanging())
+    assert waiting == 1
+    assert done == list(range(10_000 - 4096, 10_000))
+    (warning,) = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
+    assert warning == "spool: does not answer: acknowledgements are left out, batches sent again"
 
 
 def test_a_sampler_that_misses_its_ticks_does_not_work_and_one_that_reads_does() -> None:

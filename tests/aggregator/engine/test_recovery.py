@@ -300,7 +300,7 @@ def test_what_no_journal_has_is_archived_before_it_is_acknowledged(tmp_path: Pat
 
 
 def test_a_restart_replays_nothing_behind_entries_that_the_journal_lacks(tmp_path: Path) -> None:
-    """They were not acknowledged; a window judged with later ones alone would lack them, and count them lost."""
+    """They were not acknowledged: later ones alone would give other verdicts, and count them as lost."""
 
     async def never(_: int) -> bool:
         return False
