@@ -210,7 +210,7 @@ class GroupCommit:
 
     Nothing is durable before the first `checkpointed`: the journal alone lacks the state before it. After a
     failure it lacks entries, and gets further ones only once a snapshot has those: a restart would replay
-    them without what came before.
+    them without those.
     """
 
     def __init__(self, journal: Journal, durable: Callable[[int], None], last_lsn: int) -> None:
