@@ -168,7 +168,7 @@ def close(now: str, golden: str) -> bool:
     parts, others = _NUMBER.split(now), _NUMBER.split(golden)
     numbers, known = _NUMBER.findall(now), _NUMBER.findall(golden)
     return parts == others and all(
-        math.isclose(float(a), float(b), rel_tol=1e-9, abs_tol=1e-12)
+        math.isclose(float(a), float(b), rel_tol=1e-9, abs_tol=1e-11)
         for a, b in zip(numbers, known, strict=True)
     )
 

@@ -65,7 +65,14 @@ def machine() -> dict[str, Any]:
         "scipy": scipy.__version__,
         "simd": np.show_config(mode="dicts")["SIMD Extensions"]["found"],
         "machine": platform.machine(),
+        "cpu": _cpu_vendor(),
     }
+
+
+def _cpu_vendor() -> str:
+    """The maker of the CPU, by which the C library chooses its functions; empty where the kernel has none."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
 
 
 def all_of_them() -> dict[str, Callable[[], str]]:
