@@ -13,7 +13,8 @@ LaggardError
 │   │   └── LaterVersionError   the state is of a later version
 │   └── CollectError   a collector could not read its source
 └── ServiceError       the surroundings do not let the program run, such as a taken port
-    └── MissingPackageError   a package of an optional extra is not installed
+    ├── MissingPackageError   a package of an optional extra is not installed
+    └── TooMuchAskedError     a server refuses a question for its size
 ```
 
 They are caught in three places only: the collector runner, the connection loop, and `main`.
@@ -114,6 +115,10 @@ class CollectError(PathError):
 
 class ServiceError(LaggardError):
     """Something outside does not let this program run, such as a listening port that is taken."""
+
+
+class TooMuchAskedError(ServiceError):
+    """A server refuses a question for the amount of data that it concerns; a shorter span may be answered."""
 
 
 class MissingPackageError(ServiceError):

@@ -13,7 +13,7 @@ from laggard_aggregator.prometheus.scrapes import ScrapedReading, ScrapeReader
 from laggard_aggregator.settings.prometheus import PrometheusTable
 from laggard_common.clock import Clock
 from laggard_common.daemon.service import is_set_within
-from laggard_common.errors import LaggardError, ServiceError
+from laggard_common.errors import LaggardError, ServiceError, TooMuchAskedError
 
 _log = logging.getLogger(__name__)
 
@@ -120,10 +120,17 @@ class PrometheusInput:
         last = math.floor((self._clock.wall_ns() / 1e9 - self.settle_seconds) / self._interval)
         oldest = last - math.floor(self._settings.backlog_seconds / self._interval)
         first = self._first(at, oldest, last)
+        most = MOST_INTERVALS
         while first <= last:
             room = MOST_SAMPLES // max(reader.counts.series, 1)
-            until = min(last, first + max(min(room, MOST_INTERVALS) - 2, 0))
-            readings = await asyncio.to_thread(self._read, reader, max(first - 1, oldest), until)
+            until = min(last, first + max(min(room, most) - 2, 0))
+            try:
+                readings = await asyncio.to_thread(self._read, reader, max(first - 1, oldest), until)
+            except TooMuchAskedError:
+                if until == first:
+                    raise
+                most = (until - first + 1) // 2 + 1
+                continue
             for interval in sorted(readings):
                 if not await self._send(maker, interval, readings[interval]):
                     raise ServiceError("the archive is full: scrapes are read again later")
@@ -152,6 +159,8 @@ class PrometheusInput:
             place = (self._server + turn) % len(servers)
             try:
                 readings = reader.read(servers[place], first, last)
+            except TooMuchAskedError:
+                raise
             except ServiceError as exc:
                 failures.append(str(exc))
             else:

@@ -18,7 +18,7 @@ from laggard_aggregator.prometheus.compare_map import (
 )
 from laggard_aggregator.prometheus.server import LabelledSeries, PrometheusServer
 from laggard_aggregator.status.formatting import counted
-from laggard_common.errors import ConfigError, InputError
+from laggard_common.errors import ConfigError, InputError, TooMuchAskedError
 
 LEAST_SCRAPES = 2
 """Samples that an interval must have: Prometheus gives no rate of fewer."""
@@ -135,11 +135,17 @@ def _rates(
     rate = f"rate({_selected(counter, table)}[{interval}])"
     expression = f"avg by ({', '.join(dict.fromkeys(labels))}) ({rate})"
     rates: dict[Key, FloatArray] = {}
-    first, steps = 0, 60
+    first, steps, most = 0, 60, MOST_STEPS
     while first < span.steps:
         last = min(first + steps, span.steps)
         begin, end = (span.start + span.interval_seconds * at for at in (first + 1, last))
-        answer = server.over(expression, begin, end, span.interval_seconds)
+        try:
+            answer = server.over(expression, begin, end, span.interval_seconds)
+        except TooMuchAskedError:
+            if last - first == 1:
+                raise
+            steps = most = (last - first) // 2
+            continue
         for series in answer:
             key = tuple(series.labels.get(name, "") for name in labels)
             place = np.round((series.times - span.start) / span.interval_seconds).astype(np.int64) - 1
@@ -147,7 +153,7 @@ def _rates(
             values = rates.setdefault(key, np.full(span.steps, np.nan))
             values[place[inside]] = series.values[inside]
         first = last
-        steps = min(MOST_STEPS, max(POINTS_A_QUESTION // max(len(answer), 1), 60))
+        steps = min(most, max(POINTS_A_QUESTION // max(len(answer), 1), 60))
         advance(first / span.steps)
     return rates
 

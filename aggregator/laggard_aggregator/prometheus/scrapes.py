@@ -143,11 +143,15 @@ class ScrapeReader:
     def _readings(
         self, component: ScrapedComponent, counters: Mapping[str, LabelledSeries]
     ) -> Iterator[tuple[int, ScrapedReading]]:
-        """The component's readings with their intervals: of each interval the last."""
+        """The component's readings with their intervals: of each interval the last.
+
+        NaN is no value: VictoriaMetrics shows stale markers among samples, Prometheus leaves them out.
+        """
         by_time: dict[float, dict[str, float]] = {}
         for name, one in counters.items():
             for time, value in zip(one.times.tolist(), one.values.tolist(), strict=True):
-                by_time.setdefault(time, {})[name] = value
+                if not math.isnan(value):
+                    by_time.setdefault(time, {})[name] = value
         last = {math.floor(time / self.interval) + 1: time for time in sorted(by_time)}
         for interval, time in last.items():
             values = tuple(self._value(by_time[time], one) for one in self.source.fields)

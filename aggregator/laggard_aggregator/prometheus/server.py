@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 import numpy as np
 
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_common.errors import ConfigError, ServiceError
+from laggard_common.errors import ConfigError, ServiceError, TooMuchAskedError
 
 TIMEOUT_SECONDS = 120.0
 SLOWEST = 10
@@ -23,6 +23,10 @@ TRIES = 3
 PAUSE_SECONDS = 1.0
 _TRY_AGAIN = {http.client.TOO_MANY_REQUESTS, http.client.BAD_GATEWAY, http.client.SERVICE_UNAVAILABLE}
 _BLOCK = 1 << 20
+_WHOLE = {"deny_partial_response": "1", "partial_response": "false"}
+"""Arguments of VictoriaMetrics and Thanos; others ignore them."""
+_PARTIAL = "answered in part: some of its stores are missing"
+_MOST_CHARS = 300
 _CALLED = "--prometheus"
 
 
@@ -59,8 +63,10 @@ class PrometheusServer:
     """The server at `url`. `warnings`: those of its answers, each once.
 
     `headers`: sent with each question, such as credentials and the tenant of Mimir. A question is asked
-    `tries` times, each for `timeout_seconds`. Raises ConfigError for a URL that is none, or that has a
-    password in it.
+    `tries` times, each for `timeout_seconds`. `whole`: an answer that lacks the series of some stores is an
+    error, else a warning. Raises ConfigError for a URL that is none, or that has a password in it.
+
+    Questions raise ServiceError with one line, TooMuchAskedError where a shorter span may be answered.
     """
 
     url: str
@@ -68,6 +74,7 @@ class PrometheusServer:
     ca_file: Path | None = None
     timeout_seconds: float = TIMEOUT_SECONDS
     tries: int = TRIES
+    whole: bool = False
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -76,15 +83,16 @@ class PrometheusServer:
             raise ConfigError("", [f"{_CALLED}: {wrong}"])
 
     def instant(self, expression: str, at: float) -> list[LabelledSeries]:
-        """The series of `expression` at `at`, epoch seconds. Raises ServiceError with one line."""
+        """The series of `expression` at `at`, epoch seconds."""
         return self._asked("query", {"query": expression, "time": f"{at:.3f}"})
 
     def over(self, expression: str, start: float, end: float, step: float) -> list[LabelledSeries]:
-        """The series of `expression` at `start`, `start + step`, ... `end`. Raises ServiceError."""
+        """The series of `expression` at `start`, `start + step`, ... `end`."""
         span = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
         return self._asked("query_range", {"query": expression, **span})
 
     def _asked(self, question: str, parameters: Mapping[str, str]) -> list[LabelledSeries]:
+        parameters = {**parameters, **_WHOLE} if self.whole else parameters
         for left in reversed(range(self.tries)):
             try:
                 status, body = self._post(question, parameters)
@@ -122,7 +130,7 @@ class PrometheusServer:
         finally:
             connection.close()
         if len(body) > ANSWER_BYTES:
-            raise ServiceError(f"{self.url}: an answer of more than {ANSWER_BYTES >> 20} MiB: ask for less")
+            raise TooMuchAskedError(f"{self.url}: an answer of more than {ANSWER_BYTES >> 20} MiB")
         return answer.status, body
 
     def _read(self, status: int, body: bytes) -> list[LabelledSeries]:
@@ -134,14 +142,30 @@ class PrometheusServer:
             reason = http.client.responses.get(status, "")
             raise ServiceError(f"{self.url}: answered {status} {reason}, not as a Prometheus server does")
         if document["status"] == "error":
-            raise ServiceError(f"{self.url}: {str(document.get('error', 'failed'))[:300]}")
-        for warning in document.get("warnings") or ():
-            if str(warning) not in self.warnings:
-                self.warnings.append(str(warning)[:300])
+            raise self._error(status, document)
+        is_partial = document.get("isPartial") is True
+        if is_partial and self.whole:
+            raise ServiceError(f"{self.url}: {_PARTIAL}")
+        for warning in (*(document.get("warnings") or ()), *([_PARTIAL] if is_partial else ())):
+            if str(warning)[:_MOST_CHARS] not in self.warnings:
+                self.warnings.append(str(warning)[:_MOST_CHARS])
         try:
             return list(_series(document["data"]))
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             raise ServiceError(f"{self.url}: an answer that is none of query or query_range") from exc
+
+    def _error(self, status: int, document: Mapping[str, Any]) -> ServiceError:
+        """The error that an answer tells: too many samples, series, chunks or points, a timeout, or another.
+
+        422 is any error while a query runs, among them the limits of Prometheus, Mimir and VictoriaMetrics.
+        """
+        text = str(document.get("error", "failed"))
+        too_much = (
+            status == http.client.UNPROCESSABLE_ENTITY
+            or document.get("errorType") == "timeout"
+            or "maximum resolution" in text
+        )
+        return (TooMuchAskedError if too_much else ServiceError)(f"{self.url}: {text[:_MOST_CHARS]}")
 
 
 def _read(answer: http.client.HTTPResponse, deadline: float) -> bytes:

@@ -84,7 +84,8 @@ class PrometheusTable:
                 text = problem(f"prometheus {self.name}: ca_file", self.ca_file, exc.strerror or str(exc))
                 raise ConfigError("", [text]) from exc
         return tuple(
-            PrometheusServer(url, headers, self.ca_file, self.timeout_seconds, tries=1) for url in self.urls
+            PrometheusServer(url, headers, self.ca_file, self.timeout_seconds, tries=1, whole=True)
+            for url in self.urls
         )
 
     def _credentials(self) -> Mapping[str, str]:
