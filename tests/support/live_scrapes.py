@@ -10,8 +10,6 @@ from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch, Message
 from laggard_aggregator.ingest.prometheus_input import PrometheusInput
-from laggard_aggregator.prometheus.batches import BatchMaker, KnownStream
-from laggard_aggregator.prometheus.scrapes import ScrapedReading
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.settings.from_settings import membership
 from laggard_common import config
@@ -75,20 +73,10 @@ class LiveScrapes:
                         anomalous = bool(judged.verdicts.anomalous[at])
                         self.windows.append((component, judged.start, judged.end, anomalous))
 
-    def sample(self, at: float, readings: Iterable[ScrapedReading]) -> None:
-        """Admits readings as batches of agents, a second after `at`, and judges what is due."""
-        table = self.settings.prometheus[0]
-        maker = BatchMaker(
-            self.settings.site, table.role, "agents", table.sources[0], table.scrape_seconds, b"agents"
-        )
+    def deliver(self, at: float, messages: Iterable[tuple[str, bytes]]) -> None:
+        """Admits agents' messages, by topic, a second after `at`, and judges the windows that are due."""
         self.clock.ns = round((at + 1) * 1e9)
-
-        def known(node: str) -> KnownStream:
-            stream = self.machine.admission.stream_of(node, maker.source.name, maker.stream)
-            return KnownStream() if stream is None else KnownStream(stream.schema)
-
-        made = maker.messages(round(at / table.scrape_seconds), readings, known)
-        asyncio.run(self.admit([(topic, payload, self.clock.ns) for topic, payload in made]))
+        asyncio.run(self.admit([(topic, payload, self.clock.ns) for topic, payload in messages]))
         self.judge()
 
     @property
