@@ -81,7 +81,7 @@ async def by_keyboard(browser: "Browser", app: App) -> None:
     await page.keyboard.press("Tab")
     assert await page.locator(":focus").inner_text() == "Silence"
     await page.keyboard.press("Enter")
-    await page.get_by_role("heading", name=f"Silence of {SLOW}/wwn: noted").wait_for()
+    await page.get_by_role("heading", name=f"{SLOW}/wwn is silenced until").wait_for()
     assert kinds(app) == [("silence", f"{SLOW}/wwn", "alice")]
     (decision,) = app.view.decisions()
     assert decision.until == decision.at + 2 * 86_400
@@ -93,7 +93,7 @@ async def by_keyboard(browser: "Browser", app: App) -> None:
     await tab_to(page, "end")
     await page.keyboard.press("Enter")
     await page.get_by_role("button", name="End").click()
-    await page.get_by_role("heading", name=f"End of {SLOW}/wwn: noted").wait_for()
+    await page.get_by_role("heading", name=f"The silence of {SLOW}/wwn has ended").wait_for()
     assert kinds(app) == []
     assert said == []
     await page.close()
@@ -111,7 +111,7 @@ async def without_javascript_on_a_phone(browser: "Browser", app: App) -> None:
     assert await page.locator("noscript meta[http-equiv=refresh]").count() == 0
     await page.get_by_role("textbox", name="Comment").fill("waits for the spare")
     await page.get_by_role("button", name="Comment").click()
-    await page.get_by_role("heading", name=f"Comment of {SLOW}/wwn: noted").wait_for()
+    await page.get_by_role("heading", name=f"Comment on {SLOW}/wwn saved").wait_for()
     assert kinds(app) == [("comment", f"{SLOW}/wwn", "alice")]
     await page.close()
 

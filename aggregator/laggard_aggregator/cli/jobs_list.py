@@ -12,26 +12,27 @@ from laggard_aggregator.cli.jobs_options import DEFAULT_LIMIT
 from laggard_aggregator.cli.jobs_source import AskArchive, Asker, AskServer, Record
 from laggard_aggregator.jobs.show import job_lines, mode_text, trace_text
 from laggard_aggregator.jobs.verdict import BELOW_PEAK, BELOW_PEERS, LAGGARD
-from laggard_aggregator.status.formatting import counted, lasting, minute, size, zoned
+from laggard_aggregator.status.formatting import counted, lasting, minute, rate, size, zoned
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
 from laggard_common.errors import InputError
 from laggard_common.visible import visible
 
 _COLUMNS = (
     TableColumn("job"),
-    TableColumn("user"),
-    TableColumn("application"),
-    TableColumn("state"),
-    TableColumn("nodes", right=True),
-    TableColumn("start"),
+    TableColumn("user", dispensable=2),
+    TableColumn("application", dispensable=3),
+    TableColumn("state", dispensable=4),
+    TableColumn("nodes", right=True, dispensable=7),
+    TableColumn("start", dispensable=1),
     TableColumn("lasted", right=True),
-    TableColumn("read", right=True, dispensable=2),
-    TableColumn("written", right=True, dispensable=1),
-    TableColumn("verdict", dispensable=3),
+    TableColumn("read", right=True, dispensable=6),
+    TableColumn("written", right=True, dispensable=5),
+    TableColumn("verdict"),
 )
 
 
 _SHOWN_PHASES = 20
+MIB = 2**20
 _NEEDS = {
     LAGGARD: "the detector saw none, or had fewer than 18 minutes or 4 components",
     BELOW_PEAK: "none stayed below 30 % of the peak for an hour, or fewer than 4 had I/O",
@@ -109,7 +110,7 @@ def _details(job: Record, method: str = "") -> Iterator[str]:
     yield f"  {_moment(job['start'])} to {_moment(job['end'])}, {_lasted(job)}, {nodes}"
     yield f"  key {job['key']}, project {job['account'] or '-'}, partition {job['partition'] or '-'}"
     yield f"  {job['sentence']}"
-    if within := job.get("slow_components"):
+    if (within := job.get("slow_components", "")) and within not in job["sentence"]:
         yield f"  slow within it: {within}"
     if method and all(finding["kind"] != "slow component" for finding in job["findings"]):
         yield f"  no slow component by {method}: {_NEEDS[method]}"
@@ -121,7 +122,7 @@ def _details(job: Record, method: str = "") -> Iterator[str]:
     else:
         coverage = "-" if job["coverage"] is None else f"{job['coverage']:.0%}"
         rates = (job["summary"][f"mean_{name}_mib_per_second"] for name in ("read", "written"))
-        at_read, at_written = (f" at {mean:.3g} MiB/s" if mean else "" for mean in rates)
+        at_read, at_written = (f" at {rate(MIB * mean)}" if mean else "" for mean in rates)
         yield f"  read {size(read)}{at_read}, written {size(written)}{at_written}"
         yield f"  I/O mode by volume: {mode_text(job['summary']['mode'])}"
         yield f"  counters or traces cover {coverage} of its time"
@@ -130,13 +131,14 @@ def _details(job: Record, method: str = "") -> Iterator[str]:
     history = job["history"]
     if history is not None and job["mib_per_second"] is not None:
         yield (
-            f"  {job['mib_per_second']:.3g} MiB/s, median of {history['runs']} runs {history['median']:.3g} "
-            f"({history['p10']:.3g} to {history['p90']:.3g})"
+            f"  rate of its I/O {rate(MIB * job['mib_per_second'])}, median of "
+            f"{counted(history['runs'], 'other run')} {rate(MIB * history['median'])} "
+            f"({rate(MIB * history['p10'])} to {rate(MIB * history['p90'])})"
         )
     for io in (job.get("darshan") or {}).get("io", ()):
-        rate = "-" if io["mib_per_second"] is None else f"{io['mib_per_second']:.3g} MiB/s"
+        at = "-" if io["mib_per_second"] is None else rate(MIB * io["mib_per_second"])
         what = f"{io['module']} {io['direction']} {size(io['bytes'])}"
-        yield f"  Darshan: {what} at {rate}, {counted(io['files'], 'file')}"
+        yield f"  Darshan: {what} at {at}, {counted(io['files'], 'file')}"
     for phase in job["phases"][:_SHOWN_PHASES]:
         amount = (
             counted(round(phase["amount"]), "operation")

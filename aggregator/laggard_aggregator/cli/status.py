@@ -9,7 +9,7 @@ from typing import Any
 
 from laggard_aggregator.cli import client
 from laggard_aggregator.cli.options import add_local
-from laggard_aggregator.cli.top import ranking, unjudged
+from laggard_aggregator.cli.top import compared, ranking, unjudged
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.text_table import terminal_width
 from laggard_common.errors import ServiceError
@@ -67,9 +67,7 @@ def _lines(parts: Mapping[str, Any], now: float, local: bool) -> Iterator[str]:
     for role, counts in nodes["nodes"].items():
         yield f"{role} nodes: {', '.join(f'{n} {state}' for state, n in counts.items())}"
     yield from _unhealthy(nodes["unwell"])
-    live = sum(group["live"] for group in groups)
-    compare = "compares" if len(groups) == 1 else "compare"
-    yield f"{formatting.counted(len(groups), 'group')} {compare} {formatting.counted(live, 'component')}"
+    yield f"compared: {compared(groups)}"
     yield from unjudged(groups)
     table = ranking(parts["stragglers"]["stragglers"], now, local, terminal_width(sys.stdout))
     yield from (line.text for line in table) if table else ["no stragglers"]

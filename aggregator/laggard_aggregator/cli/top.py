@@ -128,10 +128,14 @@ _STYLES = {"yes": "bold red", "silenced": "dim", "no": "yellow"}
 
 def _remarks(stragglers: Sequence[object], groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """Remarks: number of compared components, and groups without a verdict with the reason."""
-    live = sum(group["live"] for group in groups)
     found = formatting.counted(len(stragglers), "straggler") if stragglers else "no stragglers"
-    among = f"{formatting.counted(live, 'component')} in {formatting.counted(len(groups), 'group')}"
-    return [f"{found} among {among}", *unjudged(groups)]
+    return [f"{found} among {compared(groups)}", *unjudged(groups)]
+
+
+def compared(groups: Sequence[Mapping[str, Any]]) -> str:
+    """The number of components in groups that were judged, and of these groups."""
+    live = [group["live"] for group in groups if not group["note"]]
+    return f"{formatting.counted(sum(live), 'component')} in {formatting.counted(len(live), 'group')}"
 
 
 def unjudged(groups: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -7,7 +7,7 @@ from laggard_aggregator.files.csv_lines import csv_lines
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.verdict.evidence.component_times import slow_sentence
-from laggard_aggregator.jobs.verdict.judge import JobJudge
+from laggard_aggregator.jobs.verdict.judge import NO_CAUSE, JobJudge
 
 _OWN: Final = (
     *("cluster", "job", "raw_id", "restarts", "user", "account", "name", "application", "partition", "state"),
@@ -84,17 +84,22 @@ def full_record(queries: JobQueries, judge: JobJudge, job: VisibleJob, method: s
     job = judge.so_far(job)
     history = queries.history(job)
     components = judge.components(job)
+    within = slow_sentence(components)
     report, own = judge.shown(job, method), job_record(job)
     if report.modes is not None:
         own["summary"]["mode"] = dict(report.modes)
+    sentence = report.sentence
+    if within and sentence.endswith(NO_CAUSE):
+        sentence = f"{sentence.removesuffix(NO_CAUSE)}within it, {within}"
     return {
         **own,
         **report.record(),
+        "sentence": sentence,
         "nodes": list(dict.fromkeys(other["name"] for other in queries.nodes(job))),
         "volumes": {name: job[f"s_{name}"] for name in _VOLUMES},
         "shared_layers": sorted({each.layer for each in components if each.shared}),
         "components": [each.record() for each in components[:MOST_COMPONENTS]],
-        "slow_components": slow_sentence(components),
+        "slow_components": within,
         "mib_per_second": job["rate"],
         "darshan": logs_record(judge.logs(job)),
         "history": None

@@ -13,7 +13,15 @@ from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.notify.incidents import AlarmTimelines, Incident, rank
 from laggard_aggregator.status import formatting, urls
-from laggard_aggregator.status.formatting import factor, led_by_average, other_factor, plain, slower, spaced
+from laggard_aggregator.status.formatting import (
+    factor,
+    led_by_average,
+    other_factor,
+    plain,
+    slower,
+    spaced,
+    worst_average,
+)
 from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.next_steps import Command, commands
 from laggard_aggregator.status.view import GroupView, Status
@@ -71,6 +79,11 @@ class Comparison:
     def now(self) -> float:
         """Times slower in the latest window."""
         return factor_now(self, self.worse)
+
+    @property
+    def before(self) -> str:
+        """The largest average, as `formatting.worst_average`."""
+        return worst_average(self.now, self.severity, self.worst_severity)
 
     @property
     def far(self) -> str:

@@ -85,6 +85,11 @@ def clock(at: float) -> str:
     return _datetime(at).strftime("%H:%M:%S").removesuffix(":00") if _is_time(at) else DASH
 
 
+def time_of_day(at: float) -> str:
+    """A time of the day as `12:00:00`, UTC."""
+    return moment(at)[11:] if _is_time(at) else DASH
+
+
 def day_and_clock(at: float) -> str:
     """A time as `01-31 12:00`, UTC."""
     return _datetime(at).strftime("%m-%d %H:%M") if _is_time(at) else DASH
@@ -173,6 +178,13 @@ def other_factor(now: float, average: float) -> str:
         return f"{factor(now)} now" if math.isfinite(now) else ""
     differs = math.isfinite(average) and abs(now - average) > DIFFERENT * average
     return f"{factor(average)} on average" if differs else ""
+
+
+def worst_average(now: float, average: float, worst: float) -> str:
+    """The largest average as `up to 6.8x on average`, empty where it is no more than the factors now."""
+    known = [each for each in (now, average) if math.isfinite(each)]
+    exceeds = math.isfinite(worst) and worst > (1 + DIFFERENT) * max(known, default=0.0)
+    return f"up to {factor(worst)} on average" if exceeds else ""
 
 
 def slower(now: float, worse: int = 1, against: str = "peers", average: float = math.nan) -> str:

@@ -38,7 +38,7 @@ from laggard_aggregator.web.pages.alarm_log import (
     alarm_table,
     episodes,
 )
-from laggard_aggregator.web.pages.page_state import Now
+from laggard_aggregator.web.pages.page_state import Now, group_note
 from laggard_aggregator.web.pages.past import Past, PastSeries
 from laggard_aggregator.web.pages.tables import PageTable, Query
 
@@ -230,7 +230,6 @@ def _called(now: Now, judgements: Iterable[Judgement], name: str) -> Iterable[st
 
 def _group(group: GroupView, latest: Sequence[Judgement]) -> GroupAnswer:
     """A group and its latest judgements, one per metric."""
-    notes = {judged.verdicts.note: None for judged in latest if judged.verdicts.note}
     return {
         "group": group.name,
         "source": group.source,
@@ -243,7 +242,7 @@ def _group(group: GroupView, latest: Sequence[Judgement]) -> GroupAnswer:
         "window_seconds": group.window_seconds,
         "automatic": group.automatic,
         "window_end": max((judged.end for judged in latest), default=None),
-        "note": "; ".join(notes) if latest else "no window has closed yet",
+        "note": group_note(latest) if latest else "no window has closed yet",
         "splits": [
             cast(
                 SplitAnswer,

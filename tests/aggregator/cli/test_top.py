@@ -100,7 +100,7 @@ def test_the_ranking_of_a_real_server(capsys: pytest.CaptureFixture[str]) -> Non
     assert rows[0][-1] == "yes"
     assert rows[1][:7] == ["luns", "oss-3/wwn-5", "await", "-", "-", "-", "2"]
     assert rows[2][1] == 'oss-9/"odd\\name'
-    assert "3 stragglers among 7 components in 2 groups" in shown
+    assert "3 stragglers among 5 components in 1 group" in shown
     assert "no verdict on storage/net/10 Gb: too few members" in shown
 
 

@@ -29,7 +29,16 @@ def test_the_slow_component_comes_first_and_is_named_with_its_figures() -> None:
     assert first.requests["write"].factor == pytest.approx(4.8 / 0.208)
     assert first.lost_seconds == pytest.approx(1000 * (4.8 - 0.208) / 1000)
     assert not any(each.slow for each in found[1:])
-    assert slow_sentence(found) == "oss-1/loop27 took 4.8 ms a write, 23.1 times the median of the 5 others"
+    assert slow_sentence(found) == "oss-1/loop27 took 4.8 ms a write, 23 times the median of the 5 others"
+
+
+def test_a_component_that_is_slow_on_several_nodes_is_said_once() -> None:
+    mounts = [
+        row(f"filer-{at}", 8.0, node=f"cn-{node}", layer="client") for at in range(6) for node in range(4)
+    ]
+    slow = [row("filer-9", 56.0 + node, node=f"cn-{node}", layer="client") for node in range(4)]
+    said = slow_sentence(component_times([*mounts, *slow]))
+    assert said == "filer-9 took up to 59 ms a write on 4 nodes, 7.0 to 7.4 times the median of the others"
 
 
 def test_the_rest_are_sorted_by_lost_time_and_then_by_volume() -> None:

@@ -253,14 +253,14 @@ def test_smaller_requests_are_its_own_change_and_get_advice(tmp_path: Path, rng:
         ("own change", "mean write"),
         ("small writes", ""),
     ]
-    assert found.findings[1].text == "the mean write has 4 KiB"
+    assert found.findings[1].text == "the mean write is 4 KiB"
 
 
 def test_advice_says_what_the_job_would_save(tmp_path: Path) -> None:
     (job,) = archive_of(tmp_path, [930.0], requests=[4096.0], latency=3e-5)
     found = verdict_on(tmp_path, job)
     (small,) = found.findings
-    assert small.text == "the mean write has 4 KiB"
+    assert small.text == "the mean write is 4 KiB"
     assert small.advice.endswith(
         "; that would save a node about 12 min of waiting for writes, in a job of 60 min"
     )

@@ -146,7 +146,7 @@ def test_a_form_silences(site: Site) -> None:
         ticket=TICKET,
     )
     assert answer.status_code == 200, answer.text
-    assert "<h1>Silence of oss-5/wwn-0: noted</h1>" in answer.text
+    assert "<h1>oss-5/wwn-0 is silenced until <time" in answer.text
     assert f'<a href=".{COMPONENT}">Back</a>' in answer.text
     (decision,) = site.core.overrides.standing
     assert (decision.kind, decision.target, decision.by) == ("silence", "oss-5/wwn-0", "alice")

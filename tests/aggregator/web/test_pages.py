@@ -173,7 +173,7 @@ def test_the_overview_is_an_answer() -> None:
         in text
     )
     assert "3 nodes unhealthy" in text
-    assert "1 too small to compare" in text
+    assert "1 with too few members to compare" in text
 
 
 def test_a_site_without_stragglers_says_so() -> None:

@@ -163,3 +163,21 @@ def test_a_name_wraps_at_its_slashes_alone() -> None:
         '<span class="part">oss-12/</span><wbr><span class="part">loop&lt;1&gt;</span>'
     )
     assert 'class="long"' in _parts_of_name("oss/" + "w" * 60)
+
+
+def test_jobs_are_sorted_by_a_click_on_a_heading(archive: Path) -> None:
+    newest, by_user, falling, wrong = ask(
+        "/jobs", "/jobs?sort=user", "/jobs?sort=-user", "/jobs?sort=colour", archive=archive, who=ADMIN
+    )
+
+    def users(answer: httpx.Response) -> list[str]:
+        return re.findall(r'<td data-label="User">([^<]+)', answer.text)
+
+    assert "<caption>Newest first</caption>" in newest.text
+    assert 'href="./jobs?sort=user">User</a>' in newest.text
+    assert users(by_user) == ["alice", "bob"]
+    assert 'aria-sort="ascending"><a href="./jobs?sort=-user">User</a>' in by_user.text
+    assert "<caption>By user, of the 2 newest jobs</caption>" in by_user.text
+    assert users(falling) == ["bob", "alice"]
+    assert 'href="./jobs?sort=-written">Written</a>' in falling.text, "numbers begin with the largest"
+    assert wrong.status_code == 400

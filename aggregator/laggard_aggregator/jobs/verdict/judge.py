@@ -47,7 +47,7 @@ MOST_EARLIER: Final = 20
 _KEPT: Final = 4096
 SHOWN: Final = ("kind", "cause", "factor", "share", "text", "advice")
 """The columns of a finding that readers get."""
-_NO_CAUSE: Final = "no cause is known"
+NO_CAUSE: Final = "no cause is known"
 _LAYERS: Final = ("client", "forwarder", "server")
 _DIRECTIONS: Final = {"read_bytes": "read", "written_bytes": "write", "metadata_operations": "metadata"}
 _DOING: Final = {"read": "Reading", "write": "Writing", "metadata": "Metadata work"}
@@ -71,7 +71,7 @@ class RunReport:
     @property
     def has_cause(self) -> bool:
         """Whether it was slow and a cause is known."""
-        return self.verdict == "slow" and not self.sentence.endswith(_NO_CAUSE)
+        return self.verdict == "slow" and not self.sentence.endswith(NO_CAUSE)
 
     def named(self, seen: Callable[[str], bool]) -> "RunReport":
         """The report with the identity of the neighbours of which `seen` holds."""
@@ -212,7 +212,7 @@ class JobJudge:
         usual = [(other, known) for other, known in phased if not self._was_slow(other)]
         compared = usual if len(usual) >= LEAST_RUNS else phased
         causes = self._causes.ranked(asked, compared, method or LAGGARD)
-        because = next((cause.text for cause in (*causes.ranked, *logs)), _NO_CAUSE)
+        because = next((cause.text for cause in (*causes.ranked, *logs)), NO_CAUSE)
         sentence = f"{_slowness(run, history, judged.factor)}; {because}"
         findings = [*causes.ranked, *causes.beside, *others]
         return RunReport("slow", sentence, judged.factor, phases, findings)

@@ -110,7 +110,9 @@ def draw(request: Mapping[str, Any]) -> bytes:
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(colors=_INK, labelsize=8)
     locator = panel.xaxis.get_major_locator()
-    panel.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    dated = ["", "%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d %H:%M"]
+    formatter = ConciseDateFormatter(locator, offset_formats=dated)  # type: ignore[no-untyped-call]
+    panel.xaxis.set_major_formatter(formatter)
     panel.xaxis.get_offset_text().set_fontsize(8)
     panel.set_xlabel("UTC", color=_INK, fontsize=8, loc="left")
     legend = panel.legend(

@@ -246,8 +246,8 @@ def time_ticks(ends: FloatArray, most: int = MOST_TIMES) -> list[tuple[float, st
 class Heat:
     """Levels (C, N) of components over windows, with their basis.
 
-    `ends` (N,): ends of the windows, of which each stands for `merged`; `worst` (C,): the largest factor, NaN
-    without one; `anomalous` (C,): number of anomalous windows among the `windows` (C,) judged.
+    `ends` (N,): ends of the columns, which stand for `count` windows in all; `worst` (C,): the largest
+    factor, NaN without one; `anomalous` (C,): number of anomalous windows among the `windows` (C,) judged.
     """
 
     components: tuple[str, ...]
@@ -258,6 +258,7 @@ class Heat:
     anomalous: NDArray[np.int64]
     windows: NDArray[np.int64]
     latest: NDArray[np.float64]
+    count: int = 0
 
     def by_severity(self) -> NDArray[np.int64]:
         """Rows, the worst first: by the latest window, then over all windows, then by name."""
@@ -310,6 +311,7 @@ def heat(courses: Sequence[tuple[Sequence[Column], int]], last: int = MAX_WINDOW
         anomalous=(levels >= SLOW).sum(axis=1),
         windows=(levels >= WELL).sum(axis=1),
         latest=factors[:, -1].astype(np.float64) if ends else np.full(len(names), np.nan),
+        count=len(ends),
     )
     return _narrowed(whole, last)
 

@@ -89,6 +89,7 @@ def group(now: Now, name: str, query: Query) -> dict[str, Any]:
     return {
         "view": view,
         "note": note(now, name),
+        "unjudged": [(j.metric, j.verdicts.note) for j in now.judgements_of(name) if j.verdicts.note],
         "splits": [(j.metric, j.split.text()) for j in now.judgements_of(name) if j.split is not None],
         "rotations": [(j.metric, j.rotation) for j in now.judgements_of(name) if j.rotation],
         "slow": slow_by_group(found)[name],

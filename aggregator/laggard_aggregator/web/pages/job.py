@@ -15,37 +15,60 @@ _HELP: Final = {
     "different work": "Its earlier runs moved other volumes, so their times say nothing about this one.",
 }
 _NO_IO: Final = "An agent on its nodes, or job statistics on the file servers, records the I/O of later jobs."
+_NAMED: Final = 2
 _RUNS_YET: Final = "It is judged after its end."
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How it was: `lead`, then the other sentences. `look`: bad, warn, good or empty. `todo`: advice."""
+    """How it was: `lead`, then the other sentences. `look`: bad, warn, good or empty.
+
+    `todo`: advice; `report`: the first of it, where slow components are to be reported.
+    """
 
     look: str
     lead: str
     more: tuple[str, ...]
     todo: tuple[str, ...]
+    report: str = ""
 
 
 def answer(job: Mapping[str, Any]) -> Answer:
     """The answer of a job's record, what is surest first: a slow job, else a slow component within it."""
     sentence, within = job["sentence"], job["slow_components"]
+    report = _report(job["components"]) if within else ""
     if within and any(each["slow"] and each["component"] in sentence for each in job["components"]):
         within = ""
     hint = _HELP.get(job["verdict"], "")
     if job["verdict"] == "not judged":
         hint = _RUNS_YET if job["end"] is None else "" if job["coverage"] or job["phases"] else _NO_IO
-    todo = dict.fromkeys(each["advice"] for each in job["findings"] if each["advice"])
-    if within:
-        todo = dict.fromkeys(("The job is not at fault: tell the storage operators", *todo))
+    advised = dict.fromkeys(each["advice"] for each in job["findings"] if each["advice"])
+    if any(each["kind"] in _BLAMES for each in job["findings"]):
+        report = ""
+    todo = [report, *advised] if report else [*advised]
     look = _LOOKS.get(job["verdict"], "warn" if within or job["findings"] else "")
     lines = [" ".join((f"{sentence}.", hint)).rstrip()] if sentence else []
     if within:
         slow = f"Slow within it: {within}."
         lines = [*lines, slow] if job["verdict"] == "slow" else [slow, *lines]
     lead, *more = lines or ["Not judged."]
-    return Answer(look, lead, tuple(more), tuple(todo))
+    return Answer(look, lead, tuple(more), tuple(todo), report)
+
+
+def _report(components: Sequence[Mapping[str, Any]]) -> str:
+    """The advice to report the slow ones of `components`."""
+    slow = (each for each in components if each["slow"])
+    named = list(
+        dict.fromkeys(
+            each["component"]
+            if each["layer"] == "client" and each["component"]
+            else "/".join(filter(None, (each["node"], each["component"])))
+            for each in slow
+        )
+    )
+    shown = named[:_NAMED] + ([f"{len(named) - _NAMED} more"] if len(named) > _NAMED else [])
+    names = " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+    return f"Tell the storage operators that {names} {'was' if len(named) == 1 else 'were'} slow"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 They are never kept for the next request, as each asker sees other jobs.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -11,9 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from laggard_aggregator.jobs.access.filter import MAX_PAGE
 from laggard_aggregator.jobs.access.principals import Principal
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.show import job_record, mode_text, trace_text
+from laggard_aggregator.status.formatting import counted
 from laggard_aggregator.web.jobs_api import (
     FILTERS,
     PAGE_JOBS,
@@ -25,6 +28,7 @@ from laggard_aggregator.web.jobs_api import (
     slow_components,
 )
 from laggard_aggregator.web.pages.job import ComponentsTable, answer
+from laggard_aggregator.web.pages.job_order import COLUMNS, JobOrder
 from laggard_aggregator.web.pages.timeline import LAYERS, timelines
 from laggard_aggregator.web.problems import Show
 from laggard_common.visible import visible
@@ -58,20 +62,29 @@ class JobPages:
         return [Route(LIST_PATH, self._list), Route(LIST_PATH + "/{rest:path}", self._one)]
 
     async def _list(self, request: Request) -> Response:
-        given = checked_parameters(request, (*FILTERS, "cursor"))
+        given = checked_parameters(request, (*FILTERS, "cursor", "sort"))
         selection, who = self._service.selection(given), principal(request)
+        order, cursor = JobOrder.of(given.get("sort", "")), given.get("cursor", "")
+        most = MAX_PAGE if order.name else PAGE_JOBS
         found = await self._service.ask(
-            lambda queries: queries.list_jobs(who, selection, PAGE_JOBS, given.get("cursor", ""))
+            lambda queries: queries.list_jobs(who, selection, most, "" if order.name else cursor)
         )
-        asked = {name: value for name, value in given.items() if name != "cursor"}
+        asked = {name: value for name, value in given.items() if name not in ("cursor", "sort")}
+        jobs = order.sorted([job_record(job) for job in found.jobs])[:PAGE_JOBS]
+        more = found.next_cursor if not order.name else ""
         page = {
-            "jobs": [_shown(job_record(job)) for job in found.jobs],
+            "jobs": [_shown(job) for job in jobs],
+            "headings": [
+                (column, _address(LIST_PATH, {**asked, "sort": order.after_click(name)}), order.sign(name))
+                for name, column in COLUMNS.items()
+            ],
+            "caption": order.caption(counted(len(found.jobs), "newest job")),
             "filters": [(name, label, asked.get(name, "")) for name, label in _LABELS.items()],
             "is_filtered": bool(asked),
             "here": _address(LIST_PATH, asked),
-            "is_first": "cursor" not in given,
+            "is_first": not order.name and not cursor,
             "first": _address(LIST_PATH, asked),
-            "next": _address(LIST_PATH, {**asked, "cursor": found.next_cursor}) if found.next_cursor else "",
+            "next": _address(LIST_PATH, {**asked, "cursor": more}) if more else "",
             "csv": _address(PATH, {**asked, "format": "csv"}),
             "json": _address(PATH, asked),
             "sees_site": who.sees_site,
@@ -111,7 +124,7 @@ class JobPages:
         }
 
 
-def _shown(record: dict[str, Any]) -> dict[str, Any]:
+def _shown(record: Mapping[str, Any]) -> dict[str, Any]:
     """A record whose texts have no control characters and no marks of direction; its key is for links."""
     return {
         name: visible(value) if isinstance(value, str) and name != "key" else value
@@ -123,5 +136,5 @@ def _volume(volumes: dict[str, Any], layer: str) -> tuple[Any, Any]:
     return volumes[f"{layer}_read_bytes"], volumes[f"{layer}_written_bytes"]
 
 
-def _address(path: str, given: dict[str, str]) -> str:
+def _address(path: str, given: Mapping[str, str]) -> str:
     return f"{path}?{urlencode(given)}" if given else path

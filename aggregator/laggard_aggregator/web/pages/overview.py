@@ -181,11 +181,10 @@ def next_step(now: Now) -> tuple[str, tuple[Command, ...]] | None:
 def maps(now: Now, found: Sequence[Slow]) -> list[GroupView]:
     """The groups by urgency: stragglers first, then those without a verdict."""
     slow_in = slow_by_group(found)
-    noted = {judged.group for judged in now.judgements if judged.verdicts.note}
 
     def rank(group: GroupView) -> tuple[int, bool, bool, int, str]:
         known = group.live + group.silent
-        return (-slow_in[group.name], group.name not in noted, not group.silent, -known, group.name)
+        return (-slow_in[group.name], not now.note_of(group.name), not group.silent, -known, group.name)
 
     return sorted(now.groups.values(), key=rank)
 
@@ -303,7 +302,7 @@ def tiles(now: Now, found: Sequence[Slow]) -> list[tuple[str, str, str, str, str
                 text
                 for some, text in (
                     (unjudged, f"{unjudged} without a verdict"),
-                    (small, f"{small} too small to compare"),
+                    (small, f"{small} with too few members to compare"),
                     (now.groups and not unjudged + small, "all judged"),
                     (not now.groups, "none yet"),
                 )

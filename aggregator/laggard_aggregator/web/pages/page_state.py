@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -27,7 +27,10 @@ KEPT_SECONDS = 5.0
 """Lifetime of values that change without an event: ages of samples, states of nodes."""
 RARELY = 50
 ACTS = {
-    "silence": ("Silence", "It is judged and shown as before, and nobody is notified."),
+    "silence": (
+        "Silence",
+        "Nobody is notified of it until the silence ends. It is judged and shown as before.",
+    ),
     "drain": ("Drain", "Under maintenance: it is left out of every comparison, and its alarms are cleared."),
     "replaced": ("Replaced", "New hardware: its evidence and alarms are dropped with the next window."),
     "comment": ("Comment", "Shown here, among the stragglers, in mails and in laggard status."),
@@ -140,9 +143,8 @@ class Now:
         return found
 
     def note_of(self, group: str) -> str:
-        """Reasons for missing verdicts of a group."""
-        notes = (judged.verdicts.note for judged in self.judgements_of(group))
-        return "; ".join(dict.fromkeys(filter(None, notes)))
+        """Why a group has no verdict by any of its metrics, or empty."""
+        return group_note(self.judgements_of(group))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,12 @@ class Acts:
         """The kind of decision that `end` ends."""
         kind = self.asked.get("kind", "")
         return kind if kind in KINDS else ""
+
+
+def group_note(latest: Iterable[Judgement]) -> str:
+    """Why a group has no verdict, by its `latest` judgements, one per metric; empty if one was judged."""
+    notes = [judged.verdicts.note for judged in latest]
+    return "; ".join(dict.fromkeys(notes)) if all(notes) else ""
 
 
 def token(started_at: float, revision: int) -> str:

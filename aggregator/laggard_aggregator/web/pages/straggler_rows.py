@@ -43,6 +43,16 @@ class Evidence:
         return factor_now(self.standing, self.worse)
 
     @property
+    def before(self) -> str:
+        """The largest average of an alarm, as `formatting.worst_average`."""
+        alarm = self.standing.alarm
+        return (
+            ""
+            if alarm is None
+            else formatting.worst_average(self.factor, alarm.severity, alarm.worst_severity)
+        )
+
+    @property
     def value(self) -> str:
         """Its own value and its peers' as text."""
         row = self.standing

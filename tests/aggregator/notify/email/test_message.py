@@ -106,7 +106,7 @@ def test_subject_and_first_lines_say_who_how_much_and_since_when() -> None:
     )
     since = "since 2025-10-09 03:01 UTC: await 83.3 ms, peers 21.5 ms."
     first = text(message, "plain").split("\n\n")[0].splitlines()
-    assert first[:3] == ["oss-3/sdb", "is 3.9 times slower than its peers", f"for 6 h, {since}"]
+    assert first[:2] == ["oss-3/sdb is 3.9 times slower than its peers.", f"For 6 h, {since}"]
     page = Tags(text(message, "html")).said.replace("\N{NO-BREAK SPACE}", " ")
     assert page.index("oss-3/sdb") < page.index("is 3.9 times slower") < page.index(since)
 
@@ -127,15 +127,25 @@ def test_the_located_cause_is_said() -> None:
     disk = Location("lun", "oss-3/wwn-5", "await of oss-3/<b>sdb 4.1×: the disk", "oss-3/<b>sdb")
     message = written(raised("s.1", report(location=disk)), PNG)
     for said in (text(message, "plain"), Tags(text(message, "html")).said):
-        assert "Located: lun oss-3/<b>sdb" in said
-        assert "await of oss-3/<b>sdb 4.1×: the disk" in said
+        assert "Located: the disk, lun oss-3/<b>sdb" in said
     assert "Located" not in text(written(raised("s.1", report()), PNG), "plain")
+    several = Location("server", "oss-3", "request times of oss-3 4.1×, await 1.0×: the server", "oss-3")
+    message = written(raised("s.1", report(location=several)), PNG)
+    for said in (text(message, "plain"), Tags(text(message, "html")).said):
+        assert "request times of oss-3 4.1×, await 1.0×" in said
+
+
+def test_the_worst_average_is_said_only_where_it_exceeds_the_factors_now() -> None:
+    assert "on average" not in text(written(raised("s.1", report()), PNG), "plain")
+    recovering = replace(report().worst, worst_severity=40.0)
+    mail = text(written(raised("s.1", report(comparisons=(recovering,))), PNG), "plain")
+    assert "; 3.9×, before up to 40× on average; since" in mail.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_only_names_may_break_within_a_word_and_a_digest_has_two_columns() -> None:
     """On a phone of 390 px, columns of single words were broken: `compon ent`."""
     html = text(written(raised("d.1", *FIVE, count=70), None), "html")
-    rows = re.findall(r"<tr>(<td[^>]*><a href.*?)</tr>", html)
+    rows = re.findall(r"<tr>(<td[^>]*><a [^>]*href.*?)</tr>", html)
     assert [row.count("<td") for row in rows] == [2] * len(FIVE)
     assert "<th" not in html
     for each in (html, text(written(raised("s.1", report()), None), "html")):
@@ -229,7 +239,7 @@ def test_a_resolved_mail_belongs_to_the_thread() -> None:
     assert message["In-Reply-To"] == message["References"] == "<laggard.s.1@example.org>"
     for said in (text(message, "plain"), Tags(text(message, "html")).said):
         assert "2 h" in said
-        assert "from 2025-10-09 07:01 UTC to 2025-10-09 09:01 UTC, and 4.0× slower" in said
+        assert "from 2025-10-09 07:01 UTC to 2025-10-09 09:01 UTC, and on average 4.0× slower" in said
 
 
 def test_one_that_is_gone_has_not_recovered() -> None:

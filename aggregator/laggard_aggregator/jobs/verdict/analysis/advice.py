@@ -132,9 +132,9 @@ def _small_requests(job: Footprint) -> Iterator[Advice]:
                 f"small {kind}s",
                 SMALL_REQUEST / mean,
                 _share(job, volume),
-                f"the mean {kind} has {mean / KIB:.3g} KiB",
+                f"the mean {kind} is {mean / KIB:.3g} KiB",
                 "Use a larger buffer: setvbuf with 4 MiB, or collect records and call "
-                f"{kind} with 1 MiB and more{gain}",
+                f"{kind} with 1 MiB or more{gain}",
             )
 
 

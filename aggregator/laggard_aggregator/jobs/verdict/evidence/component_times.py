@@ -16,7 +16,8 @@ import numpy as np
 from laggard_aggregator.detect.peers import mad_spread
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.verdict.evidence.path_shares import busy_servers
-from laggard_aggregator.status.formatting import took
+from laggard_aggregator.status import formatting
+from laggard_aggregator.status.formatting import counted, took
 
 LEAST_PEERS: Final = 3
 """Other components with enough requests; fewer say nothing about the normal."""
@@ -128,18 +129,35 @@ def component_times(rows: Iterable[Row]) -> list[ComponentTimes]:
 
 def slow_sentence(components: Sequence[ComponentTimes]) -> str:
     """Names the slow ones among `components` with their figures; empty without any."""
-    slow = [each for each in components if each.slow]
-    said = []
-    for each in slow[:_SENTENCES]:
-        direction, requests = each.worst
-        assert requests.factor is not None, "it stands out"
-        said.append(
-            f"{each.name} took {took(requests.seconds)} {_DOING.get(direction, direction)}, "
-            f"{requests.factor:.3g} times the median of the {requests.peers} others"
-        )
-    if len(slow) > _SENTENCES:
-        said.append(f"{len(slow) - _SENTENCES} more slow")
+    alike: dict[tuple[str, str, str], list[ComponentTimes]] = defaultdict(list)
+    for each in components:
+        if each.slow:
+            alike[each.layer, each.component or each.node, each.worst[0]].append(each)
+    said = [_slow_on(some) for some in list(alike.values())[:_SENTENCES]]
+    if len(alike) > _SENTENCES:
+        said.append(f"{len(alike) - _SENTENCES} more slow")
     return "; ".join(said)
+
+
+def _slow_on(some: Sequence[ComponentTimes]) -> str:
+    """A slow component with its figures, on one node or, of the same name, on `some` of them."""
+    direction, requests = some[0].worst
+    doing = _DOING.get(direction, direction)
+    if len(some) == 1:
+        far = f"{_times(requests)} times the median of the {requests.peers} others"
+        return f"{some[0].name} took {took(requests.seconds)} {doing}, {far}"
+    by_factor = sorted((each.worst[1] for each in some), key=lambda one: one.factor or 0.0)
+    least, most = (_times(one) for one in (by_factor[0], by_factor[-1]))
+    far = f"{least} times" if least == most else f"{least} to {most} times"
+    where = f"on {counted(len(some), 'node')}"
+    slowest = took(by_factor[-1].seconds)
+    return f"{some[0].component} took up to {slowest} {doing} {where}, {far} the median of the others"
+
+
+def _times(requests: RequestTimes) -> str:
+    """The factor of requests that stand out, as `23` or `6.5`."""
+    assert requests.factor is not None, "it stands out"
+    return formatting.factor(requests.factor).rstrip("\N{MULTIPLICATION SIGN}")
 
 
 def _summed(rows: Sequence[Row]) -> RequestTimes:
