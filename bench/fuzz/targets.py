@@ -42,6 +42,7 @@ from laggard_aggregator.offline.sysstat.disk_sample import DiskSample, NotMeasur
 from laggard_aggregator.offline.sysstat.printed_text import read_text
 from laggard_aggregator.offline.sysstat.report import Report
 from laggard_aggregator.offline.sysstat.sadf_json import read_json
+from laggard_aggregator.offline.sysstat.sadf_xml import read_xml
 from laggard_common import segment_log, wire
 from laggard_common.errors import InputError, LaggardError, MqttError, StateError, WireError
 from laggard_common.trace_formats.dxt import DxtParser
@@ -182,11 +183,12 @@ def io_traces(data: bytes) -> None:
 
 
 def sysstats_files(data: bytes) -> None:
-    """Text and JSON of sysstat's programs, also as the other one."""
+    """Text, JSON and XML of sysstat's programs, also as the other one."""
     report = Report(Path("fuzz"), ZoneInfo("Europe/Berlin"))
     readers: tuple[Callable[[], Iterator[DiskSample]], ...] = (
         lambda: read_text(data.decode(errors="replace"), report),
         lambda: read_json(data, report),
+        lambda: read_xml(data, report),
     )
     for read in readers:
         with contextlib.suppress(InputError):
@@ -273,7 +275,7 @@ _CONTROL_GROUPS = (
 )
 _LINES = sysstat.steady(["sda", "dev8-1"], 2, {})
 _FORMS = (
-    *(sysstat.sadf_json, sysstat.sadf_d, sysstat.sadf_dh, sysstat.sar_d),
+    *(sysstat.sadf_json, sysstat.sadf_x, sysstat.sadf_d, sysstat.sadf_dh, sysstat.sar_d),
     *(sysstat.iostat_x, sysstat.iostat_json),
 )
 _TABLES = (

@@ -5,6 +5,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -32,7 +33,11 @@ Form = Callable[[list[Line]], str]
 
 FORMS: dict[str, Form] = {
     "sadf -j": forms.sadf_json,
+    "sadf -x": forms.sadf_x,
     "sadf -d": forms.sadf_d,
+    "sadf -d after a boot": lambda lines: (
+        "oss1;-1;2026-05-01 00:00:00 UTC;LINUX-RESTART\t(8 CPU)\n" + forms.sadf_d(lines)
+    ),
     "sadf -dh": forms.sadf_dh,
     "sadf -dT": lambda lines: forms.sadf_d(lines, zone=""),
     "sadf -jT": lambda lines: forms.sadf_json(lines, tz="CEST"),
@@ -166,6 +171,27 @@ def test_the_hour_that_comes_twice_keeps_its_order(tmp_path: Path) -> None:
     assert times.tolist() == [end - 300 for end in ends]
 
 
+@pytest.mark.parametrize(
+    ("form", "first", "interval", "told"),
+    [
+        ("%d/%m/%y", "2026-05-31", 60, False),  # no month 31
+        ("%d/%m/%Y", "2026-06-08", 43_200, False),  # two days, or a month apart
+        ("%m/%d/%Y", "2026-06-08", 43_200, False),
+        ("%m/%d/%y", "2026-05-01", 60, True),
+    ],
+)
+def test_days_and_months_are_told_apart_by_all_dates_of_a_file(
+    form: str, first: str, interval: int, told: bool, tmp_path: Path
+) -> None:
+    begin = int(datetime.fromisoformat(first).replace(tzinfo=UTC).timestamp())
+    lines = [Line(begin + interval * (at + 1), "sda", 1, 1, 1, 1, 5.0) for at in range(3)]
+    text = forms.iostat_x(lines, interval, time=f"{form} %H:%M:%S")
+    remarks: list[str] = []
+    times = rows(write(tmp_path / "file", text), remarks=remarks)["oss1/sda"][:, 0]
+    assert times.tolist() == [line.end - interval / 2 for line in lines]
+    assert any("is read as month/day/year" in line for line in remarks) is told
+
+
 def test_the_first_report_of_iostat_is_left_out(tmp_path: Path) -> None:
     remarks: list[str] = []
     path = write(tmp_path / "file", forms.iostat_x(forms.steady(["sda"], 2, {})))
@@ -180,6 +206,12 @@ def test_the_first_report_of_iostat_is_left_out(tmp_path: Path) -> None:
             "Linux 6.1.0 (a) \t05/01/26 \t_x86_64_\t(8 CPU)\n\nDevice tps\nsda 1.0\n",
             "without times: iostat -dxt",
         ),
+        (
+            "Linux 6.1.0 (a) \t2026-05-01 \t_x86_64_\n\n2026-05-01T00:01:00Z\nDevice tps\nsda 1.0\n",
+            "without await: iostat -dxt",
+        ),
+        ("oss1\t60\t2026-05-01 00:01:00 UTC\tsda\ttps\t20.54\n", "pairs of sadf -p: sadf -d"),
+        ('<?xml version="1.0"?><!DOCTYPE s [<!ENTITY a "b">]><sysstat>&a;</sysstat>', "declares entities"),
         ("00:00:01   DEV   tps  await\n00:01:01   sda  1  5\n", "no line such as 'Linux 6.1.0"),
         (
             '{"sysstat": {"hosts": [{"nodename": "a", "statistics": [{"disk": [{"disk_device": "sda"}]}]}]}}',
@@ -236,7 +268,7 @@ def test_documents_put_together_are_all_read(tmp_path: Path) -> None:
     first, second = forms.steady(["sda"], 3, {}), forms.steady(["sdb"], 3, {})
     text = forms.sadf_json(first) + "\n" + forms.sadf_json(second)
     assert_same(rows(write(tmp_path / "sa.json", text)), expected([*first, *second]))
-    for form in (forms.sadf_d, forms.sar_d, forms.iostat_x):
+    for form in (forms.sadf_x, forms.sadf_d, forms.sar_d, forms.iostat_x):
         assert_same(rows(write(tmp_path / "text", form(first) + form(second))), expected([*first, *second]))
 
 

@@ -100,6 +100,28 @@ def iostat_json(lines: Sequence[Line], interval: int = 60) -> str:
     return json.dumps({"sysstat": {"hosts": [host]}})
 
 
+def sadf_x(lines: Sequence[Line], interval: int = 60) -> str:
+    """`sadf -x FILE -- -d`."""
+    names = {"rkB/s": "rkB", "wkB/s": "wkB", "%util": "util-percent"}
+    out = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        '<!DOCTYPE sysstat PUBLIC "DTD v3.11 sysstat //EN"',
+        '"http://pagesperso-orange.fr/sebastien.godard/sysstat-3.11.dtd">',
+        '<sysstat xmlns="http://pagesperso-orange.fr/sebastien.godard/sysstat">',
+        '<host nodename="oss1"><timezone>UTC</timezone><statistics>',
+    ]
+    for end, some in _by_time(lines):
+        out.append(
+            f'<timestamp date="{_time(end):%Y-%m-%d}" time="{_time(end):%H:%M:%S}" utc="1"'
+            f' interval="{interval}"><disk per="second">'
+        )
+        for line in some:
+            own = " ".join(f'{names.get(k, k)}="{value:.2f}"' for k, value in _columns(line).items())
+            out.append(f'<disk-device dev="{line.device}" {own}/>')
+        out.append("</disk></timestamp>")
+    return "\n".join([*out, "</statistics></host>", "</sysstat>", ""])
+
+
 def sadf_d(lines: Sequence[Line], interval: int = 60, zone: str = " UTC") -> str:
     """`sadf -d FILE -- -d`."""
     names = list(_columns(lines[0]))

@@ -40,8 +40,11 @@ _DEVICE = re.compile(rb"\d{1,4}:\d{1,7}|\(unknown\)")
 _IO_KEYS = (b"rbytes", b"wbytes", b"rios", b"wios")
 _UNKNOWN_DEVICE = b"(unknown)"
 
-Chosen = Callable[[bytes], bool]
-"""Whether the I/O of a device, as `8:0`, counts."""
+_MOST_COUNTED = 2**63
+"""Counters beyond it went below 0."""
+
+Chosen = Callable[[bytes], bool | None]
+"""Whether the I/O of a device, as `8:0`, counts; None for a device that sysfs does not name."""
 Values = tuple[int | None, ...]
 """Values of a file in the order of the collector's fields."""
 
@@ -51,7 +54,7 @@ class NotUnderstoodError(ValueError):
 
 
 class GoodLines(NamedTuple):
-    """`odd`: the lines that were not understood; the others count."""
+    """`odd`: the lines that were not understood; the others count. Without any other, values are unknown."""
 
     values: Values
     odd: Sequence[bytes] = ()
@@ -74,13 +77,18 @@ def parse_io_stat(data: bytes, chosen: Chosen) -> GoodLines:
             except NotUnderstoodError:
                 odd.append(line)
     sums = [0, 0, 0, 0]
+    good = 0
     for device, *words in lines:
-        if chosen(device):
-            values = [number(word) for word in words]
-            if None in values:
-                odd.append(b" ".join((device, *words)))
-            else:
-                sums = [a + (b or 0) for a, b in zip(sums, values, strict=True)]
+        counts = chosen(device)
+        values = [value for word in words if (value := number(word)) is not None and value < _MOST_COUNTED]
+        if counts is None or (counts and len(values) < len(words)):
+            odd.append(b" ".join((device, *words)))
+            continue
+        good += 1
+        if counts:
+            sums = [a + b for a, b in zip(sums, values, strict=True)]
+    if odd and not good:
+        return GoodLines((None,) * len(sums), odd)
     return GoodLines(tuple(map(_bounded, sums)), odd)
 
 
@@ -107,17 +115,21 @@ def parse_blkio(data: bytes, chosen: Chosen, *, counts: bool = True) -> GoodLine
     lines = _READ_OR_WRITE.findall(data if not odd or data.endswith(b"\n") else data[: data.rfind(b"\n") + 1])
     if not lines and not counts:
         return GoodLines((None, None), odd)
-    read = write = 0
+    read = write = good = 0
     for device, operation, word in lines:
-        if not chosen(device):
-            continue
-        value = number(word)
-        if value is None:
+        included, value = chosen(device), number(word)
+        if included is None or (included and (value is None or value >= _MOST_COUNTED)):
             odd.append(b" ".join((device, operation, word)))
-        elif operation == b"Read":
+            continue
+        good += 1
+        if not included or value is None:
+            continue
+        if operation == b"Read":
             read += value
         else:
             write += value
+    if odd and not good:
+        return GoodLines((None, None), odd)
     return GoodLines((_bounded(read), _bounded(write)), odd)
 
 
@@ -216,7 +228,7 @@ class Devices:
         self._root = sysfs / _BLKIO_ROOT
         self.blkio_counts = False
         self._block = BlockDevices(sysfs, tuple(include), tuple(exclude))
-        self._chosen: dict[bytes, bool] = {}
+        self._chosen: dict[bytes, bool | None] = {}
         self._until_ns = 0
 
     def update(self, now_ns: int) -> None:
@@ -233,14 +245,15 @@ class Devices:
             except CollectError:
                 self.blkio_counts = False
 
-    def chosen(self, device: bytes) -> bool:
-        """Whether the I/O of `8:0` counts."""
-        known = self._chosen.get(device)
-        if known is None:
-            known = self._chosen[device] = self._find(device)
-        return known
+    def chosen(self, device: bytes) -> bool | None:
+        """Whether the I/O of `8:0` counts; None for a device that sysfs does not name."""
+        try:
+            return self._chosen[device]
+        except KeyError:
+            found = self._chosen[device] = self._find(device)
+            return found
 
-    def _find(self, device: bytes) -> bool:
+    def _find(self, device: bytes) -> bool | None:
         words = attribute(f"{self._numbers}/{device.decode()}/uevent").split()
         name = next((word[8:] for word in words if word.startswith("DEVNAME=")), "")
-        return bool(name) and self._block.is_peer(name)
+        return self._block.is_peer(name) if name else None

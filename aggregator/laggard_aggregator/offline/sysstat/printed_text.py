@@ -1,23 +1,27 @@
 """Text that sysstat's programs print: `sadf -d`, `sar -d` and `iostat -x`, which people have at hand."""
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from laggard_aggregator.offline.sysstat.disk_sample import DiskSample
-from laggard_aggregator.offline.sysstat.report import Report, parse_clock, parse_date, parse_time
+from laggard_aggregator.offline.sysstat.report import (
+    Report,
+    number_in,
+    numbers,
+    parse_clock,
+    parse_time,
+)
 from laggard_common.errors import InputError
 
 _SEMICOLONS = re.compile(r"#? ?hostname;interval;timestamp")
+_RESTART = re.compile(r"[^;]*;-1;[^;]*;(?:LINUX-RESTART|COM )")
+_PAIRS = re.compile(r"[^\t]+\t-?[0-9]+\t[^\t]+\t[^\t]+\t\S+\t\S+$")
 _BANNER = re.compile(r"[A-Z]\w+ \S+ \(([^)\s]+)\)\s+(\S+)\s+_\S+_\s")
 _CLOCK = re.compile(r"(\d\d:\d\d:\d\d(?: [AP]M)?)\s+(\S.*)")
 _STAMP = re.compile(
     r"(?:Time: )?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*|(?:\d+[/.-]\d+[/.-]\d+ )?\d\d:\d\d:\d\d(?: [AP]M)?)"
 )
-_NUMBER = re.compile(r"((?i:-?(?:\d+(?:[.,]\d*)?(?:e[+-]?\d+)?|nan|inf)))([kMGTPB%]?)")
-_HUMAN = {"": 1.0, "%": 1.0, "B": 1 / 1024, **{unit: 1024.0**power for power, unit in enumerate("kMGTP")}}
-"""Units of `-h`, in kB where a column is in kB."""
 _HALF_A_DAY = timedelta(hours=12)
 _FIXED = 3
 """Host, interval and time, which begin each line of `sadf -d`."""
@@ -28,18 +32,24 @@ def is_text(head: bytes) -> bool:
     lines = [line for line in head.decode(errors="replace").splitlines() if line.strip()][:4]
     return bool(lines) and (
         _SEMICOLONS.match(lines[0]) is not None
+        or _RESTART.match(lines[0]) is not None
+        or _PAIRS.match(lines[0]) is not None
         or _BANNER.match(lines[0]) is not None
         or any(_is_sar_header(line) or _is_iostat_header(line.split()) for line in lines)
     )
 
 
 def read_text(text: str, report: Report) -> Iterator[DiskSample]:
-    """The samples, in order. Raises InputError for text without times, or with local ones without a zone."""
+    """The samples, in order. Raises InputError for text without times or awaits, or with local times without
+    a zone."""
     lines = text.splitlines()
     if lines and not text.endswith("\n"):  # its last name or number may have lost its end
         report.leave_out("a line that is cut short", f"line {len(lines)}")
         lines.pop()
-    if any(_SEMICOLONS.match(line) for line in lines[:20]):
+    if lines and _PAIRS.match(lines[0]):
+        raise InputError(str(report.path), "pairs of sadf -p: sadf -d, or sadf -j, prints what is read here")
+    report.settle_dates(text)
+    if any(_SEMICOLONS.match(line) or _RESTART.match(line) for line in lines[:1]):
         return _read_semicolons(lines, report)
     if any(_is_sar_header(line) for line in lines):
         return _read_sar(lines, report)
@@ -66,7 +76,7 @@ def _read_semicolons(lines: Iterable[str], report: Report) -> Iterator[DiskSampl
         groups = [cells[at : at + size] for at in range(_FIXED, len(cells), size)]
         for group in groups if wide else groups[:1]:
             row = dict(zip(names[_FIXED:], group, strict=False))
-            seconds = _number(interval)
+            seconds = number_in(interval)
             if len(group) < size or seconds is None or seconds <= 0:
                 report.leave_out("a line that is cut short", f"line {number}")
                 continue
@@ -77,7 +87,7 @@ def _read_semicolons(lines: Iterable[str], report: Report) -> Iterator[DiskSampl
 
 def _semicolon_time(stamp: str, report: Report) -> float:
     """A time as `2026-05-01 00:01:00 UTC`, without UTC a local one, or epoch seconds."""
-    seconds = _number(stamp)
+    seconds = number_in(stamp)
     if seconds is not None:
         return seconds
     try:
@@ -116,7 +126,7 @@ def _read_sar(lines: Iterable[str], report: Report) -> Iterator[DiskSample]:
     begin = end = 0.0
     for number, line in enumerate(lines, 1):
         if banner := _BANNER.match(line):
-            host, day, names = banner[1], _Day(parse_date(banner[2], report), report), ()
+            host, day, names = banner[1], _Day(report.date(banner[2]), report), ()
         elif not line.strip():
             names = ()
         elif match := _CLOCK.match(line):
@@ -165,7 +175,7 @@ def _read_iostat(lines: Iterable[str], report: Report) -> Iterator[DiskSample]:
                     yield from _sample(host, device, at, row, report=report, number=number)
             names, rows = (), {}
         if banner:
-            host, day = banner[1], _Day(parse_date(banner[2], report), report)
+            host, day = banner[1], _Day(report.date(banner[2]), report)
             at = None
             report.new_section()
         elif stamp:
@@ -177,6 +187,8 @@ def _read_iostat(lines: Iterable[str], report: Report) -> Iterator[DiskSample]:
             if at is None:
                 problem = "iostat's text without times: iostat -dxt, or sar -d, has them"
                 raise InputError(str(report.path), problem)
+            if not any("await" in name for name in names):
+                raise InputError(str(report.path), "iostat's text without await: iostat -dxt prints it")
         elif not words:
             names = ()
         elif names and not (line[0].isspace() and names[0] == "Device"):  # a sum over a group of devices
@@ -204,16 +216,5 @@ def _sample(
     number: int,
 ) -> Iterator[DiskSample]:
     """The sample of a row, unless a value is no number. `at`: end and length of its interval."""
-    columns = {name: _number(text) for name, text in row.items()}
-    bad = next((name for name, value in columns.items() if value is None), None)
-    if bad is not None:
-        report.leave_out(f"{bad} is {row[bad][:20]!r}", f"line {number}")
-        return
-    known = {name: value for name, value in columns.items() if value is not None and not math.isnan(value)}
-    yield DiskSample(host or report.path.stem, device, *at, known, f"line {number}")
-
-
-def _number(text: str) -> float | None:
-    """A number, with a decimal comma in some locales and a unit with `-h`; None for other text."""
-    match = _NUMBER.fullmatch(text.strip())
-    return None if match is None else float(match[1].replace(",", ".")) * _HUMAN[match[2]]
+    if (columns := numbers(row, f"line {number}", report)) is not None:
+        yield DiskSample(host or report.path.stem, device, *at, columns, f"line {number}")

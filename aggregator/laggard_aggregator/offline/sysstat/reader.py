@@ -28,6 +28,7 @@ from laggard_aggregator.offline.sysstat.disk_sample import (
 from laggard_aggregator.offline.sysstat.printed_text import is_text, read_text
 from laggard_aggregator.offline.sysstat.report import Report
 from laggard_aggregator.offline.sysstat.sadf_json import is_json, read_json
+from laggard_aggregator.offline.sysstat.sadf_xml import is_xml, read_xml
 from laggard_common.errors import InputError
 
 _LAST_SECOND = 9.2e9
@@ -39,7 +40,7 @@ _Value = tuple[str, int, tuple[float, ...]]
 
 def is_sysstat(head: bytes) -> bool:
     """True for the begin of a file in one of sysstat's forms."""
-    return head[:2] in MAGIC or is_json(head) or is_text(head)
+    return head[:2] in MAGIC or is_json(head) or is_xml(head) or is_text(head)
 
 
 def read_sysstat(
@@ -63,6 +64,7 @@ def read_sysstat(
         values = list(_values(report, interval_seconds))
         lines = list(report.remarks())
         if not values:
+            lines = [*report.left_out(), *lines]
             why = lines[0].removeprefix(f"{path}: ") if lines else "sadc -S DISK records them"
             raise InputError(str(path), f"no disk statistics in this file ({why})")
         groups[stem(path) if by_file else ONE_GROUP] += values
@@ -115,4 +117,6 @@ def _samples(report: Report) -> Iterator[DiskSample]:
         return read_json(printed(report), report)
     if is_json(data[:_HEAD_BYTES]):
         return read_json(data, report)
+    if is_xml(data[:_HEAD_BYTES]):
+        return read_xml(data, report)
     return read_text(data.decode(errors="replace"), report)

@@ -7,11 +7,10 @@ mended where that has one meaning, and read as far as it goes.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from laggard_aggregator.offline.sysstat.disk_sample import DiskSample
-from laggard_aggregator.offline.sysstat.report import Report, parse_time
+from laggard_aggregator.offline.sysstat.report import Report, parse_time, sadf_time
 from laggard_common.errors import InputError
 
 _DECIMAL_COMMA = re.compile(rb'(":\s*-?\d+),(\d+)(?=\s*[,}\]\n])')
@@ -31,7 +30,9 @@ def is_json(head: bytes) -> bool:
 
 def read_json(text: bytes, report: Report) -> Iterator[DiskSample]:
     """The samples, in order. Raises InputError for other JSON, and for local times without a zone."""
-    for host in _hosts(text, report):
+    hosts = _hosts(text, report)
+    report.settle_dates(" ".join(_stamps(hosts)))
+    for host in hosts:
         report.new_section()
         name = str(host.get("nodename", report.path.stem))
         statistics = host.get("statistics")
@@ -40,13 +41,21 @@ def read_json(text: bytes, report: Report) -> Iterator[DiskSample]:
                 yield from _samples(name, statistic, report)
 
 
+def _stamps(hosts: list[Mapping[str, Any]]) -> Iterator[str]:
+    for host in hosts:
+        statistics = host.get("statistics")
+        for statistic in statistics if isinstance(statistics, list) else ():
+            if isinstance(statistic, dict) and isinstance(stamp := statistic.get("timestamp"), str):
+                yield stamp
+
+
 def _samples(host: str, statistic: Mapping[str, Any], report: Report) -> Iterator[DiskSample]:
     disks = statistic.get("disk")
     if not isinstance(disks, list) or not disks:
         return
     stamp = statistic.get("timestamp")
     if isinstance(stamp, dict):
-        end, seconds = _sadf_time(stamp, report)
+        end, seconds = sadf_time(stamp, report)
     elif isinstance(stamp, str):
         end = parse_time(stamp, report)
         seconds = report.seconds_since_last(end)
@@ -68,17 +77,6 @@ def _samples(host: str, statistic: Mapping[str, Any], report: Report) -> Iterato
             if isinstance(value, int | float) and not isinstance(value, bool)
         }
         yield DiskSample(host, device, end, seconds, columns, str(stamp))
-
-
-def _sadf_time(stamp: Mapping[str, Any], report: Report) -> tuple[float, float]:
-    """End and length of the interval: UTC unless the stamp says otherwise."""
-    try:
-        local = datetime.fromisoformat(f"{stamp['date']}T{stamp['time']}")
-        seconds = float(stamp["interval"])
-    except (KeyError, ValueError, TypeError) as exc:
-        raise InputError(str(report.path), f"not a time of sadf: {str(dict(stamp))[:120]}") from exc
-    zone = str(stamp.get("tz", "UTC" if stamp.get("utc", 1) else "local times, of sadf -T"))
-    return report.epoch(local, zone), seconds
 
 
 def _hosts(text: bytes, report: Report) -> list[Mapping[str, Any]]:

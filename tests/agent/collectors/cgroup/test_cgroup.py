@@ -284,8 +284,37 @@ def test_io_stat_adds_up_its_good_lines(
     mixed = [*lines, *others]
     chance.shuffle(mixed)
     values, odd = parse_io_stat(b"".join(mixed) + tail, everything)
-    assert values == tuple(map(sum, zip((0, 0, 0, 0), *(row[1:] for row in rows), strict=True)))
     assert len(odd) == sum(line in ODD for line in others) + (b"=" in tail)
+    sums = tuple(map(sum, zip((0, 0, 0, 0), *(row[1:] for row in rows), strict=True)))
+    assert values == (sums if rows or not odd else (None, None, None, None))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["8:0", "259:1", "9:9"]), st.integers(0, 2**64), st.integers(0, 2**64)),
+        max_size=5,
+    ),
+    st.booleans(),
+)
+def test_blkio_adds_up_its_good_lines(rows: list[tuple[str, int, int]], has_tail: bool) -> None:
+    """9:9 is named by no sysfs."""
+    text = "".join(f"{d} Read {r}\n{d} Write {w}\n{d} Total {r + w}\n" for d, r, w in rows)
+    read = [r for d, r, _ in rows if d != "9:9" and r < 2**63]
+    written = [w for d, _, w in rows if d != "9:9" and w < 2**63]
+    tail = "8:0 Rea" if has_tail else "Total 0\n"
+    values, odd = parse_blkio((text + tail).encode(), lambda device: None if device == b"9:9" else True)
+    assert len(odd) == 2 * len(rows) - len(read) - len(written) + has_tail
+    has_good = bool(read or written or not odd)
+    bounded = [min(sum(some), 2**64 - 1) for some in (read, written)]
+    assert values == (tuple(bounded) if has_good else (None, None))
+
+
+def test_lines_of_a_device_that_sysfs_does_not_name_are_told() -> None:
+    line = b"9:9 rbytes=1 wbytes=1 rios=1 wios=1\n"
+    values, odd = parse_io_stat(GOOD + line, lambda device: None if device == b"9:9" else True)
+    assert (values, len(odd)) == ((1, 2, 3, 4), 1)
+    assert parse_io_stat(line, lambda _: None).values == (None,) * 4
+    assert parse_io_stat(b"8:0 rbytes=%d wbytes=2 rios=3 wios=4\n" % 2**63, everything).values == (None,) * 4
 
 
 def test_blkio() -> None:
@@ -312,7 +341,8 @@ def test_a_torn_tail_of_blkio() -> None:
     for end in range(len(lines)):
         values, odd = parse_blkio(lines[:end], everything)
         whole = lines[: lines[:end].rfind(b"\n") + 1]
-        assert values == parse_blkio(whole, everything).values
+        is_unknown = whole == b"" and end > 0
+        assert values == ((None, None) if is_unknown else parse_blkio(whole, everything).values)
         assert bool(odd) == (end > len(whole) and not lines[len(whole) : end].startswith(b"Total "))
 
 
@@ -341,4 +371,4 @@ def test_arbitrary_bytes() -> None:
                 values, _ = parse(data)
             except NotUnderstoodError:
                 continue
-            assert all(value is not None and 0 <= value < 2**64 for value in values)
+            assert all(value is None or 0 <= value < 2**64 for value in values)
