@@ -2,6 +2,7 @@
 
     python -m bench.chaos [--faults all] [--tries 10] [--sites 4] [--seed 1]
     python -m bench.chaos --soak 30 [--seed 1]
+    python -m bench.chaos --earlier TREE [--tries 10]     from a checkout of an earlier version and back
 
 Real agents, brokers and aggregators on this machine, several small sites side by side; needs root for network
 namespaces and small disks of their own. The agents sample a recorded LUN each, one of them slow, at ten times
@@ -18,7 +19,7 @@ import time
 from pathlib import Path
 
 from bench.chaos import host
-from bench.chaos.faults import FAULTS
+from bench.chaos.faults import FAULTS, VERSION_CHANGED
 from bench.chaos.feed import Feed
 from bench.chaos.report import memory_table, table
 from bench.chaos.runner import Runner
@@ -55,7 +56,7 @@ def main() -> int:
         print(f"\nWarm after {warm:.0f} min; the history of windows is full after {full:.1f} at least")
         print(f"\n{memory_table(done.memory)}")
         problems += [f"{m.name}: memory grew" for m in done.memory if m.grew]
-    elif len(done.results) < len(options.faults) * options.tries:
+    elif len(done.results) < (1 if options.earlier else len(options.faults)) * options.tries:
         problems.append("not everything was tried")
     for problem in problems:
         print(f"PROBLEM {problem}")
@@ -67,8 +68,9 @@ def main() -> int:
 
 
 def _tried(folder: Path, feed: Feed, options: argparse.Namespace) -> Runner:
-    runner = Runner(folder, feed, options.seed)
-    runner.run([FAULTS[name] for name in options.faults], options.tries, options.sites)
+    runner = Runner(folder, feed, options.seed, options.earlier)
+    faults = [VERSION_CHANGED] if options.earlier else [FAULTS[name] for name in options.faults]
+    runner.run(faults, options.tries, options.sites)
     return runner
 
 
@@ -89,6 +91,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--soak", type=float, metavar="MINUTES", help="two sites, faults by chance, and memory over the time"
     )
+    parser.add_argument("--earlier", type=Path, metavar="TREE", help="a checkout of an earlier version")
     options = parser.parse_args()
     options.faults = list(FAULTS) if options.faults == "all" else options.faults.split(",")
     unknown = [name for name in options.faults if name not in FAULTS]

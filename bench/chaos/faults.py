@@ -14,11 +14,14 @@ from bench.chaos.site import HOSTILE, Site
 from laggard_agent.spool.segments import SUFFIX as SPOOL_SUFFIX
 from laggard_aggregator.log.journal import SUFFIX as JOURNAL_SUFFIX
 from laggard_common import segment_log
+from laggard_common.errors import LATER_VERSION
 from laggard_common.mqtt.settings import client_arguments
 from tests.support.hostile_client import connected, flood, garbage
 from tests.support.shipped_brokers import AGGREGATOR, BROKER
 
 _REFILL_SECONDS = 0.2
+_KILLED_SHARE = 0.5
+_START_SECONDS = 60.0
 _VALID_SECONDS = 8.0
 _FAR_SECONDS, _NEAR_SECONDS = 90.0, 1.5
 """Steps of a clock: one that a timeline follows at once either way, and one that it is slewed over."""
@@ -244,6 +247,41 @@ def tails_torn(site: Site, rng: random.Random, _: int) -> None:
     site.aggregator.start()
 
 
+def version_changed(site: Site, rng: random.Random, _: int) -> None:
+    """All programs go to the other version, there and back with each try, amid a backlog of 5 to 10 s.
+
+    The aggregator before the broker is there again, agents one after the other while the backlog is sent;
+    each is ended in order or killed. An aggregator that ends, as the state is of a later version, goes back.
+    """
+    _broker(site).kill()
+    _pause(rng, 5.0, 10.0)
+    _change(site, "", rng)
+    site.until("a start or an end", lambda: site.figures() or not site.aggregator.runs, _START_SECONDS)
+    if not site.aggregator.runs:
+        said = site.aggregator.log.read_text().splitlines()[-1]
+        if LATER_VERSION not in said:
+            raise RuntimeError(f"the aggregator ended: {said}")
+        site.change_version(site.aggregator)
+        site.aggregator.start()
+    _broker(site).start()
+    for node in rng.sample(sorted(site.agents), len(site.agents)):
+        _pause(rng, 0.0, 1.5)
+        _change(site, node, rng)
+
+
+def _change(site: Site, node: str, rng: random.Random) -> None:
+    """Starts an agent, or the aggregator, in the other version."""
+    program = site.agents[node] if node else site.aggregator
+    if rng.random() >= _KILLED_SHARE:
+        program.stop()
+    elif node:
+        site.kill_agent(node)
+    else:
+        program.kill()
+    site.change_version(program)
+    program.start()
+
+
 def _full(disk: Disk, rng: random.Random) -> None:
     until = time.monotonic() + rng.uniform(5.0, 12.0)
     try:
@@ -287,3 +325,5 @@ FAULTS: Mapping[str, Fault] = {
     )
 }
 """By name, in the order of the table."""
+VERSION_CHANGED = Fault("version-changed", version_changed, frozenset({_BROKER, _AGGREGATOR, _AGENTS}))
+"""Needs an earlier version."""

@@ -5,7 +5,7 @@ from math import inf, isnan
 from statistics import median
 
 from bench.chaos.attempts import WELL_SECONDS
-from bench.chaos.faults import FAULTS
+from bench.chaos.faults import FAULTS, VERSION_CHANGED
 from bench.chaos.runner import Result
 from bench.chaos.soak import Memory
 
@@ -18,7 +18,7 @@ _HEAD = (
 
 def table(results: Sequence[Result]) -> str:
     """A row for each fault that was tried, and one for all of them."""
-    by_name: Mapping[str, list[Result]] = {name: [] for name in FAULTS}
+    by_name: Mapping[str, list[Result]] = {name: [] for name in (*FAULTS, VERSION_CHANGED.name)}
     for result in results:
         by_name[result.attempt.fault].append(result)
     rows = [_row(name, found) for name, found in by_name.items() if found]

@@ -51,15 +51,16 @@ class Result:
 class Runner:
     """Tries faults on sites in `folder`. `problems`: what is wrong with a site and belongs to no try.
 
-    `missed`: samples that agents did not take, as they say.
+    `missed`: samples that agents did not take, as they say. `earlier`: as for a Site.
     """
 
-    def __init__(self, folder: Path, feed: Feed, seed: int) -> None:
+    def __init__(self, folder: Path, feed: Feed, seed: int, earlier: Path | None = None) -> None:
         self.results: list[Result] = []
         self.problems: list[str] = []
         self.missed = 0
         self._folder = folder
         self._feed = feed
+        self._earlier = earlier
         self._rng = random.Random(seed)
         self._lock = threading.Lock()
         self._waiting: list[tuple[Fault, int]] = []
@@ -123,7 +124,7 @@ class Runner:
             kind = max(waiting, key=lambda each: waiting[each] / (self._running[each] or 0.01))
             self._sites += 1
             self._running[kind] += 1
-            return Site(self._folder / f"site-{self._sites}", self._feed, kind)
+            return Site(self._folder / f"site-{self._sites}", self._feed, kind, self._earlier)
 
 
 def results(attempts: Sequence[Attempt], made: Account) -> list[Result]:

@@ -45,10 +45,14 @@ class Alarm:
 
 
 class Site:
-    """A site in `folder`, fed by `feed`, with a broker of that kind."""
+    """A site in `folder`, fed by `feed`, with a broker of that kind.
 
-    def __init__(self, folder: Path, feed: Feed, broker: str) -> None:
+    `earlier`: a checkout of another version, with which agents and aggregator begin.
+    """
+
+    def __init__(self, folder: Path, feed: Feed, broker: str, earlier: Path | None = None) -> None:
         self.folder = folder
+        self.earlier = earlier
         self.feed = feed
         self.kind = broker
         self.network = Network() if broker != "embedded" else None
@@ -178,6 +182,15 @@ class Site:
         self.agents[node].kill()
         self.witness.look(node, self.spool(node))
 
+    def change_version(self, of: Process) -> None:
+        """The next start of an agent or the aggregator is of the other version."""
+        assert self.earlier is not None
+        prefix = _of_version(self.earlier)
+        if of.command[: len(prefix)] == prefix:
+            of.command = of.command[len(prefix) :]
+        else:
+            of.command = [*prefix, *of.command]
+
     def marks(self) -> dict[str, Spooled | None]:
         """The newest batch on each agent's disk."""
         held = {node: self.witness.look(node, self.spool(node))[1] for node in self.agents}
@@ -211,6 +224,9 @@ class Site:
         self.stepped = (next(iter(self.nodes.values())), self.slow)
         for lun, node in self.nodes.items():
             self._write_agent(lun, node)
+        if self.earlier is not None:
+            for one in (self.aggregator, *self.agents.values()):
+                self.change_version(one)
 
     def _write_agent(self, lun: str, node: str) -> None:
         folder = self.folder / node
@@ -303,3 +319,9 @@ catch_up_seconds = 2.0
                 return str(answer.read(), "utf-8")
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return None
+
+
+def _of_version(tree: Path) -> list[str]:
+    """The beginning of a command that runs with the code in `tree` in place of the installed one."""
+    places = ":".join(str(tree / part) for part in ("common", "agent", "aggregator"))
+    return ["/usr/bin/env", f"PYTHONPATH={places}"]

@@ -75,3 +75,56 @@ def test_a_spool_is_taken_over(how: str, tmp_path: Path) -> None:
     else:  # another boot: seqs may be missing from the files, so a new stream begins
         assert stream not in {stream for stream, _ in new}
         assert min(seq for _, seq in new) == 0
+
+
+RELEASES = sorted(continued.PACKED.parent.glob("release-*.tar.xz"))
+
+
+@pytest.mark.parametrize("packed", RELEASES, ids=lambda path: path.name)
+def test_the_state_of_a_release_is_continued(packed: Path, tmp_path: Path) -> None:
+    """Its alarms, decisions, mails and sequence numbers; nothing is in the archive twice or missing."""
+    found = json.loads(json.dumps(asyncio.run(continued.went_on(continued.unpacked(tmp_path, packed)))))
+    for when in ("restarted", "later"):
+        for path, about in (
+            ("/api/v1/stragglers", ("name", "alarm", "raised_at", "since")),
+            ("/api/v1/decisions", ("kind", "target", "comment")),
+        ):
+            (rows,) = (value for value in found[when][path].values() if isinstance(value, list))
+            (known,) = (value for value in GOLDEN[when][path].values() if isinstance(value, list))
+            told = [[[one[name] for name in about] for one in each] for each in (rows, known)]
+            assert told[0] == told[1]
+    assert found["again"] == GOLDEN["again"]
+    assert found["acknowledged"] == GOLDEN["acknowledged"]
+    assert found["mails"] == GOLDEN["mails"]
+    rows_of = [{name: table["rows"] for name, table in each["archive"].items()} for each in (found, GOLDEN)]
+    assert rows_of[0] == rows_of[1]
+
+
+@pytest.mark.parametrize("how", ["orderly", "killed"])
+@pytest.mark.parametrize("packed", RELEASES, ids=lambda path: path.name)
+def test_the_spool_of_a_release_is_sent_with_its_documents(packed: Path, how: str, tmp_path: Path) -> None:
+    left = continued.unpacked(tmp_path / "before", packed) / "spools" / how
+    waiting = continued.waiting(left)
+    streams = {envelope.source: stream for (stream, _), envelope in waiting.items()}
+    assert sorted(streams) == ["diskstats", "jobs"]
+    acknowledged = {(streams["diskstats"], seq) for seq in (0, 1)}
+    assert acknowledged < waiting.keys()
+    wanted = waiting.keys() - acknowledged
+
+    async def story() -> dict[tuple[bytes, int], entry.wire.Envelope]:
+        async with site.broker() as broker:
+            path, procfs = continued.agent_files(tmp_path / "agent", broker.port)
+            shutil.copytree(left, tmp_path / "agent" / "spool")
+            stop = asyncio.Event()
+            task = asyncio.create_task(entry.agent(path, procfs).run(stop))
+            await broker.until(lambda: wanted <= continued.came(broker).keys())
+            stop.set()
+            await task
+            return continued.came(broker)
+
+    came = asyncio.run(story())
+    if how == "orderly":  # one that was killed may not have noted the acknowledgement
+        assert not acknowledged & came.keys()
+    for key in wanted:
+        assert came[key].source == waiting[key].source
+        assert came[key].payload == waiting[key].payload or entry.rows(came[key]) == entry.rows(waiting[key])

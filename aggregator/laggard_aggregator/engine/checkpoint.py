@@ -21,8 +21,9 @@ from laggard_common.errors import LaterVersionError, ServiceError, StateError, W
 
 _log = logging.getLogger(__name__)
 
-VERSION = 1
-"""Increased when earlier versions cannot read the snapshot."""
+VERSION = 2
+"""Increased when earlier versions cannot read the snapshot: with each new field of an alarm or a section."""
+_READ = (1, VERSION)  # alarms of the first have no `stops`
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def rules_of(machine: Machine) -> str:
 
 
 def _head(section: Any) -> Head:
-    if section.pop("version") != VERSION:
+    if section.pop("version") not in _READ:
         raise ValueError("another version of Laggard wrote it")
     head = Head(lsn=section.pop("ordinal"), **section)
     if not all(type(n) is int and 0 <= n < 2**63 for n in (head.run_ns, head.lsn, head.taken_ns)):

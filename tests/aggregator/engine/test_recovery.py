@@ -7,11 +7,14 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from laggard_aggregator.alarms.alarms import Alarm
 from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.engine import checkpoint
 from laggard_aggregator.engine import recovery as keeper_module
 from laggard_aggregator.engine.recovery import ARCHIVE_LEAD_LSNS, Recovery
 from laggard_aggregator.ingest.admission import NO_ROOM, Room
@@ -481,7 +484,7 @@ def test_a_snapshot_of_a_later_version_ends_the_start_and_nothing_is_changed(
     async def story() -> None:
         process = await filled(tmp_path, 1)
         with monkeypatch.context() as later:
-            later.setattr("laggard_aggregator.engine.checkpoint.VERSION", 2)
+            later.setattr("laggard_aggregator.engine.checkpoint.VERSION", 3)
             assert await process.snapshot()
         process.kill()
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -492,6 +495,16 @@ def test_a_snapshot_of_a_later_version_ends_the_start_and_nothing_is_changed(
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
     asyncio.run(story())
+
+
+def test_a_new_field_of_an_alarm_needs_a_new_version_of_the_snapshot() -> None:
+    """An earlier version takes a snapshot with it for damaged, and begins without evidence and alarms."""
+    names = " ".join(field.name for field in fields(Alarm))
+    assert (checkpoint.VERSION, names) == (
+        2,
+        "group component metric level since raised_at updated_at score severity worst_severity observed"
+        " reference causes slow_share slow_severity stops",
+    )
 
 
 def test_a_torn_journal_is_read_as_far_as_it_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

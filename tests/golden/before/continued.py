@@ -74,9 +74,9 @@ def diagnosed() -> str:
         return entry.laggard("diagnose", archive, "--windows", "--json")
 
 
-def unpacked(folder: Path) -> Path:
+def unpacked(folder: Path, packed: Path = PACKED) -> Path:
     """`archive`, `state` and `spools` in `folder`."""
-    with tarfile.open(PACKED) as tar:
+    with tarfile.open(packed) as tar:
         if hasattr(tarfile, "data_filter"):  # from 3.11.4 on
             tar.extraction_filter = tarfile.data_filter
         tar.extractall(folder)
