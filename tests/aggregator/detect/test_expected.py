@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from laggard_aggregator.detect.laggard.expected import Expected, ExpectedTime
 from laggard_aggregator.detect.laggard.load_curve import CELLS, LoadCurve, OthersCurve
 from laggard_aggregator.detect.laggard.service_demand import ServiceDemand, kinds_of_request
+from laggard_aggregator.detect.peers import trimmed_mean
 from tests import naive
 from tests.aggregator.detect.courses import SHIFT, Values, autocorrelated, course_of, slowed, windows_of
 from tests.support.thorough import examples
@@ -65,6 +66,22 @@ def test_requests_of_one_kind_take_the_same_time_whatever_load_does() -> None:
     for growth in np.linspace(0.0, 2.0, 40):
         service.learn(NAMES, kinds, rng.normal(growth, 0.1, SHAPE), KEPT)
         assert service.log_time(kinds, SHAPE) == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("requests", [4.0, 400.0])
+def test_demands_of_means_leave_nothing_between_means(requests: float) -> None:
+    """Small requests in intervals of 4, large ones in intervals of 4 or 400, gamma distributed."""
+    rng, service, apart = np.random.default_rng(9), ServiceDemand(), []
+    large = (np.arange(SHAPE[0]) % 2 == 1)[:, None]
+    done, size = np.where(large, requests, 4.0) * np.ones(SHAPE), np.where(large, 262_144.0, 4096.0)
+    kinds = kinds_of_request({"request_bytes": size * np.ones(SHAPE)}, SHAPE)
+    for window in range(40):
+        time = np.log((8.0 + size / 150_000.0) * rng.gamma(6.0 * done) / (6.0 * done))
+        if window >= 20:
+            mean = trimmed_mean(time - service.log_time(kinds, SHAPE), done)
+            apart.append(mean[large[:, 0]].mean() - mean[~large[:, 0]].mean())
+        service.learn_means(NAMES, kinds, time, done, KEPT)
+    assert np.mean(apart) == pytest.approx(0.0, abs=0.01)
 
 
 # --- the load curve ----------------------------------------------------------------------------------------
@@ -179,16 +196,18 @@ def test_state_goes_on_to_the_bit() -> None:
     rng, time = np.random.default_rng(3), ExpectedTime(SHIFT * 15.0)
     healthy = np.arange(SHAPE[0]) != 4
     for _ in range(10):
-        time.learn(NAMES, *window_of_jobs(rng), healthy, 0.01)
+        load, logs = window_of_jobs(rng)
+        time.learn(NAMES, load, logs, logs - 2.0, healthy, 0.01)
     other = ExpectedTime(SHIFT * 15.0).restored(json.loads(json.dumps(time.state())))
     for _ in range(5):
         load, logs = window_of_jobs(rng)
         one, two = expected_by(time, load), expected_by(other, load)
         assert np.array_equal(one.log_time, two.log_time)
+        assert np.array_equal(one.service, two.service)
         assert np.array_equal(one.doubt, two.doubt)
         assert (one.usual, one.wander, one.windows) == (two.usual, two.wander, two.windows)
         for model in (time, other):
-            model.learn(NAMES, load, logs, healthy, 0.01)
+            model.learn(NAMES, load, logs, logs - 2.0, healthy, 0.01)
     assert other.state() == time.state()
 
 
@@ -197,7 +216,7 @@ def test_sizes_that_others_never_had_are_in_doubt_by_as_much_as_they_are_larger(
     for _ in range(5):
         load = {"request_bytes": 16384.0 * 2.0 ** rng.uniform(0.0, 1.0, SHAPE)}
         load["request_bytes"][0] *= 64.0
-        time.learn(NAMES, load, rng.normal(2.0, 0.1, SHAPE), np.ones(SHAPE[0], np.bool_), 0.01)
+        time.learn(NAMES, load, rng.normal(2.0, 0.1, SHAPE), None, np.ones(SHAPE[0], np.bool_), 0.01)
     doubt = expected_by(time, load).doubt
     assert doubt[0] == pytest.approx(np.log(64.0), abs=np.log(2.0))
     assert not doubt[1:].any()
@@ -215,7 +234,7 @@ def test_known_loads_are_not_in_doubt_and_unknown_ones_are() -> None:
     rng, time = np.random.default_rng(5), ExpectedTime(SHIFT * 15.0)
     for _ in range(20):
         load, logs = window_of_jobs(rng)
-        time.learn(NAMES, load, logs, np.ones(SHAPE[0], np.bool_), 0.01)
+        time.learn(NAMES, load, logs, None, np.ones(SHAPE[0], np.bool_), 0.01)
     operations = np.full(SHAPE, 200.0)
     operations[2] *= 256.0
     doubt = expected_by(time, {**load, "operations": operations}).doubt
@@ -228,7 +247,7 @@ def test_what_latency_gains_with_load_is_expected() -> None:
     for _ in range(40):
         operations = 50.0 * 2.0 ** rng.uniform(0.0, 4.0, SHAPE)
         logs = 2.0 + 0.2 * np.log(operations) + rng.normal(0.0, 0.1, SHAPE)
-        time.learn(NAMES, {"operations": operations}, logs, np.ones(SHAPE[0], np.bool_), 0.01)
+        time.learn(NAMES, {"operations": operations}, logs, None, np.ones(SHAPE[0], np.bool_), 0.01)
     low, high = (expected_by(time, {"operations": np.full(SHAPE, at)}).log_time for at in (100.0, 400.0))
     assert high - low == pytest.approx(np.full(SHAPE, 0.2 * np.log(4.0)), abs=0.05)
 
@@ -239,7 +258,7 @@ def test_a_group_at_one_load_explains_nothing() -> None:
     for _ in range(40):
         logs = rng.normal(2.0, 0.1, SHAPE)
         logs[3] += np.log(3.0)
-        time.learn(NAMES, load, logs, np.arange(SHAPE[0]) != 3, 0.01)
+        time.learn(NAMES, load, logs, None, np.arange(SHAPE[0]) != 3, 0.01)
     expected = expected_by(time, load)
     assert np.abs(expected.log_time - np.median(expected.log_time)).max() < 0.01
     assert np.abs(expected.log_time).max() < 0.02
@@ -258,7 +277,7 @@ def test_in_a_closed_loop_the_requests_in_flight_explain_the_time() -> None:
     for _ in range(20):
         load, logs = closed_loop(rng, 2.0 ** rng.integers(0, 4, (SHAPE[0], 1)) * np.ones(SHAPE))
         time.learn_loop(load, logs)
-        time.learn(NAMES, load, logs, np.ones(SHAPE[0], np.bool_), 0.01)
+        time.learn(NAMES, load, logs, None, np.ones(SHAPE[0], np.bool_), 0.01)
     load, logs = closed_loop(rng, np.where(np.arange(SHAPE[0]) < 6, 4.0, 8.0)[:, None] * np.ones(SHAPE))
     log_time = expected_by(time, load, logs).log_time
     apart = np.median(log_time[6:]) - np.median(log_time[:6])
@@ -285,7 +304,7 @@ def test_a_load_that_only_one_had_excuses_no_more_than_its_own_times_there() -> 
         return np.log(slowed(8.0 * np.exp(rng.normal(0.0, 0.05, SHAPE)), {3: factor}))
 
     for _ in range(20):
-        time.learn(NAMES, {"operations": operations}, latency(1.2), np.ones(SHAPE[0], np.bool_), 0.01)
+        time.learn(NAMES, {"operations": operations}, latency(1.2), None, np.ones(SHAPE[0], np.bool_), 0.01)
     old = expected_by(time, {"operations": operations}).doubt
     assert old[3].max() < np.log(1.35)
 

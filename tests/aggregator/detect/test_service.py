@@ -87,6 +87,22 @@ def kept_full(waits: Values, row: int, times: float) -> Values:
     return more
 
 
+def by_size(seed: int, factors: dict[int, float]) -> ComponentHistory:
+    """Disks on which jobs read 256 KiB at a time, a third of them in turn: 9.8 ms; else 4 KiB, 8.0 ms."""
+    turn = np.arange(TICKS) // 300 + np.arange(ROWS)[:, None]
+    size = np.where(turn % 3 == 0, 262_144.0, 4096.0)
+    service = slowed((8.0 + size / 150_000.0) * served(seed, 0.05) / 4.0, factors, SINCE)
+    waits = service * healthy(seed, ROWS, TICKS, noise=0.2, rho=0.4) / 4.0
+    load = {"operations": np.full(size.shape, 600.0), "request_bytes": size}
+    return course_of(windows_of(waits, {**load, "busy_share": service * 600.0 / 15_000.0}))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_larger_requests_are_served_for_longer_and_that_is_no_fault(seed: int) -> None:
+    assert not by_size(seed, {}).alarmed
+    assert by_size(seed, {7: 1.3}).alarmed == {7}
+
+
 def test_endless_waiting_with_normal_service_is_found_and_told_in_full() -> None:
     """As where another program keeps a disk's queue full: its own requests are served in normal time."""
     course = judged(kept_full(healthy(3, ROWS, TICKS), 3, 30.0), served(3))

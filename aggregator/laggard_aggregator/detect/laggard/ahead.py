@@ -120,7 +120,7 @@ def ahead_of_peers(
     felt = trimmed_mean(rest)
     if service is None:
         return Ahead(felt, slower, variance, latency, rest, excused, relative, None, to_all)
-    service = service - apart.service[:, None]
+    service = service - apart.service[:, None] - expected.service
     served = service - leave_one_out_median(service, trusted)
     done = np.exp(loads["operations"])
     if to_all is not None:

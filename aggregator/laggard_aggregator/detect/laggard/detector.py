@@ -144,7 +144,7 @@ class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 15
+    version = 16
     restores_from = 5  # without what was learned of loads, steadiness and the second kind of evidence
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
@@ -204,7 +204,7 @@ class LaggardDetector(Detector[GroupWindow]):
             level_is_known=bool(np.isfinite(expected.usual) and expected.windows >= MIN_KNOWN_WINDOWS),
         )
         own_side = logs if accumulated is None else logs - accumulated.apart[:, None]
-        self._learn_expected(window.components, demand, own_side, weight > 0, places)
+        self._learn_expected(window.components, demand, own_side, served, weight > 0, places)
         if accumulated is None:
             nothing = np.zeros(places.size)
             self._evidence.add(places, np.zeros((KINDS, places.size)), nothing, nothing, 0.0)
@@ -256,11 +256,12 @@ class LaggardDetector(Detector[GroupWindow]):
             self._time.learn_loop(demand, logs)
         return self._time.expected(components, demand, logs, self._load.likely_slope)
 
-    def _learn_expected(
+    def _learn_expected(  # noqa: PLR0917
         self,
         components: tuple[str, ...],
         demand: Mapping[str, FloatArray],
         logs: FloatArray,
+        served: FloatArray | None,
         present: BoolArray,
         places: Places,
     ) -> None:
@@ -268,7 +269,7 @@ class LaggardDetector(Detector[GroupWindow]):
         heard = present & (self._evidence.heard[places] > 0)
         noise = float(np.median(self._evidence.noise[places[heard]])) if heard.any() else 0.0
         healthy = present & (self._evidence.score[places] < 1.0)
-        self._time.learn(components, demand, logs, healthy, noise * self._settings.shift_samples)
+        self._time.learn(components, demand, logs, served, healthy, noise * self._settings.shift_samples)
 
     def _onsets(
         self, window: GroupWindow, anomalous: BoolArray, level: FloatArray, places: Places

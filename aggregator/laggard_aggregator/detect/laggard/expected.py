@@ -47,16 +47,18 @@ Load = Mapping[str, FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Times at some load, logs; (C, T) but for the last three.
+    """Times at some load, logs; (C, T) but for `usual`, `wander` and `windows`.
 
     `log_time`: as others' times tell it, over the group's level. `beyond`: by how much a component's own are
     usually longer at loads at which too few others were seen, and `doubt`, by how much they may be longer
     yet. `left`: by how much its own are longer for no reason that load gives, infinite where unknown.
     `demand`: log of it, less a constant, NaN where unknown. `usual`: the group's usual level, NaN where
     unknown, and `wander`, its standard deviation from tick to tick. `windows`: how many it is known from.
+    `service`: busy time of a request by its kind and size, over that of a typical one.
     """
 
     log_time: FloatArray
+    service: FloatArray
     beyond: FloatArray
     doubt: FloatArray
     left: FloatArray
@@ -121,6 +123,7 @@ class ExpectedTime:
     def __init__(self, shift_seconds: float) -> None:
         self._kept = 1.0 - 1.0 / max(MIN_MEMORY_WINDOWS, MEMORY_SECONDS / shift_seconds)
         self._service = ServiceDemand()
+        self._busy = ServiceDemand()
         self._curve = LoadCurve()
         self._kinds = KnownKinds()
         self._level = float("nan")
@@ -155,7 +158,8 @@ class ExpectedTime:
         `slope`: of latency over the load of a name, in logs, for loads higher than known.
         """
         shape = logs.shape
-        service = self._service.log_time(kinds_of_request(load, shape), shape)
+        kinds = kinds_of_request(load, shape)
+        service, busy = self._service.log_time(kinds, shape), self._busy.log_time(kinds, shape)
         log_time, doubt = np.nan_to_num(service), self._kinds.doubt(components, load, shape)
         beyond, left = np.zeros(shape), np.full(shape, np.inf)
         position = self._position(load, service, logs)
@@ -167,12 +171,20 @@ class ExpectedTime:
             doubt += unseen.doubt
         usual = self._level if position is not None else np.nan
         demand = np.full(shape, np.nan) if position is None else position * LOG_CELL
-        return Expected(log_time, beyond, doubt, left, demand, usual, self._wander, self._windows)
+        return Expected(
+            log_time, np.nan_to_num(busy), beyond, doubt, left, demand, usual, self._wander, self._windows
+        )
 
-    def learn(
-        self, components: Sequence[str], load: Load, logs: FloatArray, healthy: BoolArray, noise: float
+    def learn(  # noqa: PLR0917
+        self,
+        components: Sequence[str],
+        load: Load,
+        logs: FloatArray,
+        served: FloatArray | None,
+        healthy: BoolArray,
+        noise: float,
     ) -> None:
-        """Learns from `logs` (C, T) of the metric.
+        """Learns from `logs` (C, T) of the metric, and `served` (C, T), of service times where known.
 
         `healthy` (C,): the members by whom the group's level is told. `noise`: variance of one sample, a log.
         """
@@ -193,6 +205,8 @@ class ExpectedTime:
         self._learn_level(level)
         above = logs - level
         self._service.learn(components, kinds, above, self._kept)
+        if served is not None:
+            self._busy.learn_means(components, kinds, served, load["operations"], self._kept)
         if position is not None:
             service = self._service.log_time(kinds, logs.shape)
             position = self._curve.position(self._demand(load, service, logs))
@@ -238,13 +252,14 @@ class ExpectedTime:
 
     def forget(self, components: Collection[str]) -> None:
         """Frees the samples of `components`; the group's curve stays."""
-        for part in (self._service, self._curve, self._kinds):
+        for part in (self._service, self._busy, self._curve, self._kinds):
             part.forget(components)
 
     def state(self) -> dict[str, Any]:
         """Plain data from which `restored` goes on exactly."""
         return {
             "service": self._service.state(),
+            "busy": self._busy.state(),
             "curve": self._curve.state(),
             "kinds": self._kinds.state(),
             "level": self._level if np.isfinite(self._level) else None,
@@ -258,6 +273,8 @@ class ExpectedTime:
     def restored(self, state: Mapping[str, Any]) -> Self:
         """Itself, going on from `state`. Raises ValueError, TypeError or KeyError on any other."""
         self._service.restored(state["service"])
+        if "busy" in state:  # before version 16: not learned
+            self._busy.restored(state["busy"])
         self._curve.restored(state["curve"])
         self._kinds.restored(state["kinds"])
         self._level = float("nan") if state["level"] is None else float(state["level"])

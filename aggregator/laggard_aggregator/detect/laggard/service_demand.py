@@ -13,6 +13,7 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays, Places
+from laggard_aggregator.detect.peers import trimmed_mean
 
 KINDS = 4
 """Reads, writes, and the bytes read and written in units of UNIT_BYTES."""
@@ -75,25 +76,54 @@ class ServiceDemand(ComponentArrays):
         logs: FloatArray = np.log(np.where(time > 0.0, time, np.nan))
         return logs
 
-    def learn(
-        self, components: Sequence[str], kinds: FloatArray | None, logs: FloatArray, kept: float
+    def learn_means(
+        self,
+        components: Sequence[str],
+        kinds: FloatArray | None,
+        logs: FloatArray,
+        requests: FloatArray,
+        kept: float,
     ) -> None:
-        """Learns from `logs` (C, T) of times over the group's level; of the past, `kept`
-        stays.
+        """Learns as `learn` from each member's mean over the intervals by `requests` (C, T), less its spikes.
+
+        Least squares of relative errors underrate times that vary, as in intervals of few requests.
+        """
+        if kinds is None:
+            return
+        known = np.isfinite(logs) & np.isfinite(kinds).all(axis=0)
+        share = np.where(known, requests, 0.0)
+        share /= np.maximum(share.sum(axis=1, keepdims=True), 1.0)
+        means = (np.where(known, kinds, 0.0) * share).sum(axis=2, keepdims=True)
+        time = trimmed_mean(np.where(known, logs, np.nan), requests)[:, None]
+        self.learn(components, means, time, kept, known.sum(axis=1, keepdims=True))
+
+    def learn(
+        self,
+        components: Sequence[str],
+        kinds: FloatArray | None,
+        logs: FloatArray,
+        kept: float,
+        weight: FloatArray | float = 1.0,
+    ) -> None:
+        """Learns from `logs` (C, T) of times over the group's level; of the past, `kept` stays.
+
+        `weight` (C, T): the intervals that each stands for.
         """
         if kinds is None:
             return
         at = self.places(components)
         known = np.isfinite(logs) & np.isfinite(kinds).all(axis=0)
         ratio = np.where(known, kinds / np.exp(logs), 0.0)
+        weighted = ratio * weight
         for sums, new in (
-            (self.gram, np.einsum("ict,jct->ijc", ratio, ratio)[_TRIANGLE]),
-            (self.linear, ratio.sum(axis=2)),
-            (self.requests, known.sum(axis=1)),
+            (self.gram, np.einsum("ict,jct->ijc", weighted, ratio)[_TRIANGLE]),
+            (self.linear, weighted.sum(axis=2)),
+            (self.requests, (known * weight).sum(axis=1)),
         ):
             sums[..., at] = kept * sums[..., at] + new
         if self.typical is None and known.any():
             self.typical = np.median(kinds[:, known], axis=1)
+            self.demands *= np.exp(np.median(logs[known]))
         self._fit(at, self.requests[at] >= MIN_REQUESTS)
 
     def _unit(self) -> float:
