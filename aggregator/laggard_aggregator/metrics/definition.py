@@ -49,6 +49,11 @@ class Compared(Protocol):
         """The counters it is derived from."""
         ...
 
+    @property
+    def sufficient(self) -> Sequence[tuple[str, ...]]:
+        """Sets of these counters, one of which suffices where the others have not counted yet."""
+        ...
+
     def columns(self, name: str) -> "Mapping[str, Metric]":
         """Values to store per interval for a metric called `name`."""
         ...
@@ -74,6 +79,11 @@ class Metric:
     derive: Callable[[Differences], FloatArray]
     amount: bool = False
     explains: bool = False
+
+    @property
+    def sufficient(self) -> Sequence[tuple[str, ...]]:
+        """All of its counters."""
+        return (self.needs,)
 
     def columns(self, name: str) -> "Mapping[str, Metric]":
         """The metric itself: one interval suffices."""
@@ -197,10 +207,10 @@ class SourceMetrics:
     def told_by(self, metrics: Sequence[str]) -> Sequence[tuple[str, ...]]:
         """Sets of counters, one of which must be complete for a component to be usable.
 
-        Where all counters are optional, the counters of one metric: the others have not counted yet.
+        Where all counters are optional, those that suffice for one metric: the others have not counted yet.
         """
         required, _ = self.counters(metrics)
-        return [required] if required else [self.metrics[name].needs for name in metrics]
+        return [required] if required else [one for name in metrics for one in self.metrics[name].sufficient]
 
     def kept(self, metrics: Sequence[str]) -> tuple[dict[str, Metric], Mapping[str, Metric]]:
         """Values stored per component and interval, for `metrics` and the load."""

@@ -12,7 +12,7 @@ share and any number of trials: the Poisson deviation sqrt(middle * trials) is r
 trials = m and middle = harmless. (The posterior mean of a Poisson rate under a gamma prior.)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,11 @@ class Share:
     def needs(self) -> tuple[str, ...]:
         """The counters of both."""
         return tuple(dict.fromkeys((*self.events.needs, *self.trials.needs)))
+
+    @property
+    def sufficient(self) -> Sequence[tuple[str, ...]]:
+        """Any of the trials: a histogram has no bins in which it never counted."""
+        return [(name,) for name in self.trials.needs]
 
     def columns(self, name: str) -> Mapping[str, Metric]:
         """Both amounts."""
