@@ -1,7 +1,8 @@
 """Published detectors of slow drives beside Laggard's: `python -m bench.leaderboard [DIR]`, two tables.
 
-DIR is that of `bench.accuracy.perseus`: labelled drives, and healthy ones to be made slow. With `--csv` and
-`--labels` the first table is of other series, in the format of `laggard diagnose`.
+DIR is that of `bench.accuracy.perseus`: labelled drives, and healthy ones to be made slow. With `--scraped`
+the drives go through a real Prometheus server, as node_exporter's counters. With `--labels` and `--csv` or
+`--prometheus` the first table is of other series, in the formats of `laggard diagnose`.
 """
 
 import argparse
@@ -26,16 +27,18 @@ from bench.leaderboard.entries import Entry, own, published, usable
 from bench.leaderboard.labels import UNITS, read_labels, read_series
 from bench.leaderboard.ranking import ClusterOf, Row, rank
 from bench.leaderboard.scoring import Fault
+from bench.leaderboard.scraped import read_server, through_prometheus
 from bench.leaderboard.series import Series
 from bench.leaderboard.slowed import Slowed, cases
 from bench.machine import machine
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.offline.csv_columns import CsvColumns
-from laggard_aggregator.offline.sample_grid import Grid
+from laggard_aggregator.offline.sample_grid import NS, Grid
 from laggard_aggregator.status.text_table import TableColumn, text_table
 from laggard_common.errors import LaggardError
 
 TRIALS, QUICK_TRIALS = 20, 1
+CSV_SECONDS = 15.0
 HEADINGS = (
     "detector",
     "drives: precision / recall / F1",
@@ -59,13 +62,16 @@ class Data:
     cluster_of: ClusterOf
 
 
-def labelled_drives(directory: Path, *, quick: bool) -> Data:
-    """The PERSEUS drives; `quick`: of some hosts, those with faulty drives first."""
+def labelled_drives(directory: Path, *, quick: bool, scraped: bool = False) -> Data:
+    """The PERSEUS drives; `quick`: of some hosts, the faulty first; `scraped`: by Prometheus."""
     truth, grids = truth_of(directory), grids_of(directory)
     if quick:
         grids = quick_choice(grids, {group for group, _ in truth})
     settings = replace(SETTINGS, tests_at_once=BUDGET_DRIVES)
-    entries = [*own(settings, trained_on_healthy_hosts(grids, truth)), *published()]
+    trained = trained_on_healthy_hosts(grids, truth)
+    if scraped:
+        grids, settings = through_prometheus(grids, settings)
+    entries = [*own(settings, trained), *published()]
     return Data(grids, [Fault(*drive) for drive in sorted(truth)], entries, cluster_of)
 
 
@@ -80,14 +86,22 @@ def quick_choice(grids: Sequence[Grid], ill: set[str]) -> list[Grid]:
 
 
 def other_series(args: argparse.Namespace) -> Data:
-    """The series of `--csv`. Raises LaggardError."""
+    """The series of `--csv` or `--prometheus`. Raises LaggardError."""
+    if args.prometheus:
+        grids = read_server(args)
+        interval = grids[0].interval_ns / NS if grids else CSV_SECONDS
+    else:
+        interval = args.interval or CSV_SECONDS
     settings = DetectSettings(
-        interval_seconds=args.interval, window_samples=args.window, shift_samples=args.window
+        interval_seconds=interval, window_samples=args.window, shift_samples=args.window
     )
-    columns = CsvColumns(args.time_column, args.component_column, (args.metric,), args.load, args.group_by)
-    grids = read_series(args.csv, columns, settings, args.unit)
+    if args.csv:
+        columns = CsvColumns(
+            args.time_column, args.component_column, (args.metric,), args.load, args.group_by
+        )
+        grids = read_series(args.csv, columns, settings, args.unit)
     settings = replace(settings, tests_at_once=sum(len(grid.components) for grid in grids))
-    entries = usable([*own(settings), *published()], with_load=args.load is not None)
+    entries = usable([*own(settings), *published()], with_load=all(grid.load for grid in grids))
     return Data(grids, read_labels(args.labels, grids), entries, lambda _group: "all")
 
 
@@ -150,9 +164,14 @@ def options() -> argparse.ArgumentParser:
         help=f"drives made slow a case (default {TRIALS}; 0: no second table)",
     )
     add("--seed", type=int, default=1, help="draws these drives")
+    add("--scraped", action="store_true", help="the drives as counters in a real Prometheus; no second table")
     csv = parser.add_argument_group("other series, as laggard diagnose reads them")
     add = csv.add_argument
     add("--csv", type=Path, nargs="+", metavar="FILE", help="series instead of DIR; no second table")
+    add("--prometheus", metavar="URL", help="a server's series instead of DIR; no second table")
+    add("--map", metavar="NAME", help="a shipped map or a map file (default: all that fit)")
+    add("--from", dest="since", metavar="TIME", help="as of laggard diagnose (default a day ago)")
+    add("--to", dest="until", metavar="TIME")
     add("--labels", type=Path, metavar="FILE", help="CSV: component,start,end, and group where names repeat")
     add("--time-column", default="ts", metavar="NAME")
     add("--component-column", default="disk_id", metavar="NAME")
@@ -160,7 +179,7 @@ def options() -> argparse.ArgumentParser:
     add("--unit", choices=tuple(UNITS), default="us", help="of the metric (default %(default)s)")
     add("--load", metavar="NAME", help="bytes a second; without it PERSEUS and CSR cannot judge")
     add("--group-by", metavar="file|NAME", help="peers are of one file, or have one value of a column")
-    add("--interval", type=float, default=15.0, metavar="S", help="seconds between samples (default 15)")
+    add("--interval", type=float, metavar="S", help="seconds (default 15, or two scrapes of the server)")
     add("--window", type=int, default=20, metavar="N", help="intervals a window (default 20)")
     return parser
 
@@ -169,11 +188,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the tables; 2 for input that cannot be read."""
     parser = options()
     args = parser.parse_args(arguments)
-    if (args.csv is None) != (args.labels is None):
-        parser.error("--csv and --labels go together")
+    if (args.csv is None and args.prometheus is None) != (args.labels is None):
+        parser.error("--labels and one of --csv and --prometheus go together")
+    if args.csv and args.prometheus:
+        parser.error("--csv or --prometheus, not both")
     began = time.process_time()
     try:
-        data = other_series(args) if args.csv else labelled_drives(args.directory, quick=args.quick)
+        if args.labels:
+            data = other_series(args)
+        else:
+            data = labelled_drives(args.directory, quick=args.quick, scraped=args.scraped)
     except (LaggardError, OSError) as exc:
         print(f"bench.leaderboard: {exc}", file=sys.stderr)
         return 2
@@ -186,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{len(data.grids)} groups, {drives} drives, {slow} of them slow\n")
     show(ranking_table(rows), markdown=args.markdown)
     trials = (QUICK_TRIALS if args.quick else TRIALS) if args.trials is None else args.trials
-    if trials and not args.csv:
+    if trials and not args.labels and not args.scraped:
         print(
             f"\n{trials} healthy drives a column made slow: found (minutes: median / 90 %), others blamed\n"
         )

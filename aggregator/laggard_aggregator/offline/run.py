@@ -123,9 +123,7 @@ def open_prometheus(  # noqa: PLR0917
     _check_thresholds(trained, settings)
     remarks: list[str] = []
     advance = partial(progress, "reading") if progress else lambda _: None
-    rows = read_prometheus(server, compare_map, span, remarks, advance)
-    interval_ns = round(span.interval_seconds * NS)
-    grids = [binned(group, interval_ns, settings.shift_samples) for group in rows]
+    grids = list(read_prometheus(server, compare_map, span, settings.shift_samples, remarks, advance))
     return run_grids(grids, settings, trained, topology=topology, remarks=remarks, progress=progress)
 
 

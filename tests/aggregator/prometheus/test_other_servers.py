@@ -102,23 +102,58 @@ def test_a_question_that_is_too_large_is_asked_in_shorter_spans(
     table = Compare("disks", "await", ("disk",), ("seconds",), ("operations",))
     with asked(answer) as url:
         server, span = PrometheusServer(url), Span(START, START + 6000, 60)
-        (rows,) = read_prometheus(server, CompareMap((table,)), span, [])
-    ends = START + 60.0 * np.arange(1, 101)
-    for component in (0, 1):
-        assert (rows.time_ns[rows.component == component] / 1e9).tolist() == ends.tolist()
-    assert rows.metrics["await"].tolist() == pytest.approx([5.0] * 200)
+        (grid,) = read_prometheus(server, CompareMap((table,)), span, 10, [])
+    first = round(START / 60)
+    assert grid.blocks.tolist() == list(range(first // 10, (first + 99) // 10 + 1))
+    known = np.isfinite(grid.metrics["await"])
+    assert known.sum(axis=1).tolist() == [100, 100]
+    assert np.flatnonzero(known[0]).tolist() == [first % 10 + at for at in range(100)]
+    assert grid.metrics["await"][known].tolist() == pytest.approx([5.0] * 200)
     assert sum(spans) == 200
     assert max(spans) <= 10
 
 
+def test_a_span_read_in_parts_is_the_same_and_keeps_only_blocks_with_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def answer(form: Form) -> Answer:
+        begin, end, step = (float(form[name]) for name in ("start", "end", "step"))
+        times = begin + step * np.arange(round((end - begin) / step) + 1)
+        after = times - START
+        result = []
+        for disk, since in (("a", 0.0), ("b", 12_000.0)):  # b is new; nothing from 3,000 s to 9,000 s
+            there = (after > since) & ((after <= 3000) | (after > 9000))
+            rates = 1.0 + after / 6000 if "seconds" in form["query"] else np.full(times.size, 100.0)
+            pairs = zip(times[there].tolist(), rates[there].tolist(), strict=True)
+            values = [[at, f"{rate!r}"] for at, rate in pairs]
+            result += [{"metric": {"disk": disk}, "values": values}] if values else []
+        return success({"resultType": "matrix", "result": result})
+
+    table = Compare("disks", "await", ("disk",), ("seconds",), ("operations",))
+    span = Span(START, START + 18_000, 60)
+    with asked(answer) as url:
+        (whole,) = read_prometheus(PrometheusServer(url), CompareMap((table,)), span, 7, [])
+        monkeypatch.setattr("laggard_aggregator.offline.prometheus_input.CELLS_A_PART", 1)
+        (parts,) = read_prometheus(PrometheusServer(url), CompareMap((table,)), span, 7, [])
+    assert whole.components == parts.components == ("a", "b")
+    assert whole.blocks.tolist() == parts.blocks.tolist()
+    number = round(START / 60)
+    with_samples = {(number + step) // 7 for step in range(300) if step < 50 or step >= 150}
+    assert whole.blocks.tolist() == sorted(with_samples)
+    latency = whole.metrics["await"]
+    np.testing.assert_array_equal(latency, parts.metrics["await"])
+    assert np.isfinite(latency).sum(axis=1).tolist() == [200, 100]
+    last = np.flatnonzero(np.isfinite(latency[1]))[-1]
+    assert latency[:, last].tolist() == pytest.approx([40.0, 40.0])
+
+
 def test_a_question_that_is_too_large_at_its_shortest_fails() -> None:
     table = Compare("disks", "await", ("disk",), ("seconds",), ("operations",))
-    with (
-        asked(lambda _: refusal(422, "422", OF_VICTORIA)) as url,
-        pytest.raises(TooMuchAskedError) as failure,
-    ):
-        list(read_prometheus(PrometheusServer(url), CompareMap((table,)), Span(START, START + 600, 60), []))
-    assert "maxSamplesPerQuery" in str(failure.value)
+    span = Span(START, START + 600, 60)
+    with asked(lambda _: refusal(422, "422", OF_VICTORIA)) as url:
+        server = PrometheusServer(url)
+        with pytest.raises(TooMuchAskedError, match="maxSamplesPerQuery"):
+            list(read_prometheus(server, CompareMap((table,)), span, 10, []))
 
 
 def test_the_daemon_reads_its_backlog_in_shorter_spans() -> None:
@@ -195,7 +230,11 @@ def test_times_that_victoriametrics_aligns_are_those_asked_for() -> None:
 
     table = Compare("disks", "await", ("disk",), ("seconds",), ("operations",))
     with asked(answer) as url:
-        list(read_prometheus(PrometheusServer(url), CompareMap((table,)), Span(START, START + 9000, 120), []))
+        list(
+            read_prometheus(
+                PrometheusServer(url), CompareMap((table,)), Span(START, START + 9000, 120), 10, []
+            )
+        )
     assert asked_for
     for form in asked_for:
         assert float(form["start"]) % float(form["step"]) == float(form["end"]) % float(form["step"]) == 0
