@@ -16,7 +16,7 @@ from laggard_common import wire
 from laggard_common.wire import Envelope, Kind
 from laggard_common.wire.codec import DELTA_ZSTD, Encoder
 from laggard_common.wire.limits import MAX_COMPONENTS, STREAM_BYTES
-from laggard_common.wire.schema import Component, Field, Schema
+from laggard_common.wire.schema import Component, Field, FieldKind, Schema
 from laggard_common.wire.topics import data_topic, schema_topic
 
 
@@ -47,7 +47,7 @@ class BatchMaker:
     @property
     def stream(self) -> bytes:
         """The stream: another one for other fields or another interval."""
-        fields = [(one.name, one.counters, one.scale) for one in self.source.fields]
+        fields = [(one.name, one.counters, one.scale, *filter(None, [one.le])) for one in self.source.fields]
         told = repr((self.name, self.source.name, self.source.comparison, self.interval, fields))
         return (self.mark + hashlib.sha256(told.encode()).digest())[:STREAM_BYTES]
 
@@ -115,6 +115,9 @@ class BatchMaker:
             epoch=0 if known is None else known.epoch + 1,
             interval_ns=round(self.interval * 1e9),
             batch_ticks=1,
-            fields=tuple(Field(one.name) for one in self.source.fields),
+            fields=tuple(
+                Field(one.name, FieldKind.HISTOGRAM if one.le else FieldKind.COUNTER)
+                for one in self.source.fields
+            ),
             components=tuple(new.values()),
         )

@@ -4,13 +4,14 @@
 of a source that Laggard compares. A map without these is compared as the source `prometheus`.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from laggard_common import config
-from laggard_common.config import above, checked, each, non_empty, topic_level
+from laggard_common.config import above, checked, distinct, each, non_empty, topic_level
 from laggard_common.errors import ConfigError
 
 PLAIN = "prometheus"
@@ -18,10 +19,25 @@ PLAIN = "prometheus"
 SHIPPED = Path(__file__).with_name("maps")
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+BUCKET = "le"
+"""The label of a histogram's buckets: the upper bound of the values that a bucket counts."""
+_ALL = "+Inf"
 
 
 def _label(name: str) -> str | None:
     return None if _LABEL.fullmatch(name) else f"no name of a label: {name!r}"
+
+
+def bound(text: str) -> float:
+    """The number of a bucket's label, which servers write as `1`, `1.0` or `1e+00`; NaN for none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _bound(text: str) -> str | None:
+    return f"no bound of a bucket: {text!r}" if math.isnan(bound(text)) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +46,8 @@ class Compare:
 
     `component`: labels that name one. `select`: matchers, as within the braces of PromQL. `seconds` and
     `operations`: counters whose sums' quotient is the latency; `scale`: seconds in one unit of `seconds`.
-    `read_bytes`, `written_bytes`: their load.
+    `read_bytes`, `written_bytes`: their load. `buckets`: a histogram of the latency, whose `bounds` the
+    daemon archives; operations above the bound `slow_above`, one of them, are slow.
     `info`: a metric whose labels `info_labels` tell components apart, matched by the labels of `component`.
     """
 
@@ -46,9 +63,18 @@ class Compare:
     group_by: tuple[str, ...] = ()
     info: str = ""
     info_labels: tuple[str, ...] = ()
+    buckets: str = ""
+    bounds: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(_bound)))
+    slow_above: str = ""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Names that no metric or label can have, and matchers that end their braces."""
+        """Names that no metric or label can have, and settings that do not go together."""
+        if self.buckets and not _NAME.fullmatch(self.buckets):
+            yield "buckets", f"no name of a metric: {self.buckets!r}"
+        if not bool(self.buckets) == bool(self.bounds) == bool(self.slow_above):
+            yield "buckets", "goes with bounds and slow_above"
+        elif self.slow_above not in ("", *self.bounds) or self.slow_above == _ALL:
+            yield "slow_above", f"expected one of {', '.join(self.bounds)}"
         counters = {
             "seconds": self.seconds,
             "operations": self.operations,
@@ -77,17 +103,20 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class MappedField:
-    """The field `name` of a source: the sum of `counters`, times `scale`."""
+    """The field `name` of a source: the sum of `counters`, times `scale`. `le`: of buckets, their bound."""
 
     name: str = field(metadata=checked(non_empty()))
     counters: tuple[str, ...] = field(metadata=checked(non_empty()))
     scale: float = field(default=1.0, metadata=checked(above(0)))
+    le: str = ""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Names that no metric can have."""
         for name in self.counters:
             if not _NAME.fullmatch(name):
                 yield "counters", f"no name of a metric: {name!r}"
+        if self.le and (problem := _bound(self.le)):
+            yield "le", problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +143,11 @@ class MappedSource:
     def counters(self) -> tuple[str, ...]:
         """All counters, each once."""
         return tuple(dict.fromkeys(name for one in self.fields for name in one.counters))
+
+    @property
+    def bounds(self) -> frozenset[float]:
+        """Bounds of all buckets."""
+        return frozenset(bound(one.le) for one in self.fields if one.le)
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -153,10 +187,16 @@ def _plain(table: Compare) -> MappedSource:
         "read_bytes": (table.read_bytes, 1.0),
         "written_bytes": (table.written_bytes, 1.0),
     }
+    histogram = {f"le_{text}": text for text in table.bounds}
+    if table.buckets:
+        histogram |= {"within": table.slow_above, "timed": _ALL}
     return MappedSource(
         name=PLAIN,
         component=tuple(name for name in table.component if name != node),
-        fields=tuple(MappedField(name, *of) for name, of in parts.items() if of[0]),
+        fields=(
+            *(MappedField(name, *of) for name, of in parts.items() if of[0]),
+            *(MappedField(name, (table.buckets,), le=text) for name, text in histogram.items()),
+        ),
         node=node,
         select=table.select,
         labels=table.group_by,

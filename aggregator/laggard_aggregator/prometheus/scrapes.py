@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from laggard_aggregator.prometheus.compare_map import MappedField, MappedSource
+from laggard_aggregator.prometheus.compare_map import BUCKET, MappedField, MappedSource, bound
 from laggard_aggregator.prometheus.server import LabelledSeries, PrometheusServer
 from laggard_common.wire.limits import MAX_NAME_CHARS
 from laggard_common.wire.topics import is_level
@@ -22,6 +22,8 @@ _NOT_LEVEL = re.compile(r"[^A-Za-z0-9._:-]+", re.ASCII)
 _MOST = 2.0**63
 _NAME = "__name__"
 
+Counter = tuple[str, float | None]
+"""A counter's name, and the bound of a bucket."""
 Key = tuple[str, ...]
 Labels = frozenset[tuple[str, str]]
 
@@ -74,7 +76,8 @@ class ScrapeReader:
         at = last * self.interval - 0.001
         seconds = math.ceil((last - first + 1) * self.interval)
         names = "|".join(self.source.counters)
-        matchers = ",".join(filter(None, [f'{_NAME}=~"{names}"', self.source.select, self.select]))
+        buckets = _spellings(self.source.bounds)
+        matchers = ",".join(filter(None, [f'{_NAME}=~"{names}"', buckets, self.source.select, self.select]))
         series = server.instant(f"{{{matchers}}}[{seconds}s]", at)
         self.counts.series, self.counts.ambiguous = len(series), 0
         classes = self._classes(server, at)
@@ -89,19 +92,21 @@ class ScrapeReader:
                     readings.setdefault(interval, []).append(reading)
         return readings
 
-    def _components(self, series: Iterable[LabelledSeries]) -> dict[Key, dict[str, LabelledSeries]]:
+    def _components(self, series: Iterable[LabelledSeries]) -> dict[Key, dict[Counter, LabelledSeries]]:
         """The chosen series of each component, by counter."""
-        alike: dict[Key, dict[Labels, dict[str, LabelledSeries]]] = {}
-        own = {_NAME, *self.source.identity}
+        alike: dict[Key, dict[Labels, dict[Counter, LabelledSeries]]] = {}
+        bounds = self.source.bounds
+        own = {_NAME, *self.source.identity, *((BUCKET,) if bounds else ())}
         for one in series:
             key = tuple(one.labels.get(name, "") for name in self.source.identity)
             other = frozenset((name, value) for name, value in one.labels.items() if name not in own)
             if one.times.size and all(key):
-                alike.setdefault(key, {}).setdefault(other, {})[one.labels.get(_NAME, "")] = one
+                of = bound(one.labels[BUCKET]) if bounds and BUCKET in one.labels else None
+                alike.setdefault(key, {}).setdefault(other, {})[one.labels.get(_NAME, ""), of] = one
         self._chosen = {key: self._choice(key, alternatives) for key, alternatives in alike.items()}
         return {key: alike[key][labels] for key, labels in self._chosen.items()}
 
-    def _choice(self, key: Key, alternatives: Mapping[Labels, Mapping[str, LabelledSeries]]) -> Labels:
+    def _choice(self, key: Key, alternatives: Mapping[Labels, Mapping[Counter, LabelledSeries]]) -> Labels:
         """The labels of the series that count for a component, besides its own."""
         if len(alternatives) == 1:
             return next(iter(alternatives))
@@ -117,7 +122,7 @@ class ScrapeReader:
         return min((labels for labels, time in newest.items() if time >= latest), key=sorted)
 
     def _named(
-        self, key: Key, info: Mapping[str, str], counters: Mapping[str, LabelledSeries]
+        self, key: Key, info: Mapping[str, str], counters: Mapping[Counter, LabelledSeries]
     ) -> ScrapedComponent | None:
         """The component; None where its names cannot be those of a node or component."""
         labels: dict[str, str] = {}
@@ -141,27 +146,28 @@ class ScrapeReader:
         return ScrapedComponent(node, name, tuple(sorted(labels.items())))
 
     def _readings(
-        self, component: ScrapedComponent, counters: Mapping[str, LabelledSeries]
+        self, component: ScrapedComponent, counters: Mapping[Counter, LabelledSeries]
     ) -> Iterator[tuple[int, ScrapedReading]]:
         """The component's readings with their intervals: of each interval the last.
 
         NaN is no value: VictoriaMetrics shows stale markers among samples, Prometheus leaves them out.
         """
-        by_time: dict[float, dict[str, float]] = {}
-        for name, one in counters.items():
+        by_time: dict[float, dict[Counter, float]] = {}
+        for counter, one in counters.items():
             for time, value in zip(one.times.tolist(), one.values.tolist(), strict=True):
                 if not math.isnan(value):
-                    by_time.setdefault(time, {})[name] = value
+                    by_time.setdefault(time, {})[counter] = value
         last = {math.floor(time / self.interval) + 1: time for time in sorted(by_time)}
         for interval, time in last.items():
             values = tuple(self._value(by_time[time], one) for one in self.source.fields)
             yield interval, ScrapedReading(component, time, values)
 
-    def _value(self, scraped: Mapping[str, float], mapped: MappedField) -> int | None:
+    def _value(self, scraped: Mapping[Counter, float], mapped: MappedField) -> int | None:
         """A field's value; None where a counter is missing, or is not a number that a counter can have."""
         total = 0.0
+        of = bound(mapped.le) if mapped.le else None
         for name in mapped.counters:
-            value = scraped.get(name)
+            value = scraped.get((name, of))
             if value is None:
                 return None
             total += value
@@ -181,6 +187,13 @@ class ScrapeReader:
             }
             for one in server.instant(expression, at)
         }
+
+
+def _spellings(bounds: Iterable[float]) -> str:
+    """A matcher for buckets with these bounds and for series that are no buckets; empty without bounds."""
+    texts = {text for one in bounds for text in (f"{one:g}", f"{one!r}", "+Inf" if one == math.inf else "")}
+    literal = (text.replace(".", "[.]").replace("+", "[+]") for text in sorted({"", *texts}))
+    return f'{BUCKET}=~"{"|".join(literal)}"' if texts else ""
 
 
 def _is_text(value: str) -> bool:

@@ -99,7 +99,8 @@ class KnownKinds(ComponentArrays):
         if "request_bytes" in load:
             seen = seen_by_others(self.request_bytes[:, at].T, SURE_SAMPLES)
             upper = np.where(seen, np.arange(SIZE_CELLS) + 1.0, -np.inf).max(axis=1)
-            octaves = np.log2(load["request_bytes"] / SMALLEST_BYTES)
+            sizes = load["request_bytes"]  # 0 where a source does not count bytes
+            octaves = np.log2(np.where(sizes > 0, sizes, np.nan) / SMALLEST_BYTES)
             # In a first window nothing was seen before: the others' middle in it is what is known.
             everyone = np.ones(at.size, dtype=np.bool_)
             middle = leave_one_out_median(row_median(octaves)[:, None], everyone) + 1.0
