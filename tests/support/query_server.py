@@ -20,13 +20,14 @@ COUNTERS = load_map("node_exporter").sources[0].counters
 class Answers:
     """What the server says: one series for each of `disks` (labels) and counter, every `scrape_seconds`.
 
-    `values`: those of some counters instead of their growth. `fails`: it answers 503. `trickles`: its answers
-    never end. `headers`: of the latest question.
+    `lacks`: counters without series. `values`: those of some counters instead of their growth. `fails`: it
+    answers 503. `trickles`: its answers never end. `headers`: of the latest question.
     """
 
     disks: list[dict[str, str]] = field(
         default_factory=lambda: [{"instance": "oss0:9100", "device": "sda", "job": "storage"}]
     )
+    lacks: tuple[str, ...] = ()
     values: dict[str, str] = field(default_factory=dict)
     scrape_seconds: float = 15.0
     fails: bool = False
@@ -47,6 +48,7 @@ class Answers:
             }
             for labels in self.disks
             for name in COUNTERS
+            if name not in self.lacks
         ]
         return {"resultType": "matrix", "result": result}
 

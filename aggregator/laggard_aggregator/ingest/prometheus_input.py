@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from laggard_aggregator.ingest.admission import SCRAPED, Admission
 from laggard_aggregator.ingest.batches import Message
+from laggard_aggregator.metrics.registry import SOURCES
 from laggard_aggregator.prometheus.batches import BatchMaker, KnownStream
+from laggard_aggregator.prometheus.compare_map import MappedSource
 from laggard_aggregator.prometheus.scrapes import ScrapedReading, ScrapeReader
 from laggard_aggregator.settings.prometheus import PrometheusTable
 from laggard_common.clock import Clock
@@ -192,9 +194,20 @@ class PrometheusInput:
             )
 
     def _tell_silence(self) -> None:
-        """Logs once that the server has no series of the maps."""
-        silent = [maker.source for reader, maker in self._sources if not reader.counts.series]
+        """Logs once that the server has no series of a map, or lacks a counter that its comparison needs."""
+        silent = [name for reader, maker in self._sources for name in _lacking(reader, maker.source)]
         if silent and not self._told_silence:
-            names = ", ".join(source.counters[0] for source in silent)
-            _log.warning("prometheus %s: no series of %s", self._settings.name, names)
+            _log.warning("prometheus %s: no series of %s", self._settings.name, ", ".join(silent))
         self._told_silence = bool(silent)
+
+
+def _lacking(reader: ScrapeReader, source: MappedSource) -> Iterator[str]:
+    """The first counter of a source without any series, else those that its comparison needs."""
+    found = reader.counts.counters
+    if not found:
+        yield source.counters[0]
+    elif source.name in SOURCES:
+        metrics = SOURCES[source.name]
+        needed, _ = metrics.counters(metrics.defaults)
+        for one in source.fields:
+            yield from (name for name in one.counters if one.name in needed and name not in found)

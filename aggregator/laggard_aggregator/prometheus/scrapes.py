@@ -49,12 +49,14 @@ class ScrapedReading:
 @dataclass(slots=True)
 class ScrapeCounts:
     """Totals since the start. `left_out`: values that no counter has, components without a usable name;
-    `ambiguous`: series of a component besides the chosen one, in the last answer; `series`: all of it.
+    `ambiguous`: series of a component besides the chosen one, in the last answer; `series`: all of it;
+    `counters`: their names.
     """
 
     left_out: int = 0
     ambiguous: int = 0
     series: int = 0
+    counters: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class ScrapeReader:
         matchers = ",".join(filter(None, [f'{_NAME}=~"{names}"', buckets, self.source.select, self.select]))
         series = server.instant(f"{{{matchers}}}[{seconds}s]", at)
         self.counts.series, self.counts.ambiguous = len(series), 0
+        self.counts.counters = frozenset(one.labels.get(_NAME, "") for one in series)
         classes = self._classes(server, at)
         readings: dict[int, list[ScrapedReading]] = {}
         for key, counters in self._components(series).items():

@@ -143,6 +143,14 @@ def test_what_no_counter_has_is_left_out_and_counted() -> None:
         assert known["rd_ms"]
 
 
+def test_a_counter_without_which_nothing_is_judged_is_missed_once(caplog: pytest.LogCaptureFixture) -> None:
+    busy, discards = "node_disk_io_time_seconds_total", "node_disk_discards_completed_total"
+    with answering(Answers(lacks=(busy, discards))) as url, caplog.at_level("WARNING"):
+        live = live_scrapes(url, START)
+        live.run(START + 60)
+    assert caplog.messages == [f"prometheus prometheus: no series of {busy}"]
+
+
 def test_a_component_keeps_its_series_while_it_lasts() -> None:
     disks = [{"instance": "oss0:9100", "device": "sda", "replica": name} for name in ("a", "b")]
     answers = Answers(disks=disks)
