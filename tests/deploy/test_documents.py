@@ -54,6 +54,28 @@ def test_links_between_documents_lead_somewhere(name: str) -> None:
         assert (DOCS / target).exists(), f"{name} links to {target}"
 
 
+def anchors(path: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        again = next(at for at in range(100) if (f"{slug}-{at}" if at else slug) not in found)
+        found.add(f"{slug}-{again}" if again else slug)
+    return found
+
+
+@pytest.mark.parametrize(
+    "path", [PROJECT / "README.md", PROJECT / "bench/README.md", *sorted(DOCS.rglob("*.md"))]
+)
+def test_links_lead_to_headings_that_there_are(path: Path) -> None:
+    for file, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", path.read_text()):
+        target = path.parent / file if file else path
+        if target.suffix == ".md":
+            assert anchor in anchors(target), f"{path.name} links to {file}#{anchor}"
+
+
 READ_TWICE = (
     "everyone who reaches the broker is every node",
     "little more rights than none",

@@ -28,7 +28,7 @@ from laggard_aggregator.prometheus.compare_map import load_map
 from laggard_aggregator.prometheus.server import PrometheusServer, bearer
 from laggard_aggregator.settings import from_settings, thresholds_file
 from laggard_aggregator.settings.aggregator import TopologyFile
-from laggard_aggregator.status.text_table import terminal_width
+from laggard_aggregator.status.text_table import terminal_width, wrapped
 from laggard_common import config
 from laggard_common.errors import ConfigError, InputError
 from laggard_common.visible import visible
@@ -94,7 +94,9 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> int:
         _print(lines, output)
     remarks_to = sys.stderr if as_json else output
     limits = () if as_json else opened.limits
-    _print((*opened.remarks, *findings.remarks(opened.idle()), *limits), remarks_to)
+    width = terminal_width(remarks_to)
+    for remark in (*opened.remarks, *findings.remarks(opened.idle()), *limits):
+        _print(wrapped(remark, width), remarks_to)
     return sum(component.straggler for component in components)
 
 

@@ -13,7 +13,7 @@ from laggard_aggregator.cli.jobs_source import AskArchive, Asker, AskServer, Rec
 from laggard_aggregator.jobs.show import job_lines, mode_text, trace_text
 from laggard_aggregator.jobs.verdict import BELOW_PEAK, BELOW_PEERS, LAGGARD
 from laggard_aggregator.status.formatting import counted, lasting, minute, rate, size, zoned
-from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
+from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table, wrapped
 from laggard_common.errors import InputError
 from laggard_common.visible import visible
 
@@ -77,7 +77,12 @@ def _one(args: argparse.Namespace) -> int:
             _print([f"{len(found)} runs of {args.job}, the newest: the others by their keys"])
             _print(f"  {each['key']}  {_moment(each['start'])}" for each in found)
         for each in found if args.json else found[:1]:
-            _print([json.dumps(each)] if args.json else _details(each, args.slow_components))
+            if args.json:
+                _print([json.dumps(each)])
+                continue
+            width = terminal_width(sys.stdout)
+            for line in _details(each, args.slow_components):
+                _print(wrapped(line, width))
     return 0
 
 

@@ -42,6 +42,11 @@ def figure(value: float, unit: str = "") -> str:
     return f"{text} {unit}".rstrip()
 
 
+def score(value: float) -> str:
+    """A detector's score to two places; 1 is the threshold."""
+    return f"{value:.2f}" if math.isfinite(value) else DASH
+
+
 def size(count: float | None) -> str:
     """Bytes, to three figures."""
     if count is None:

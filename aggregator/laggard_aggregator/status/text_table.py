@@ -1,6 +1,7 @@
 """Plain text tables for terminals and pipes: names whole, headings whole, nothing acts on the terminal."""
 
 import shutil
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TextIO
@@ -29,6 +30,16 @@ class StyledLine(NamedTuple):
 def terminal_width(output: TextIO) -> int | None:
     """Columns of the terminal that `output` is; None if it is a pipe or a file."""
     return shutil.get_terminal_size().columns if output.isatty() else None
+
+
+def wrapped(line: str, width: int | None) -> list[str]:
+    """A line of text in lines of at most `width` columns, the further ones indented; whole for a pipe."""
+    if width is None or len(line) <= width:
+        return [line]
+    indent = line[: len(line) - len(line.lstrip())] + "  "
+    return textwrap.wrap(
+        line, max(width, 20), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def text_table(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.cli.main import main
+from laggard_aggregator.status.text_table import wrapped
 from tests.support.builders.job_tables import EPOCH, job_row, node_rows, summary_row, write_rows
 
 HOSTILE = "=cmd()\x1b[31m\u202e\n"
@@ -157,3 +158,13 @@ def test_exports_are_whole_and_a_cut_list_says_so(
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == count
     assert ("--limit" in printed.err) is is_cut
+
+
+def test_a_long_line_is_broken_between_words_on_a_terminal_alone() -> None:
+    line = "  its I/O took 2.4 times what its volume makes expected; filer-3:/export was slow"
+    assert wrapped(line, None) == [line]
+    broken = wrapped(line, 40)
+    assert broken[0] == "  its I/O took 2.4 times what its volume"
+    assert all(len(each) <= 40 for each in broken)
+    assert all(each.startswith("    ") for each in broken[1:])
+    assert " ".join(" ".join(broken).split()) == line.strip()

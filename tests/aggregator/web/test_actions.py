@@ -132,6 +132,24 @@ def _site(tmp_path: Path) -> Site:
     return made(tmp_path)
 
 
+def test_a_raised_alarm_is_decided_from_its_row(site: Site) -> None:
+    def links() -> list[str]:
+        found = re.findall(r'href="(\./alarms\?act=[^"]*target=[^"]*)"', site.ask("GET", "/alarms").text)
+        return [each for each in found if "act=end" not in each]
+
+    silence, comment = links()
+    assert silence == "./alarms?act=silence&amp;target=oss-5#act"
+    assert comment == "./alarms?act=comment&amp;target=oss-5#act"
+    form = site.ask("GET", silence.removeprefix(".").replace("&amp;", "&").removesuffix("#act")).text
+    assert 'value="oss-5"' in form
+    assert "2 hours, until 2027-01-15 10:" in form
+    site.fill(token=form_token(form), do="silence", back="/alarms", target="oss-5", seconds="7200")
+    assert links() == [comment], "a silence in force is ended in the table of decisions"
+    text = site.ask("GET", "/alarms").text
+    assert '<span class="flag">silenced</span>' in text
+    assert "act=silence" not in site.ask("GET", "/alarms", user="grafana").text, "readers decide nothing"
+
+
 def test_a_form_silences(site: Site) -> None:
     text = site.ask("GET", f"{COMPONENT}?act=silence").text
     assert 'value="oss-5/wwn-0"' in text

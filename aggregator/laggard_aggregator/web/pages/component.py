@@ -177,7 +177,7 @@ def _window(course: ComponentHistory, at: int, known: str, factor: float) -> dic
         "peers": formatting.figure(float(course.reference[at]), known),
         "factor": formatting.factor(factor),
         "severity": formatting.factor(float(course.severity[at])),
-        "score": formatting.figure(float(course.score[at])),
+        "score": formatting.score(float(course.score[at])),
         "verdict": verdict(state, factor),
         "anomalous": state == ANOMALOUS,
     }

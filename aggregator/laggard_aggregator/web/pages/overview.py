@@ -184,7 +184,13 @@ def maps(now: Now, found: Sequence[Slow]) -> list[GroupView]:
 
     def rank(group: GroupView) -> tuple[int, bool, bool, int, str]:
         known = group.live + group.silent
-        return (-slow_in[group.name], not now.note_of(group.name), not group.silent, -known, group.name)
+        return (
+            -slow_in[group.name],
+            now.note_of(group.name) in ("", TOO_FEW),
+            not group.silent,
+            -known,
+            group.name,
+        )
 
     return sorted(now.groups.values(), key=rank)
 
