@@ -63,5 +63,9 @@ def test_page_is_one_file_without_scripts(tmp_path: Path) -> None:
     ]
     assert "&lt;script&gt;alert(1)" in text
     assert text.count("<polygon") == 2
+    axis = re.findall(r'<svg class="axis".*?</svg>', text, re.DOTALL)[0]
+    marks = re.findall(r">([^<]+)</text>", axis)
+    assert (marks[0], len(marks)) == ("0", 5), "the picture has its times"
+    assert f'aria-label="time from 0 to {marks[-1]}"' in axis
     assert "serialisation: between library and system call" in text
     assert text.index("serialisation: between") > text.index(">library</div>")

@@ -15,6 +15,7 @@ LANE_HEIGHT = 46.0
 _MOST_POINTS = 1500
 _SCATTER_HEIGHT = 150.0
 _TEXT_WIDTH = 84.0
+_MARKS = 5
 
 
 @dataclass(slots=True)
@@ -71,6 +72,15 @@ class Scatter:
 
 
 @dataclass(slots=True)
+class Mark:
+    """A time on the axis below the rows: its place, its text, and the side of its place that has it."""
+
+    x: float
+    text: str
+    anchor: str
+
+
+@dataclass(slots=True)
 class Picture:
     """All parts of the picture."""
 
@@ -78,6 +88,7 @@ class Picture:
     bars: list[Bar] = field(default_factory=list)
     scatters: list[Scatter] = field(default_factory=list)
     span: str = ""
+    marks: list[Mark] = field(default_factory=list)
     scale: str = ""
     width: float = LANE_WIDTH
     lane_height: float = LANE_HEIGHT
@@ -91,6 +102,11 @@ def picture(stack: Stack, found: list[LayerFinding]) -> Picture:
         return drawn
     first, last = _window(stack)
     drawn.span = _seconds(last - first)
+    sides = ("start", *["middle"] * (_MARKS - 2), "end")
+    for at, side in enumerate(sides):
+        share = at / (_MARKS - 1)
+        text = _seconds(round(share * (last - first))) if at else "0"
+        drawn.marks.append(Mark(share * LANE_WIDTH, text, side))
     levels = [_level(stack, at, first, last) for at in range(len(stack.layers))]
     counted = [v for v, layer in zip(levels, stack.layers, strict=True) if layer.name != "block"]
     top = max((float(v.max()) for v in counted or levels), default=1.0) or 1.0
