@@ -12,18 +12,21 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.cli.main import main
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.web.actions import Actions
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.pages import site as site_module
 from laggard_aggregator.web.pages.site import Pages
+from tests.aggregator.layers import test_report
+from tests.aggregator.notify.email import test_message
 from tests.aggregator.web import test_job_loads, test_past
 from tests.aggregator.web.test_alarm_log import raised
 from tests.aggregator.web.test_pages import PAGES
 from tests.e2e import test_job_pages
 from tests.e2e.test_page import CHROMIUM, chromium, opened, playwright_api, watched
 from tests.support import pages
-from tests.support.builders import history, live_status
+from tests.support.builders import history, live_status, notifications
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -175,6 +178,37 @@ def test_no_page_has_a_serious_finding(
     assert rendered == {path.stem for path in TEMPLATES.glob("*.html")} - {"base", "parts"}, (
         "a page is left out"
     )
+
+
+@pytest.mark.parametrize(("shade", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
+def test_no_mail_and_no_report_has_a_serious_finding(
+    tmp_path: Path, shade: Literal["light", "dark"], width: int
+) -> None:
+    axe()
+    layers = tmp_path / "layers.html"
+    events = str(test_report.serialised(tmp_path))
+    assert main(["layers", events, "--html", str(layers), "-o", str(tmp_path / "out")]) == 0
+    written = {
+        "straggler": notifications.raised("s.1", notifications.report("oss-3/sdb")),
+        "digest": notifications.raised("d.1", *test_message.FIVE, count=70),
+        "resolved": notifications.resolved("r.1", notifications.resolution()),
+        "test": notifications.raised("t.1", notifications.report("oss-3/sdb"), kind="test"),
+    }
+    texts = {
+        name: test_message.text(test_message.written(each, None), "html") for name, each in written.items()
+    }
+
+    async def story() -> None:
+        async with chromium() as browser:
+            page = await opened(browser, color_scheme=shade, viewport={"width": width, "height": 900})
+            found: list[tuple[str, ...]] = []
+            for name, html in {**texts, "layers": layers.read_text()}.items():
+                await page.set_content(html)
+                found += [(name, *each) for each in await findings(page, width)]
+            await page.close()
+            assert found == []
+
+    asyncio.run(story())
 
 
 def axe() -> Any:

@@ -72,7 +72,7 @@ class Scatter:
 
 
 @dataclass(slots=True)
-class Mark:
+class AxisMark:
     """A time on the axis below the rows: its place, its text, and the side of its place that has it."""
 
     x: float
@@ -88,7 +88,7 @@ class Picture:
     bars: list[Bar] = field(default_factory=list)
     scatters: list[Scatter] = field(default_factory=list)
     span: str = ""
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[AxisMark] = field(default_factory=list)
     scale: str = ""
     width: float = LANE_WIDTH
     lane_height: float = LANE_HEIGHT
@@ -106,7 +106,7 @@ def picture(stack: Stack, found: list[LayerFinding]) -> Picture:
     for at, side in enumerate(sides):
         share = at / (_MARKS - 1)
         text = _seconds(round(share * (last - first))) if at else "0"
-        drawn.marks.append(Mark(share * LANE_WIDTH, text, side))
+        drawn.marks.append(AxisMark(share * LANE_WIDTH, text, side))
     levels = [_level(stack, at, first, last) for at in range(len(stack.layers))]
     counted = [v for v, layer in zip(levels, stack.layers, strict=True) if layer.name != "block"]
     top = max((float(v.max()) for v in counted or levels), default=1.0) or 1.0
