@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.sampling import batcher
-from laggard_aggregator.alarms.overrides import MOST_COMMENT_CHARS, MOST_TICKET_CHARS
+from laggard_aggregator.alarms.overrides import MOST_COMMENT_CHARS, MOST_COMMENTS, MOST_TICKET_CHARS
 from laggard_aggregator.archive.history import MAX_POINTS, READ_SECONDS
 from laggard_aggregator.control.requests import MOST_NAMED
 from laggard_aggregator.engine import routing
@@ -14,8 +14,11 @@ from laggard_aggregator.ingest import admission, dedup_state, schema_limit, sche
 from laggard_aggregator.jobs.access.filter import MAX_PAGE
 from laggard_aggregator.jobs.records import hostlist, poll_task, sacct_poll
 from laggard_aggregator.jobs.verdict import findings_pass, judge
+from laggard_aggregator.notify import dispatcher
+from laggard_aggregator.status import window_history
 from laggard_aggregator.status.urls import MAX_RANGE_SECONDS
 from laggard_aggregator.web import actions, answers, api, exposition, jobs_api, server
+from laggard_aggregator.web.pages import charts, events
 from laggard_aggregator.windows import store
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -70,6 +73,19 @@ SENTENCES = (
     ),
     ("reliability.md", f"takes nothing of its answer for {server.TAKEN_SECONDS:.0f} s is let go"),
     ("metrics.md", f"more than {schema_limit.BYTES_PER_MINUTE // MIB} MiB of schemas a minute"),
+    ("page.md", f"up to {window_history.MAX_WINDOWS} windows per group (a day at the default shift)"),
+    ("page.md", f"{window_history.MAX_CELLS // 1_000_000} million verdicts in all"),
+    ("page.md", f"At most {events.MAX_STREAMS} pages are live"),
+    ("page.md", f"Beyond {charts.MAX_WINDOWS} windows merged cells show the worst"),
+    ("page.md", f"that factor over the last {charts.SPARK_WINDOWS} windows"),
+    ("page.md", f"the first of the {MAX_PAGE:,} newest that match"),
+    ("operators.md", f"up to {MOST_COMMENTS} comments"),
+    ("mail.md", f"| {dispatcher.MAX_WAITING} mails wait |"),
+    (
+        "security.md",
+        f"Bodies are limited to {actions.MAX_BODY_BYTES // 1024} KiB and {actions.BODY_SECONDS:.0f} s, "
+        f"an operator to {actions.MOST_PER_MINUTE} decisions in a minute",
+    ),
     ("metrics.md", f"a small one counts {schema_limit.LEAST_BYTES // 1024} KiB"),
 )
 
