@@ -103,6 +103,16 @@ def test_larger_requests_are_served_for_longer_and_that_is_no_fault(seed: int) -
     assert by_size(seed, {7: 1.3}).alarmed == {7}
 
 
+def test_many_small_requests_are_no_idleness() -> None:
+    """Half of the members read 4 KiB at a time, the rest 1 MiB: a two hundredth of their bytes."""
+    size = np.where(np.arange(ROWS) % 2 == 0, 4096.0, 1048576.0)[:, None] * np.ones((ROWS, TICKS))
+    load = {"operations": np.full(size.shape, 900.0), "request_bytes": size, "throughput": size * 60.0}
+    waits = slowed(healthy(6, ROWS, TICKS), {4: 2.0}, SINCE)
+    course = course_of(windows_of(waits, load))
+    assert np.all([verdicts.judged for verdicts in course.verdicts[1:]])
+    assert course.alarmed == {4}
+
+
 def test_endless_waiting_with_normal_service_is_found_and_told_in_full() -> None:
     """As where another program keeps a disk's queue full: its own requests are served in normal time."""
     course = judged(kept_full(healthy(3, ROWS, TICKS), 3, 30.0), served(3))

@@ -160,7 +160,7 @@ class ExpectedTime:
         """
         shape = logs.shape
         kinds = kinds_of_request(load, shape)
-        service, busy = self._service.log_time(kinds, shape), self._busy.log_time(kinds, shape)
+        service, busy = self._kinds_time(kinds, shape), self._busy.log_time(kinds, shape)
         log_time, doubt = np.nan_to_num(service), self._kinds.doubt(components, load, shape)
         beyond, left = np.zeros(shape), np.full(shape, np.inf)
         position = self._position(load, service, logs)
@@ -191,7 +191,7 @@ class ExpectedTime:
         """
         self._windows = self._kept * self._windows + 1.0
         kinds = kinds_of_request(load, logs.shape)
-        service = self._service.log_time(kinds, logs.shape)
+        service = self._kinds_time(kinds, logs.shape)
         position = self._position(load, service, logs)
         rest = logs - service
         if position is not None:
@@ -209,10 +209,18 @@ class ExpectedTime:
         if served is not None:
             self._busy.learn_means(components, kinds, served, load["operations"], self._kept)
         if position is not None:
-            service = self._service.log_time(kinds, logs.shape)
+            service = self._kinds_time(kinds, logs.shape)
             position = self._curve.position(self._demand(load, service, logs))
             self._curve.learn(components, position, above - service, self._kept)
         self._kinds.learn(components, load, np.isfinite(logs), self._kept)
+
+    def _kinds_time(self, kinds: FloatArray | None, shape: tuple[int, ...]) -> FloatArray:
+        """The part of log times that the kind of requests explains: by busy times where these were told.
+
+        In times alone a kind that comes with load is not told from load.
+        """
+        known = self._busy if self._busy.fitted else self._service
+        return known.log_time(kinds, shape)
 
     def _demand(self, load: Load, service: FloatArray, logs: FloatArray) -> FloatArray:
         """The log of the demand on a component: its requests times the time of each, or bytes; (C, T).

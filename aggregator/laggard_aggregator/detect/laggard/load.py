@@ -14,7 +14,7 @@ from laggard_aggregator.detect.settings import LOADS
 MIN_OPERATIONS = 4.0
 """I/Os in an interval below which their mean latency is no measurement."""
 MIN_LOAD_SHARE = 0.02
-"""Load relative to the peers' middle below which an interval counts as idle."""
+"""Operations and bytes relative to the peers' middle below which, both, an interval counts as idle."""
 RIDGE = 1.0
 """Weight of the belief that load explains nothing, in ticks of unit variance of its log; of recent load, in
 windows."""
@@ -43,11 +43,12 @@ def usable(values: FloatArray, load: Mapping[str, FloatArray]) -> BoolArray:
         told = np.isfinite(values) & (values > 0)
         if "operations" in load:
             told &= ~(load["operations"] < MIN_OPERATIONS)
+        little = []
         for name in ("operations", "throughput"):
             if name in load:
                 middle = row_median(np.where(told, load[name], np.nan).T)
-                told &= ~(load[name] < MIN_LOAD_SHARE * middle[None, :])
-    return told
+                little.append(load[name] < MIN_LOAD_SHARE * middle[None, :])
+    return told & ~np.all(little, axis=0) if little else told
 
 
 def features(load: Mapping[str, FloatArray], told: BoolArray) -> dict[str, FloatArray]:

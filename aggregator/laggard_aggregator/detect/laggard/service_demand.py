@@ -126,6 +126,11 @@ class ServiceDemand(ComponentArrays):
             self.demands *= np.exp(np.median(logs[known]))
         self._fit(at, self.requests[at] >= MIN_REQUESTS)
 
+    @property
+    def fitted(self) -> bool:
+        """Whether enough members have counted."""
+        return bool((self.requests >= MIN_REQUESTS).sum() >= MIN_MEMBERS)
+
     def _unit(self) -> float:
         time = 1.0 if self.typical is None else float(self.demands @ self.typical)
         return time if time > 0.0 else 1.0
