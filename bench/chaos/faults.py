@@ -22,6 +22,8 @@ from tests.support.shipped_brokers import AGGREGATOR, BROKER
 _REFILL_SECONDS = 0.2
 _KILLED_SHARE = 0.5
 _START_SECONDS = 60.0
+_RESTORED, _CONNECTED = "state: restored", "connected to the broker"
+"""Lines of the logs of aggregator and agents; one that ends in order says how many ticks it missed."""
 _VALID_SECONDS = 8.0
 _FAR_SECONDS, _NEAR_SECONDS = 90.0, 1.5
 """Steps of a clock: one that a timeline follows at once either way, and one that it is slewed over."""
@@ -255,18 +257,31 @@ def version_changed(site: Site, rng: random.Random, _: int) -> None:
     """
     _broker(site).kill()
     _pause(rng, 5.0, 10.0)
+    restored = _lines(site.aggregator, _RESTORED)
     _change(site, "", rng)
-    site.until("a start or an end", lambda: site.figures() or not site.aggregator.runs, _START_SECONDS)
+    site.until(
+        "the state or an end",
+        lambda: _lines(site.aggregator, _RESTORED) > restored or not site.aggregator.runs,
+        _START_SECONDS,
+    )
     if not site.aggregator.runs:
         said = site.aggregator.log.read_text().splitlines()[-1]
         if LATER_VERSION not in said:
             raise RuntimeError(f"the aggregator ended: {said}")
         site.change_version(site.aggregator)
         site.aggregator.start()
+    connected = {node: _lines(each, _CONNECTED) for node, each in site.agents.items()}
     _broker(site).start()
     for node in rng.sample(sorted(site.agents), len(site.agents)):
+        program, before = site.agents[node], connected[node]
+        site.until("a connection", lambda p=program, n=before: _lines(p, _CONNECTED) > n, _START_SECONDS)
         _pause(rng, 0.0, 1.5)
         _change(site, node, rng)
+
+
+def _lines(program: Process, text: str) -> int:
+    """How often a program has logged a text."""
+    return program.log.read_text(errors="replace").count(text)
 
 
 def _change(site: Site, node: str, rng: random.Random) -> None:
