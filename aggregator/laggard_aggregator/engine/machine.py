@@ -145,7 +145,7 @@ class Machine:
                 if late := route.late(counters):
                     route.store.counts.late += late
                     continue
-                block, origins = route.block(batch)
+                block, origins = self._routing.block(route, batch)
                 if not block.indexes.size:
                     continue
                 if not alone and isinstance(origins, int):

@@ -74,14 +74,10 @@ class Route:
         if self.missing.size:
             values[:, :, self.missing] = 0
         started = counters.values[:, :, self.started] if self.started != ABSENT else None
-        idle = counters.idle
+        block = Block(rows, values, None, counters.tick_ns, counters.read_ns, counters.idle, started)
         if not self.complete or counters.present is not None:
-            keep = rows >= 0
-            idle = int(np.count_nonzero(keep[rows.size - idle :]))
-            rows, values = rows[keep], values[:, keep]
-            started = None if started is None else started[:, keep]
-            origins = origins if isinstance(origins, int) else origins[keep]
-        return Block(rows, values, None, counters.tick_ns, counters.read_ns, idle, started), origins
+            return _kept(block, origins, rows >= 0)
+        return block, origins
 
     def _origins(self, lacking: BoolArray) -> IntArray:
         """One origin per set of counters that components lack: `lacking` (c, optional), to (c,).
@@ -92,6 +88,10 @@ class Route:
         bits = np.left_shift(1, ORIGIN_BITS + np.arange(self.optional.size, dtype=np.int64))
         origins: IntArray = np.where(lacking, bits, 0).sum(axis=1) + self.origin
         return origins
+
+
+def _kept(block: Block, origins: IntArray | int, keep: BoolArray) -> tuple[Block, IntArray | int]:
+    return block.of(keep), origins if isinstance(origins, int) else origins[keep]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.alarms.judge import Judge
-from laggard_aggregator.detect.interface import IntArray
+from laggard_aggregator.detect.interface import BoolArray, IntArray
 from laggard_aggregator.engine.origins import NodeOrigins
 from laggard_aggregator.engine.routes import ABSENT, START_TIME, FunctionRoute, Route, SchemaRoutes
 from laggard_aggregator.engine.schema_groups import NO_ROWS, GroupRows, SchemaGroups
@@ -24,6 +24,7 @@ from laggard_aggregator.groups.membership import (
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.metrics.sums import JoinedMetrics
+from laggard_aggregator.windows.counter_block import Block
 from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_aggregator.windows.schedule import WindowSchedule
 from laggard_aggregator.windows.store import MAX_COMPONENTS, GroupStore
@@ -45,6 +46,10 @@ MAX_NODE_ROWS = 16_384
 CROWDED_SHARE = 0.75
 """Share of MAX_NODE_ROWS, or of a group's MAX_COMPONENTS, from which components that are gone make room."""
 GONE_NS = 600 * 1_000_000_000
+HELD_NS = 60 * 1_000_000_000
+HELD_WAITS = 2
+"""A component that may move is taken over once its node has not sent it for so long, and for so many times
+that a window waits for batches."""
 
 
 class Routing:
@@ -82,6 +87,28 @@ class Routing:
             width = batch.counters.values.shape[2]
             known = self.routes[key] = SchemaRoutes(batch.schema, batch.role, width, routes, alone)
         return known
+
+    def block(self, route: Route, batch: Batch) -> tuple[Block, IntArray | int]:
+        """The batch's rows of a route's group, and their origins, without components that another node holds.
+
+        Two nodes that send one component at once would hide it: each batch would be of another origin.
+        """
+        block, origins = route.block(batch)
+        if not route.moving or not block.indexes.size:
+            return block, origins
+        held = self._held(route.store, block.indexes, batch.schema.node, int(block.tick_ns[0]))
+        if not held.any():
+            return block, origins
+        self._refused["claimed"] += int(np.count_nonzero(held))
+        return block.of(~held), origins if isinstance(origins, int) else origins[~held]
+
+    def _held(self, store: GroupStore, rows: IntArray, node: str, tick_ns: int) -> BoolArray:
+        """Which of `rows` another node than `node` has sent until shortly before `tick_ns`, or after it."""
+        long_ns = max(HELD_NS, HELD_WAITS * self._windows.wait_ns(store.group.name))
+        held: BoolArray = store.latest_ticks()[rows] > tick_ns - long_ns
+        by = self._origins.nodes_of(store.origins()[rows[held]])
+        held[held] = [holder not in ("", node) for holder in by]
+        return held
 
     def add_group(self, group: PeerGroup, now_ns: int) -> None:
         """Creates the store and the window schedule of a new group."""
@@ -245,7 +272,7 @@ class Routing:
             rows[: before.size], members.earlier = before, NO_ROWS
             places = np.array(members.places, dtype=np.int64)
             new = places[rows[places] < 0]
-            rows[new] = self._rows(store, schema, new.tolist())
+            rows[new] = self._rows(store, schema, new.tolist(), batch.received_ns)
         self._windows.announce(store.group.name, schema.node, schema.interval_ns * schema.batch_ticks)
         origin = self._origins.number(schema.node, absent)
         varies = members.moving or bool(optional)
@@ -264,14 +291,18 @@ class Routing:
             started=numbers.get(START_TIME, ABSENT),
         )
 
-    def _rows(self, store: GroupStore, schema: Schema, places: list[int]) -> IntArray:
+    def _rows(self, store: GroupStore, schema: Schema, places: list[int], now_ns: int) -> IntArray:
         """The rows of the components at `places` in `store`, -1 where there is no room."""
         components = [schema.components[at] for at in places]
         keys = [store.key(schema.source, component_key(schema.node, component)) for component in components]
         known = len(store.components)
         rows = store.rows_of(keys, MAX_NODE_ROWS - self._node_rows[schema.node])
         self._node_rows[schema.node] += len(store.components) - known
-        for key, component, row in zip(keys, components, rows.tolist(), strict=True):
+        held = np.zeros(rows.size, dtype=np.bool_)
+        held[rows >= 0] = self._held(store, rows[rows >= 0], schema.node, now_ns)
+        for key, component, row, is_held in zip(keys, components, rows.tolist(), held.tolist(), strict=True):
+            if is_held:
+                continue  # its name and attributes are those that its node told
             if row >= 0:
                 self.names[key] = shown_name(schema.node, component)
                 self.attributes.put(key, attributes_of(schema.node, component))

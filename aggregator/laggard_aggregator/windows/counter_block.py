@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from laggard_aggregator.detect.interface import BoolArray, IntArray
 
 
@@ -35,6 +37,18 @@ class Block:
             self.read_ns[ticks],
             self.idle,
             None if self.started is None else self.started[ticks],
+        )
+
+    def of(self, components: BoolArray) -> "Block":
+        """The same with the selected components (c,)."""
+        return Block(
+            self.indexes[components],
+            self.values[:, components],
+            None if self.present is None else self.present[components],
+            self.tick_ns,
+            self.read_ns,
+            int(np.count_nonzero(components[components.size - self.idle :])),
+            None if self.started is None else self.started[:, components],
         )
 
 

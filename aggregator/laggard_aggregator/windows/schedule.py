@@ -203,6 +203,10 @@ class WindowSchedule:
         """The announced span of each member of a group."""
         return dict(self._groups[group].spans_ns)
 
+    def wait_ns(self, group: str) -> int:
+        """Time for which a window of a group waits for the batches of its members."""
+        return self._groups[group].wait_ns
+
     def forget(self, group: str, member: str) -> None:
         """Drops a member and its span."""
         known = self._groups[group]

@@ -17,9 +17,9 @@ from laggard_aggregator.engine.machine import Machine
 from laggard_common import wire
 from laggard_common.errors import WireError
 from laggard_common.wire import Kind, codec, topics
-from laggard_common.wire.schema import Component
+from laggard_common.wire.schema import Component, Schema
 from tests.support.builders import site
-from tests.support.builders.site import SECOND, Message, close, new_core, receive, steps
+from tests.support.builders.site import SECOND, START, Message, close, new_core, receive, steps
 
 EVIL = "evil"
 BATCHES = 40
@@ -155,3 +155,44 @@ def test_verdicts_about_others_are_those_without_it(attack: Attack) -> None:
     counts, stores = core.admission.counts, [store.counts for store in core.stores.values()]
     counted = core.admission.refused.total() + core.admission.wire_errors.total() + counts.gaps
     assert counted + sum(store.late + store.future for store in stores), "it is counted"
+
+
+def moving(node: str) -> Schema:
+    """Two targets of a server, which may move to another one."""
+    first = 2 * site.NODES.index(node)
+    targets = (Component(f"OST{first + n}", f"OST{first + n}", (("scope", "site"),)) for n in range(2))
+    return replace(site.schema(node), components=tuple(targets))
+
+
+def run_with_claims(claimed: str, values: int) -> tuple[Machine, list[Judgement]]:
+    """The targets of all servers; from the fourth batch on another node sends those of one of them, too."""
+    core, found = new_core(), list[Judgement]()
+    claim = replace(moving(claimed), node=EVIL)
+    receive(core, [site.schema_message(moving(node)) for node in site.NODES])
+    for seq in range(BATCHES):
+        now_ns = START + (5 * seq + 7) * SECOND
+        receive(core, [site.data_message(moving(node), seq) for node in site.NODES[:4]])
+        if values and seq >= 4:
+            receive(core, [site.schema_message(claim)] if seq == 4 else [])
+            rows = [[[values * tick] * 8] * 2 for tick in range(5 * seq + 1, 5 * seq + 6)]
+            payload = codec.Encoder().encode(range(2), rows, [0] * 5)
+            list(
+                core.receive(
+                    ((DATA_TOPIC, batch(seq, START + (5 * seq + 1) * SECOND, payload=payload), now_ns),)
+                )
+            )
+        receive(core, [site.data_message(moving(node), seq) for node in site.NODES[4:]])
+        found += close(core, now_ns)
+    return core, found
+
+
+@pytest.mark.parametrize("values", [1, 10**6])
+@pytest.mark.parametrize("claimed", ["oss-5", "oss-2"])
+def test_a_target_that_its_server_sends_cannot_be_claimed_by_another_node(claimed: str, values: int) -> None:
+    """Before, each batch was of another origin, and the target had no verdict."""
+    _, expected = run_with_claims(claimed, 0)
+    assert [t.alarm.component for each in expected for t in each.transitions] == ["OST8", "OST9"]
+    core, found = run_with_claims(claimed, values)
+    assert honest(found) == honest(expected)
+    assert core.refused["claimed"] == 2 * (BATCHES - 4)
+    assert {core.hosts().get(f"OST{n}") for n in (8, 9)} <= {None, "oss-5"}

@@ -180,7 +180,9 @@ def test_a_schema_that_grows_brings_components_and_counters_without_a_spike() ->
     assert found["oss-1/id-sdb"] == [10 * 3 * 512.0] * 9
 
 
-def test_a_component_that_moves_is_one_component_and_no_spike() -> None:
+def test_a_component_that_moves_is_one_component_and_no_spike(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HELD_NS", "HELD_WAITS"):
+        monkeypatch.setattr(f"laggard_aggregator.engine.routing.{name}", 0)
     pipeline = make()
     for at, node in enumerate(("oss-1", "oss-2", "oss-1")):
         schema = schema_of(node, ["ost"], labels={"scope": "site"})
@@ -189,6 +191,22 @@ def test_a_component_that_moves_is_one_component_and_no_spike() -> None:
         stored(pipeline, batch_of(schema, values, START + begin * SECOND))
     assert rates(pipeline, 60) == {"id-ost": [10 * 2 * 512.0] * 27}
     assert pipeline.names == {"id-ost": "ost"}
+
+
+def test_a_component_is_taken_over_from_a_node_that_no_longer_sends_it() -> None:
+    """Not before a minute; what the former node sends late is left out."""
+    pipeline = make()
+    of = {node: schema_of(node, ["ost"], labels={"scope": "site"}) for node in ("oss-1", "oss-2")}
+    hosts = []
+    for seq, (node, begin) in enumerate(
+        (("oss-1", 1), ("oss-2", 11), ("oss-2", 69), ("oss-2", 70), ("oss-1", 80))
+    ):
+        values = steady(range(begin, begin + 10), 1)
+        stored(pipeline, batch_of(of[node], values, START + begin * SECOND, seq=seq))
+        (store,) = pipeline.stores.values()
+        hosts.append(pipeline._routing._origins.nodes_of(store.origins())[0])  # type: ignore[union-attr]
+    assert hosts == ["oss-1", "oss-1", "oss-1", "oss-2", "oss-2"]
+    assert pipeline.refused == {"claimed": 3}
 
 
 def test_the_budget_is_shared_over_a_power_of_two_of_series() -> None:
