@@ -24,7 +24,7 @@ QUICK := quick-static quick-tests quick-house
 QUICK_TESTS ?= tests/aggregator/alarms tests/aggregator/groups tests/aggregator/log tests/aggregator/metrics \
 	tests/aggregator/settings tests/aggregator/status tests/aggregator/windows tests/agent/sampling tests/agent/spool
 
-.PHONY: quick $(QUICK) demo test test-all test-alone test-parts $(PARTS) check bench native wheels deb rpm tarball try-packages try-ansible try-bare clean
+.PHONY: quick $(QUICK) demo test test-all test-alone test-parts $(PARTS) check bench native wheels lock advisories deb rpm tarball try-packages try-ansible try-bare clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -106,6 +106,22 @@ $(PACKAGING)/bin/python:
 
 wheels: $(PACKAGING)/bin/python
 	$(PACKAGING)/bin/python packaging/wheels.py build/wheels
+
+# After a change of the dependencies in pyproject.toml: their versions and hashes anew, for every Python and architecture.
+LOCK := packaging/requirements.txt
+lock: $(PACKAGING)/bin/python
+	$(PACKAGING)/bin/python -m pip install --quiet uv
+	echo '# Written by `make lock`: versions and hashes of all that packages and images hold besides Laggard itself.' > $(LOCK).new
+	$(PACKAGING)/bin/uv pip compile pyproject.toml --extra aggregator --extra broker --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --quiet >> $(LOCK).new
+	mv $(LOCK).new $(LOCK)
+
+# Known advisories about them; status 2 where the database cannot be reached.
+advisories: $(PACKAGING)/bin/python
+	$(PACKAGING)/bin/python -m pip install --quiet pip-audit
+	-$(PACKAGING)/bin/pip-audit --disable-pip --require-hashes --requirement $(LOCK) --format json --output build/audit.json \
+		--progress-spinner off
+	$(PACKAGING)/bin/python packaging/advisories.py build/audit.json
 
 deb rpm tarball: wheels
 	PYTHON=$(CURDIR)/$(PACKAGING)/bin/python packaging/$@/build build/wheels dist

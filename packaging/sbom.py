@@ -1,10 +1,12 @@
 """A bill of materials (CycloneDX 1.5, JSON) of a package: each distribution in its environment.
 
-It has no time and no serial number, so that the same wheels give the same bytes.
+It has no time and no serial number, so that the same wheels give the same bytes. `python packaging/sbom.py
+PACKAGE SITE-PACKAGES WHEELS` prints it, for an image.
 """
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
@@ -62,3 +64,7 @@ def _licence(distribution: Distribution) -> dict[str, Any] | None:
 def _wheel_of(path: Path) -> tuple[str, str]:
     name, version, *_ = path.name.split("-")
     return name.lower().replace("_", "-").replace(".", "-"), version
+
+
+if __name__ == "__main__":
+    print(bill(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])))

@@ -1,7 +1,8 @@
 """Laggard and all that it stands on as wheels in one folder: what is built from them needs no network.
 
 `python packaging/wheels.py DIRECTORY`: for the minor version of this Python, its machine's architecture, and
-any Linux with glibc 2.28 or later (EL 8, Debian 10). The only step of packaging that reads a package index.
+any Linux with glibc 2.28 or later (EL 8, Debian 10). The only step of packaging that reads a package index,
+for the versions in `requirements.txt`, whose hashes it checks.
 """
 
 import argparse
@@ -12,7 +13,8 @@ import sys
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-EXTRAS = "aggregator,broker"
+LOCK = PROJECT / "packaging" / "requirements.txt"
+"""Versions and hashes of all that agent, aggregator and broker stand on; `make lock` writes it."""
 GLIBC = ("2_28", "2_27", "2_26", "2_24", "2_17", "2_12", "2_5")
 """Versions of glibc that wheels may be built for; pip does not know that what runs on 2.5 runs on 2.28."""
 
@@ -22,15 +24,14 @@ def gather(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     _pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(PROJECT))
-    (built,) = folder.glob("laggard-*.whl")
     machine = platform.machine()
     tags = [f"manylinux_{version}_{machine}" for version in GLIBC]
     tags += [f"manylinux{year}_{machine}" for year in (2014, 2010, 1)]
     _pip(
-        *("download", "--only-binary=:all:", "--dest", str(folder)),
+        *("download", "--only-binary=:all:", "--no-deps", "--require-hashes", "--dest", str(folder)),
         *("--python-version", f"3.{sys.version_info.minor}", "--implementation", "cp"),
         *(f"--platform={tag}" for tag in tags),
-        f"{built}[{EXTRAS}]",
+        *("--requirement", str(LOCK)),
     )
 
 

@@ -5,12 +5,15 @@ import json
 import os
 import shutil
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
+import advisories
 import package_tree
 import pytest
 import sbom
+from packaging.requirements import Requirement
 
 from tests.support.container import PROJECT
 from tests.support.processes import run_command
@@ -88,3 +91,64 @@ def test_the_bill_of_materials_names_every_distribution_with_the_digest_of_its_w
         assert component["hashes"][0]["content"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert found["msgpack"]["licenses"] == [{"expression": "MIT"}]
     assert found["laggard"]["licenses"] == [{"expression": "Apache-2.0"}]
+
+
+def test_every_dependency_is_pinned_to_a_version_that_the_project_allows_and_to_hashes() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    pinned = advisories.pinned()
+    for each in map(Requirement, [*project["dependencies"], *extras["aggregator"], *extras["broker"]]):
+        assert pinned[each.name.lower()]
+        assert all(each.specifier.contains(version) for version in pinned[each.name.lower()])
+    entries = advisories.PINNED.read_text().split("\n    --hash=sha256:")
+    assert len(entries) > len(pinned)
+    for block in advisories.PINNED.read_text().replace("\\\n", "").splitlines():
+        assert block.startswith("#") or "--hash=sha256:" in block
+
+
+def test_a_wheel_says_which_scripts_of_others_it_carries(wheels: Path) -> None:
+    (path,) = wheels.glob("laggard-*.whl")
+    with zipfile.ZipFile(path) as file:
+        (name,) = (each for each in file.namelist() if ".dist-info/sboms/" in each)
+        told = json.loads(file.read(name))
+        carried = {
+            each["name"]: each["hashes"][0]["content"]
+            for library in told["components"]
+            for each in library["components"]
+        }
+        vendored = [each for each in file.namelist() if "/vendor/" in each and each.endswith((".js", ".css"))]
+        assert carried == {each: hashlib.sha256(file.read(each)).hexdigest() for each in vendored}
+
+
+@pytest.mark.parametrize(
+    ("about", "status", "said"),
+    [
+        ({"skip_reason": "no network"}, 2, "not looked up: "),
+        ({"vulns": []}, 0, "no advisory about "),
+        ({"vulns": [{"id": "GHSA-1"}]}, 1, "GHSA-1"),
+        ({"vulns": [{"id": "GHSA-2"}]}, 0, ""),
+    ],
+)
+def test_advisories_are_kept_with_their_day_and_none_is_passed_over(
+    about: dict[str, object],
+    status: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A database that could not be asked is not one that knows nothing."""
+    kept, report = tmp_path / "advisories.json", tmp_path / "audit.json"
+    kept.write_text(json.dumps({"accepted": {"GHSA-2": "of a function that is not used"}}))
+    before = kept.read_text()
+    found = [
+        {"name": name, "version": version, **about}
+        for name, versions in advisories.pinned().items()
+        for version in versions
+    ]
+    report.write_text(json.dumps({"dependencies": found}))
+    monkeypatch.setattr(advisories, "KEPT", kept)
+    monkeypatch.setattr(sys, "argv", ["advisories.py", str(report)])
+    assert advisories.main() == status
+    assert said in "".join(capsys.readouterr())
+    assert (kept.read_text() == before) == (status == 2)
