@@ -48,8 +48,8 @@ CROWDED_SHARE = 0.75
 GONE_NS = 600 * 1_000_000_000
 HELD_NS = 60 * 1_000_000_000
 HELD_WAITS = 2
-"""A component that may move is taken over once its node has not sent it for so long, and for so many times
-that a window waits for batches."""
+"""A component that may move is taken over after a silence of its node: of HELD_NS, and of HELD_WAITS times
+the time that a window waits for batches."""
 
 
 class Routing:
