@@ -149,6 +149,8 @@ def _of_alarms(site: Site, made: Account) -> None:
     kinds = [t.kind for judgement in judged for t in judgement.transitions]
     said = (site.folder / "aggregator.log").read_text(errors="replace")
     raised, cleared = said.count("alarm raised: "), said.count("alarm cleared: ")
+    if site.earlier is not None:  # with another detector the replay begins a run of its own
+        kinds = kinds[:1]
     if kinds != ["raised"] or raised != 1 or cleared:
         made.problems.append(
             f"the alarm was raised {raised} times and cleared {cleared} times; the archive says {kinds}"

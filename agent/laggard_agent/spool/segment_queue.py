@@ -92,6 +92,7 @@ class SegmentQueue:
         self._next_file = 0
         self._full = False
         self._is_left = False  # a file that cannot be deleted
+        self._unreadable: set[Path | None] = set()
 
     def __iter__(self) -> Iterator[SpoolSegment]:
         return iter(self._segments)
@@ -110,7 +111,10 @@ class SegmentQueue:
         return total
 
     def unsent(self) -> Iterator[SpooledBatch]:
-        """Yields the unsent batches, oldest first, including those appended to the newest meanwhile."""
+        """Yields the unsent batches, oldest first, including those appended to the newest meanwhile.
+
+        Those of a file that cannot be read now wait, with one WARNING.
+        """
         for segment in list(self._segments):
             if all(self._is_sent(key, *span) for key, span in segment.spans.items()):
                 continue
@@ -118,8 +122,13 @@ class SegmentQueue:
                 for batch in segment.batches():
                     if not self._is_sent(batch.key, *batch.seqs):
                         yield batch
-            except SpoolError as exc:  # deleted meanwhile, or unreadable: continue with the next segment
-                _log.debug("spool: %s", exc)
+                self._unreadable.discard(segment.path)
+            except SpoolError as exc:  # continue with the next segment
+                if isinstance(exc.__cause__, FileNotFoundError):  # it was deleted meanwhile
+                    continue
+                if segment.path not in self._unreadable:
+                    _log.warning("spool: %s: its batches wait", exc)
+                self._unreadable.add(segment.path)
 
     def is_passed_over(self, key: Key) -> bool:
         """True when a sent batch is unacknowledged although a later one of the stream is acknowledged."""

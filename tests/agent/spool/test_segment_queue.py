@@ -222,3 +222,26 @@ def test_like_a_set(ranges: list[tuple[int, int]], low: int, length: int) -> Non
 def test_neighbours_become_one() -> None:
     fast, _ = filled([(i, i) for i in range(1000)])
     assert fast.pieces() == [(0, 999)]
+
+
+def test_batches_of_a_file_that_cannot_be_read_wait_and_one_warning_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queued = Queued(tmp_path, 10**6)
+    queued.fill(2, 2, 2)
+    first, second, _ = (segment.path for segment in queued.queue)
+    assert first is not None
+    assert second is not None
+    aside = first.rename(tmp_path / "aside")
+    first.mkdir()  # opening it fails for root, too
+    deleted = second.rename(tmp_path / "deleted")
+    for _ in range(3):
+        assert [batch.envelope.seq for batch in queued.queue.unsent()] == [4, 5]
+    (warning,) = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
+    assert warning == f"spool: {first}: Is a directory: its batches wait"
+    first.rmdir()
+    aside.rename(first)
+    deleted.rename(second)
+    assert [batch.envelope.seq for batch in queued.queue.unsent()] == list(range(6))
+    for segment in queued.queue:
+        segment.close()

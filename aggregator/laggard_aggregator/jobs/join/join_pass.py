@@ -26,6 +26,7 @@ from laggard_aggregator.archive.table import (
 )
 from laggard_aggregator.detect.interface import BoolArray
 from laggard_aggregator.files.atomic_write import replace_durably
+from laggard_aggregator.files.kept_json import read_kept
 from laggard_aggregator.jobs.join.accounts import JobAccount, JoinedJob
 from laggard_aggregator.jobs.join.jobs_of_time import JobsOfTime, read_jobs
 from laggard_aggregator.jobs.join.membership import Occupation, behind
@@ -293,25 +294,28 @@ class JoinPass:
         return Table(self.directory, kind, site=self.site)
 
     def _load(self) -> _Waiting:
-        """The jobs that wait; none where that cannot be read: then all jobs are joined again."""
-        try:
-            content = json.loads((self.directory / PROGRESS).read_bytes())
-            jobs = {
-                str(key): (float(start), None if end is None else float(end))
-                for key, (start, end) in content["jobs"].items()
-            }
-            seen, damaged, received = (
-                {str(key): int(number) for key, number in content.get(name, {}).items()}
-                for name in ("seen", "damaged", "received")
-            )
-            early = [str(key) for key in content.get("early", ())]
-            return _Waiting(seen, damaged, jobs, received, int(content.get("joined_ns", 0)), early)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return _Waiting()
+        """The jobs that wait; none where that is damaged: then all jobs are joined again.
+
+        Raises ArchiveError where it cannot be read.
+        """
+        return read_kept(self.directory / PROGRESS, _waiting_of, "all jobs are joined again") or _Waiting()
 
     def _save(self, waiting: _Waiting) -> None:
         content = json.dumps(asdict(waiting))
         replace_durably(self.directory / PROGRESS, content.encode())
+
+
+def _waiting_of(content: Any) -> _Waiting:
+    jobs = {
+        str(key): (float(start), None if end is None else float(end))
+        for key, (start, end) in content["jobs"].items()
+    }
+    seen, damaged, received = (
+        {str(key): int(number) for key, number in content.get(name, {}).items()}
+        for name in ("seen", "damaged", "received")
+    )
+    early = [str(key) for key in content.get("early", ())]
+    return _Waiting(seen, damaged, jobs, received, int(content.get("joined_ns", 0)), early)
 
 
 def write_results(directory: Path, site: str, day: str, accounts: Sequence[JobAccount], now_ns: int) -> None:

@@ -5,8 +5,10 @@ import json
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 from laggard_aggregator.files.atomic_write import written
+from laggard_aggregator.files.kept_json import read_kept
 from laggard_aggregator.jobs.records.model import ReadReport
 from laggard_aggregator.jobs.records.sacct_poll import (
     Commands,
@@ -137,13 +139,15 @@ class PollTask:
 
 
 def _read_state(path: Path) -> tuple[float | None, list[float]]:
-    """Times of the last poll and of slurmctld's starts in a state file; none of one that is damaged."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        polled, starts = found["polled_at"], found.get("controller_starts", [])
-        times = [float(each) for each in (polled, *starts)]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None, []
+    """Times of the last poll and of slurmctld's starts in a state file; none of one that is damaged.
+
+    Raises ArchiveError where it cannot be read: without them, jobs that ended before would be left out.
+    """
+    return read_kept(path, _times_of, "records are asked for anew from now on") or (None, [])
+
+
+def _times_of(content: Any) -> tuple[float | None, list[float]]:
+    times = [float(each) for each in (content["polled_at"], *content.get("controller_starts", []))]
     if not all(0 < each < 1e11 for each in times):
-        return None, []
+        raise ValueError("not the times of polls")
     return times[0], times[1:]

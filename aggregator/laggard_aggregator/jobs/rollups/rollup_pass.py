@@ -17,6 +17,7 @@ import numpy as np
 
 from laggard_aggregator.archive.table import OpenPart, Table, day_of, integers, received_day, tables_of
 from laggard_aggregator.files.atomic_write import replace_durably
+from laggard_aggregator.files.kept_json import read_kept
 from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS, CounterSlices
 from laggard_aggregator.jobs.rollups.series60 import HOUR_NS, KIND, roll_hour
 from laggard_common.errors import ArchiveError
@@ -117,12 +118,12 @@ class RollupPass:
         return Rolled(hours, rows, len(left), lag)
 
     def _load(self) -> dict[tuple[str, str], _Progress]:
-        """The progress so far; none where that cannot be read."""
-        try:
-            content = json.loads((self.directory / PROGRESS).read_bytes())
+        """The progress so far; none where that is damaged. Raises ArchiveError where it cannot be read."""
+
+        def made(content: Any) -> dict[tuple[str, str], _Progress]:
             return {(each["source"], each["site"]): _of_record(each) for each in content["tables"]}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return {}
+
+        return read_kept(self.directory / PROGRESS, made, "all hours are rolled up again") or {}
 
     def _save(self, progress: dict[tuple[str, str], _Progress]) -> None:
         tables = [_record(*table, each) for table, each in sorted(progress.items())]
