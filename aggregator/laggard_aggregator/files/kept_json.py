@@ -1,4 +1,4 @@
-"""What a pass remembers between two starts, as JSON in a file."""
+"""JSON files in which passes remember how far they are, over a start."""
 
 import json
 import logging

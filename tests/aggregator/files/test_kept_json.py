@@ -1,4 +1,4 @@
-"""What passes remember: read, missing, damaged, or not to be read now."""
+"""Files in which passes remember how far they are: read, missing, damaged, or not to be read now."""
 
 import json
 from pathlib import Path
