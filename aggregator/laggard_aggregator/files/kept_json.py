@@ -17,7 +17,7 @@ def read_kept(path: Path, make: Callable[[Any], T], otherwise: str) -> T | None:
     """`make` of the content of a file; None where it is missing, or damaged: then a WARNING says `otherwise`.
 
     `make` raises an error of its own accord for other content. Raises ArchiveError where the file cannot be
-    read: a pass that began anew then would repeat everything, or forget what came before.
+    read: a pass that started over then would repeat everything, or forget when the last one was.
     """
     try:
         content = path.read_bytes()

@@ -194,7 +194,7 @@ def test_a_component_that_moves_is_one_component_and_no_spike(monkeypatch: pytes
 
 
 def test_a_component_is_taken_over_from_a_node_that_no_longer_sends_it() -> None:
-    """Not before a minute; what the former node sends late is left out."""
+    """Not before a minute; late samples of the former node are left out."""
     pipeline = make()
     of = {node: schema_of(node, ["ost"], labels={"scope": "site"}) for node in ("oss-1", "oss-2")}
     hosts = []

@@ -143,7 +143,7 @@ def _read_state(path: Path) -> tuple[float | None, list[float]]:
 
     Raises ArchiveError where it cannot be read: without them, jobs that ended before would be left out.
     """
-    return read_kept(path, _times_of, "records are asked for anew from now on") or (None, [])
+    return read_kept(path, _times_of, "records are polled from now on") or (None, [])
 
 
 def _times_of(content: Any) -> tuple[float | None, list[float]]:
