@@ -17,7 +17,9 @@ def written(path: Path) -> Iterator[TextIO]:
     Raises InputError when it cannot be written, as the user named the path. Devices and pipes are
     written in place.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
+    with InputError.from_os_errors(path):
+        is_device = path.exists() and not path.is_file() and not path.is_dir()
+    if is_device:
         with InputError.from_os_errors(path), path.open("w", encoding="utf-8") as file:
             yield file
         return
