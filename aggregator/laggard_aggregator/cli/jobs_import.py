@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laggard_common.errors import ConfigError
+from laggard_common.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from laggard_aggregator.jobs.records.model import ReadReport
@@ -64,8 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--timezone", metavar="ZONE", help="zone of times without an offset, such as Europe/Berlin")
 
 
+_WITHOUT_HEADER = {"jsonl": "JSON Lines with jobs", "pbs": "a PBS accounting log"}
+"""Formats of which only the lines can tell that a file is of another kind."""
+
+
 def run(args: argparse.Namespace) -> int:
-    """Imports all files and returns 0. Raises LaggardError."""
+    """Imports all files and returns 0. Raises LaggardError, also for a file of which no line is a record."""
     from laggard_aggregator.cli.user_times import epoch_seconds
     from laggard_aggregator.jobs.records.local_times import LocalTimes
     from laggard_aggregator.jobs.records.model import ReadReport
@@ -88,6 +92,10 @@ def run(args: argparse.Namespace) -> int:
             store.add(with_late_ends(table, starts))
             _show_progress(path, report.records)
         store.flush()
+        if form in _WITHOUT_HEADER and report.broken and not report.records:
+            raise InputError(
+                str(path), f"no line is one of {_WITHOUT_HEADER[form]}; {report.named[0].strip()}"
+            )
         _print_report(path, report, store.added, as_json=args.json)
     return 0
 

@@ -156,7 +156,6 @@ class _CsvReader:
         reader = pyarrow.csv.open_csv(
             pa.PythonFile(cut.file, "r"),
             read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
-            parse_options=pyarrow.csv.ParseOptions(invalid_row_handler=cut.skip),
             convert_options=pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True),
         )
         present = reader.schema.names
@@ -180,7 +179,6 @@ class _CsvReader:
                     found[name] = array
             row += batch.num_rows
             yield _within(found, columns.time)
-        cut.check(row)
         if not row:
             raise InputError(str(path), "no rows below the header")
         checked = (remark for check in checks.values() for remark in check.remarks())

@@ -203,9 +203,7 @@ def _table(
                 read_options=pyarrow.csv.ReadOptions(
                     skip_rows=header.skipped, block_size=_BLOCK_BYTES, use_threads=False
                 ),
-                parse_options=pyarrow.csv.ParseOptions(
-                    delimiter=header.separator, invalid_row_handler=cut.skip
-                ),
+                parse_options=pyarrow.csv.ParseOptions(delimiter=header.separator),
                 convert_options=pyarrow.csv.ConvertOptions(
                     include_columns=[*texts, *numbers],
                     column_types=dict.fromkeys(texts, pa.string()) | dict.fromkeys(numbers, pa.float64()),
@@ -217,7 +215,6 @@ def _table(
             raise InputError(str(path), reason(exc)) from exc
         except pa.ArrowKeyError as exc:
             raise InputError(str(path), "the header: a name that goes over lines") from exc
-    cut.check(table.num_rows)
     return table, cut
 
 

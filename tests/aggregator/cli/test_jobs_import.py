@@ -101,3 +101,65 @@ def test_a_pipe_is_read(tmp_path: Path) -> None:
         found = run_command(command, stdin=source.stdout, check=False)
     assert found.returncode == 0, found.stderr
     assert found.stdout == "/dev/stdin: 13 records, 13 new or changed, 2 steps left out\n"
+
+
+RECORD = '{"job": "7", "submit": 1700000000, "state": "COMPLETED", "start": 1700000010, "end": 1700003610}'
+PBS = "01/01/2026 01:00:00;E;7.s;user=u ctime=1700000000 start=1700000010 exec_host=n1/0 end=1700003610"
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "problem"),
+    [
+        ("--jsonl", f"[{RECORD}]", "a JSON array, expected one JSON object a line, as jq -c '.[]' prints it"),
+        ("--jsonl", f"\n[\n{RECORD}\n]\n", "a JSON array"),
+        (
+            "--jsonl",
+            RECORD.replace(", ", ",\n"),
+            "no line is one of JSON Lines with jobs; line 1: no JSON: {",
+        ),
+        ("--jsonl", f"{PBS}\n", "no line is one of JSON Lines with jobs; line 1: no JSON: 01/01/2026"),
+        (
+            "--pbs",
+            f"{RECORD}\n",
+            "no line is one of a PBS accounting log; line 1: expected time;type;id;text",
+        ),
+    ],
+)
+def test_a_file_of_another_kind_is_an_error(
+    form: str, text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "jobs"
+    path.write_text(text)
+    assert main(["jobs", "import", form, str(path), "--archive", str(tmp_path / "archive")]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"laggard jobs import: {path}: {problem}")
+    assert err.count("\n") == 1
+
+
+SACCT = "JobID|State|NodeList|Submit|Start|End\n{n}|COMPLETED|n1|1700000000|1700000010|1700003610\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "is_known"),
+    [
+        ("--sacct", SACCT.format(n=6) + SACCT.format(n=7), True),
+        ("--sacct", (SACCT.format(n=6) + SACCT.format(n=7)).removesuffix("\n"), False),
+        ("--sacct", (SACCT.format(n=6) + SACCT.format(n=7))[:-3], False),
+        ("--pbs", f"{PBS.replace(';7.s', ';6.s')}\n{PBS}"[:-2], False),
+        ("--jsonl", f"{RECORD.replace('7', '6', 1)}\n{RECORD}", True),  # its brace ends it
+        ("--jsonl", f"{RECORD.replace('7', '6', 1)}\n{RECORD}"[:-2], False),
+    ],
+)
+def test_a_last_line_that_may_be_cut_short_is_left_out(
+    form: str, text: str, is_known: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its last number would be a time of 1970, or an end before the start."""
+    path = tmp_path / "jobs"
+    path.write_text(text)
+    assert main(["jobs", "import", form, str(path), "--archive", str(tmp_path / "archive")]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(f"{path}: {2 if is_known else 1} record")
+    assert ("left out" in err) is not is_known
+    jobs = ArchiveReader(tmp_path / "archive").table("jobs")
+    assert set(jobs["end"].to_pylist()) == {1700003610.0}

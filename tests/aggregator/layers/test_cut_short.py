@@ -72,5 +72,16 @@ def test_a_csv_that_ends_within_a_row(tmp_path: Path, form: str) -> None:
     path = tmp_path / FORMATS[form][0]
     path.write_bytes(text[: text.rindex(b",", 0, len(text) * 2 // 3)])
     found = analysed(path)
-    assert "ends in the middle of a row, which is left out" in found.remarks
+    assert "ends in the middle of a row, or without a line feed: left out" in found.remarks
     assert REQUESTS / 2 < found.records[1]["requests"] < REQUESTS * 3 / 4
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_last_line_without_a_line_feed_may_lack_digits(tmp_path: Path, form: str) -> None:
+    path = tmp_path / FORMATS[form][0]
+    path.write_bytes(text_of(form).rstrip(b"\n"))
+    found = analysed(path)
+    (layer,) = [record for record in found.records if record["record"] == "layer"]
+    assert layer["completed_bytes"] in {4096 * (REQUESTS - 1), 4096 * REQUESTS}
+    assert REQUESTS - 1 <= layer["requests"] <= REQUESTS
+    assert "left out" in found.remarks or "incomplete" in found.remarks

@@ -123,7 +123,7 @@ def test_darshan_dxt() -> None:
         (b"BZh91AY&SY", "is bzip2: unpack it"),
         (b"PAR1 but not really", "is no trace of events"),
         (b"layer,event,request,time_us\n", "has no requests"),
-        (b"layer,event,request,time_us\na,ADMIT,x\n", "data row 1: Expected 4 columns, got 3"),
+        (b"layer,event,request,time_us\na,ADMIT,x\n", "Row #2: Expected 4 columns, got 3"),
         (b'{"descriptors": [', "is no JSON"),
         (b'{"descriptors": [[1, 2]]}', "has no requests"),
         (lzma.compress(PERF.encode())[:20], "compressed data is cut short"),

@@ -74,9 +74,9 @@ def test_rates_come_with_pcps_own_await(tmp_path: Path) -> None:
     header = 'Time,"disk.dev.read-sda","disk.dev.read-sdb"'
     times = ("2027-01-15 08:00:00", "2027-01-15 08:00:10", "2027-01-15 08:00:20")
     with pytest.raises(InputError, match=r"neither disk\.dev\.await nor counters as pmrep -r prints them"):
-        read(tmp_path, "\n".join([header, *(f"{time},1.250,0.000" for time in times)]))
+        read(tmp_path, "\n".join([header, *(f"{time},1.250,0.000" for time in times), ""]))
     header += ',"disk.dev.await-sda","disk.dev.await-sdb"'
-    rows = read(tmp_path, "\n".join([header, *(f"{time},1.250,0.000,7.125,8.500" for time in times)]))
+    rows = read(tmp_path, "\n".join([header, *(f"{time},1.250,0.000,7.125,8.500" for time in times), ""]))
     assert by_disk(rows, rows.metrics["await"]) == {"sda": [7.125] * 2, "sdb": [8.5] * 2}
 
 
@@ -245,7 +245,8 @@ def test_a_file_that_ends_in_the_middle_of_a_row(tmp_path: Path) -> None:
     remarks: list[str] = []
     (rows,) = read_pcp([path], DEFAULT, 5.0, remarks)
     assert np.array_equal(rows.metrics["await"], whole.metrics["await"], equal_nan=True)
-    assert remarks == [f"{path}: ends in the middle of a row, which is left out: '2027-01-15 08:00:40,15,2'"]
+    ending = "ends in the middle of a row, or without a line feed: left out:"
+    assert remarks == [f"{path}: {ending} '2027-01-15 08:00:40,15,2'"]
     with pytest.raises(InputError, match=r"data row 2: Expected 9 columns, got 2"):
         read(tmp_path, HEADER + ROWS.replace("10,110,100,1020,1000,10,0,40,0\n", "10,110\n"))
 

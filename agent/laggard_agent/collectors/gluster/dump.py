@@ -7,7 +7,8 @@ their numbers, and an interval of no length divides by zero and prints `inf` and
 A dump's name has the brick's path with `_` for every `/`; glusterd's `vols/<volume>/bricks/<host>:<path>` has
 it with `-` for every `/`. Where one has `_` and the other `-`, the path has a `/`. So root is not needed.
 
-Latencies are nanoseconds, although the keys end in `usec` (README.md says since when). The
+Latencies are nanoseconds, although the keys end in `usec`, but microseconds up to GlusterFS 8. The smallest
+latency of the process tells: no call passes through its translators in less than 200 ns. The
 dump has no sums of latencies: it has means, printed with the 24 bits of a C float.
 """
 
@@ -32,7 +33,10 @@ _NOT_READ = {
     "fop.weighted_latency_ave_usec_nozerofill",
     "fop.unweighted_latency_ave_usec",
 }
-_NOT_READ_OF_A_FOP = ("latency_min_usec", "latency_max_usec")
+_LEAST = "latency_min_usec"
+_NOT_READ_OF_A_FOP = (_LEAST, "latency_max_usec")
+_LEAST_NS = 200
+_NS_OF_USEC = 1000
 _NO_FOP = "null"
 _PARTS = 3  # two objects and the rest
 _MOST_LEFTOVERS = 100
@@ -101,6 +105,7 @@ class _DumpParser:
         self._means: dict[str, float] = {}
         self._counts: dict[str, int] = {}
         self._gauges: dict[str, int] = {}
+        self._least = math.inf
 
     def dump(self, aggregate: str, interval: str) -> ProcessDump:
         """The dump of the two objects' lines. Raises NotADumpError."""
@@ -117,6 +122,7 @@ class _DumpParser:
         for key, text in totals.items():
             if not self._take(key, text) and key not in _NOT_READ:
                 self._left_over(f"{key}: {text}")
+        scale = _NS_OF_USEC if self._least < _LEAST_NS else 1
         kind, _, brick = name.partition(".")
         is_brick = kind == "brick" and bool(brick)
         return ProcessDump(
@@ -124,7 +130,7 @@ class _DumpParser:
             is_brick=is_brick,
             uptime_s=uptime,
             interval_s=seconds,
-            fops={fop: self._fop(fop, recent, seconds) for fop in self._calls},
+            fops={fop: self._fop(fop, recent, seconds, scale) for fop in self._calls},
             counts=self._counts,
             gauges=self._gauges,
             leftovers=tuple(self._leftovers),
@@ -142,6 +148,8 @@ class _DumpParser:
         """Adds a value of the first object if it is known and valid."""
         if key.startswith(_FOP):
             fop, _, what = key[len(_FOP) :].rpartition(".")
+            if what == _LEAST:
+                self._least = min(self._least, _real(text) or math.inf)
             if what in _NOT_READ_OF_A_FOP or fop == _NO_FOP:
                 return True
             if not _NAME.fullmatch(fop):
@@ -162,10 +170,11 @@ class _DumpParser:
         into[place] = value
         return True
 
-    def _fop(self, fop: str, recent: dict[str, str], seconds: float) -> Fop:
+    def _fop(self, fop: str, recent: dict[str, str], seconds: float, scale: int) -> Fop:
         rate = _real(recent.get(f"fop.{fop}.per_sec", ""))
         mean = _real(recent.get(f"fop.{fop}.latency_ave_usec", "")) if rate is not None else None
-        return Fop(self._calls[fop], self._means.get(fop), (rate or 0.0) * seconds, mean)
+        means = (None if each is None else each * scale for each in (self._means.get(fop), mean))
+        return Fop(self._calls[fop], next(means), (rate or 0.0) * seconds, next(means))
 
     def _left_over(self, line: str) -> None:
         if len(self._leftovers) < _MOST_LEFTOVERS:

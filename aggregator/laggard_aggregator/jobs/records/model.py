@@ -13,6 +13,7 @@ class JobDataError(LaggardError):
     """Job metadata that cannot be used; the message names the record and the reason."""
 
 
+NO_LINE_FEED = "the last line has no line feed, so it may be cut short"
 MAX_NAMED = 20
 """Rows left out that are named one by one."""
 _SHOWN_CHARS = 100

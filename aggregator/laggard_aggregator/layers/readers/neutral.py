@@ -142,19 +142,12 @@ def _csv_batches(cut: CutRow, path: Path, kinds: dict[str, Any], names: list[str
         column_types=kinds, include_columns=[name for name in names if name in kinds], auto_dict_encode=False
     )
     reading = pacsv.ReadOptions(block_size=1 << 22, use_threads=False)
-    parsing = pacsv.ParseOptions(invalid_row_handler=cut.skip)
     file = pa.PythonFile(cut.file, "r")
-    rows = 0
     try:
-        with pacsv.open_csv(
-            file, read_options=reading, parse_options=parsing, convert_options=options
-        ) as reader:
-            for batch in reader:
-                rows += batch.num_rows
-                yield batch
+        with pacsv.open_csv(file, read_options=reading, convert_options=options) as reader:
+            yield from reader
     except pa.ArrowInvalid as exc:
         raise InputError(str(path), f"is no trace of events: {str(exc).splitlines()[0]}") from None
-    cut.check(rows)
 
 
 def _check(path: Path, names: list[str]) -> None:

@@ -33,13 +33,13 @@ def line_blocks(path: Path, cut: Callable[[str], None]) -> Iterator[Any]:
     """Yields string arrays, one value a line with its newline. Raises InputError.
 
     Bytes that are no UTF-8 are replaced. A line of more than 1 MiB is cut. `cut` is told when compressed
-    data is cut short.
+    data is cut short, and when the last line has no line feed: it may lack digits, so it is left out.
     """
     with open_input(path, cut=cut) as file:
-        yield from _blocks(file)
+        yield from _blocks(file, cut)
 
 
-def _blocks(file: BinaryIO) -> Iterator[Any]:
+def _blocks(file: BinaryIO, cut_short: Callable[[str], None]) -> Iterator[Any]:
     rest = b""
     while block := file.read(_BLOCK_BYTES):
         block = rest + block
@@ -51,7 +51,8 @@ def _blocks(file: BinaryIO) -> Iterator[Any]:
         rest = block[cut:]
         yield _lines(block[:cut])
     if rest:
-        yield _lines(rest)
+        text = rest[:60].decode(errors="replace")
+        cut_short(f"ends in the middle of a line, or without a line feed: left out: {text!r}")
 
 
 def _lines(block: bytes) -> Any:

@@ -44,6 +44,20 @@ def test_numbers_in_quotes_as_older_versions_print_them() -> None:
     assert parsed(QUOTED.sub(r'": "\1"', brick())) == parsed(brick())
 
 
+MEAN = re.compile(r'(latency_(?:min|max|ave)_usec": ?)([0-9.]+)')
+
+
+@pytest.mark.parametrize("text", [brick(), client()])
+def test_microseconds_of_old_releases_are_nanoseconds(text: str) -> None:
+    """As GlusterFS up to 8 prints them; its smallest latency is 0.5 us."""
+    old = MEAN.sub(lambda found: f"{found[1]}{float(found[2]) / 1000:.4f}", text)
+    before, now = parsed(text), parsed(old)
+    assert before.fops.keys() == now.fops.keys()
+    for name, fop in before.fops.items():
+        assert now.fops[name].mean_ns == pytest.approx(fop.mean_ns, abs=0.1)
+        assert now.fops[name].interval_mean_ns == pytest.approx(fop.interval_mean_ns, abs=0.1)
+
+
 def test_an_interval_without_length_divides_by_zero() -> None:
     text = brick().replace('sample_interval_sec": 1.00', 'sample_interval_sec": 0.00')
     text = re.sub(r'per_sec": [0-9.]+', 'per_sec": -nan', text)

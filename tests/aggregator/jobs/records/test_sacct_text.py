@@ -111,7 +111,9 @@ def test_files_put_together_and_rows_over_blocks() -> None:
     row = "|".join(["{0}", "{0}", "COMPLETED", "10", "10", "20", "10", "n1", filler])
     header = HEADER + "|WorkDir"
     count = 2 * BLOCK_BYTES // len(filler)
-    text = "\n".join([header, *(row.format(at + 1) for at in range(count)), header, row.format(count + 1)])
+    text = "\n".join(
+        [header, *(row.format(at + 1) for at in range(count)), header, row.format(count + 1), ""]
+    )
     rows, report = read_bytes(text.encode())
     assert len(rows) == count + 1
     assert not report.broken
@@ -173,6 +175,6 @@ def test_any_bytes_are_rows_or_counted(data: bytes, separator: str) -> None:
     st.lists(st.lists(st.text(alphabet="0123456789TUnknow-:|PENDIG", max_size=12), min_size=8, max_size=8))
 )
 def test_any_cells_are_rows_or_counted(cells: list[list[str]]) -> None:
-    text = "\n".join([HEADER, *("|".join(row) for row in cells)])
+    text = "\n".join([HEADER, *("|".join(row) for row in cells), ""])
     rows, report = read_bytes(text.encode(), zone="UTC")
     assert len(rows) == report.records

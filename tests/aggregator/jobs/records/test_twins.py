@@ -62,7 +62,7 @@ def test_sacct(rows: list[dict[str, str]], chance: Any, separator: str) -> None:
     chance.shuffle(names)
     names.append("JobName")
     text = "\n".join([separator.join(names), *(separator.join(row[name] for name in names) for row in rows)])
-    found, report = read_bytes(text.encode(), zone=ZONE)
+    found, report = read_bytes(f"{text}\n".encode(), zone=ZONE)
     expected = naive.sacct(text, separator, ZONE)
     assert runs_of(found) == Counter(expected)
     assert report.records == len(expected)
@@ -93,7 +93,7 @@ def pbs_lines(draw: st.DrawFn) -> str:
 
 @given(st.lists(pbs_lines() | st.sampled_from(["", "odd", ";;;", "d;E;7;", "d;S;8;no keys"]), max_size=6))
 def test_pbs(lines: list[str]) -> None:
-    text = "\n".join(lines)
+    text = "".join(f"{line}\n" for line in lines)
     found, _ = read_bytes(text.encode(), "pbs")
     assert runs_of(found) == Counter(naive.pbs(text))
 

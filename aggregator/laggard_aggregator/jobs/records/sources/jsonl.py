@@ -15,6 +15,7 @@ from laggard_aggregator.jobs.records.sources.values import (
     state,
     text,
 )
+from laggard_common.errors import InputError
 
 MAX_LINE_BYTES: Final = 4 << 20
 _WORDS: Final = {
@@ -32,10 +33,14 @@ _WORDS: Final = {
 def jsonl_records(
     file: BinaryIO, cluster: str, _times: LocalTimes, report: ReadReport
 ) -> Iterator[Mapping[str, Any]]:
-    """Yields a record for each line; broken lines are counted and named."""
+    """Yields a record for each line; broken lines are counted and named. Raises InputError for an array."""
+    is_first = True
     for number, line in enumerate(bounded_lines(file), 1):
         if not line.strip():
             continue
+        if is_first and line.lstrip().startswith(b"["):
+            raise InputError("", "a JSON array, expected one JSON object a line, as jq -c '.[]' prints it")
+        is_first = False
         try:
             yield record_of(_parsed(line), cluster)
         except JobDataError as exc:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, Final
 
 from laggard_aggregator.jobs.records.local_times import LocalTimes
-from laggard_aggregator.jobs.records.model import JobDataError, ReadReport
+from laggard_aggregator.jobs.records.model import NO_LINE_FEED, JobDataError, ReadReport
 from laggard_aggregator.jobs.records.sources.jsonl import bounded_lines
 from laggard_aggregator.jobs.records.sources.values import cluster_name, identifier, integer, seconds
 
@@ -55,6 +55,9 @@ def pbs_records(
     """Yields a record for each S, E and R; broken lines are counted and named."""
     for number, raw in enumerate(bounded_lines(file), 1):
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
+        if not raw.endswith(b"\n"):
+            report.leave_out(f"line {number}", NO_LINE_FEED, line)
+            continue
         try:
             record = _record(line, cluster)
         except JobDataError as exc:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.files.beginning import beginning
 from laggard_aggregator.jobs.records.local_times import LocalTimes
-from laggard_aggregator.jobs.records.model import ReadReport
+from laggard_aggregator.jobs.records.model import NO_LINE_FEED, ReadReport
 from laggard_aggregator.jobs.records.settle import RECORDS, STATES, STEPS
 from laggard_common.errors import InputError
 
@@ -250,7 +250,7 @@ def _exit_codes(texts: pa.Array) -> pa.Array:
 def sacct_tables(file: BinaryIO, cluster: str, times: LocalTimes, report: ReadReport) -> Iterator[pa.Table]:
     """Yields the records of a text in portions, so that memory stays bounded. Raises InputError."""
     parser: SacctText | None = None
-    for lines in _portions(file):
+    for lines in _portions(file, report):
         if parser is None:
             parser = SacctText(lines.pop(0), cluster, times, report)
         yield parser.table(lines)
@@ -261,7 +261,7 @@ def sacct_tables(file: BinaryIO, cluster: str, times: LocalTimes, report: ReadRe
 def step_tables(file: BinaryIO, times: LocalTimes, report: ReadReport) -> Iterator[pa.Table]:
     """Yields the rows of a text, of jobs and of steps, in portions. Raises InputError."""
     parser: SacctText | None = None
-    for lines in _portions(file):
+    for lines in _portions(file, report):
         if parser is None:
             parser = SacctText(lines.pop(0), "", times, report, _STEPS_REQUIRED)
         yield parser.steps(lines)
@@ -269,8 +269,12 @@ def step_tables(file: BinaryIO, times: LocalTimes, report: ReadReport) -> Iterat
         raise InputError("", "is empty, expected the header line of sacct -P")
 
 
-def _portions(file: BinaryIO) -> Iterator[list[str]]:
-    """Yields the lines of blocks, without their ends; the rest of an overlong line is a line of its own."""
+def _portions(file: BinaryIO, report: ReadReport) -> Iterator[list[str]]:
+    """Yields the lines of blocks, without their ends; the rest of an overlong line is a line of its own.
+
+    A last line without a line feed may lack digits: it is left out.
+    """
+    count = 0
     rest = b""
     while block := file.read(BLOCK_BYTES):
         block = rest + block
@@ -279,9 +283,11 @@ def _portions(file: BinaryIO) -> Iterator[list[str]]:
             end = len(block)
         rest = block[end:]
         if end:
-            yield _lines(block[:end])
+            lines = _lines(block[:end])
+            count += len(lines)
+            yield lines
     if rest:
-        yield _lines(rest)
+        report.leave_out(f"line {count + 1}", NO_LINE_FEED, rest[:100].decode("utf-8", "replace"))
 
 
 def _lines(block: bytes) -> list[str]:
