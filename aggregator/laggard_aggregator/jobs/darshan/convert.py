@@ -78,13 +78,12 @@ def _write(directory: Path, table: str, parts: Iterable[pa.Table]) -> None:
 
 def _job_table(log: int, path: str, head: LogHead, run: RunTimes, files: pa.Table) -> pa.Table:
     own = files.filter(pc.is_in(files["module"], pa.array(["POSIX", "STDIO"])))
-    sums = {
-        name: pc.sum(own[name]).as_py() or 0 for name in ("bytes_read", "bytes_written", "reads", "writes")
-    }
-    for name in ("sequential_reads", "sequential_writes"):  # of POSIX; others have null
-        sums[name] = pc.sum(own[name]).as_py() or 0
+    sums = {name: _known_sum(own[name]) for name in ("bytes_read", "bytes_written", "reads", "writes")}
     posix = own.filter(pc.equal(own["module"], "POSIX"))
-    sums["posix_requests"] = sum(pc.sum(posix[name]).as_py() or 0 for name in ("reads", "writes"))
+    for name in ("sequential_reads", "sequential_writes"):  # others have null
+        sums[name] = _known_sum(posix[name])
+    requests = [_known_sum(posix[name]) for name in ("reads", "writes")]
+    sums["posix_requests"] = None if None in requests else sum(each or 0 for each in requests)
     by_module = {each["values"]: each["counts"] for each in pc.value_counts(files["module"]).to_pylist()}
     collective = pc.greater(pc.add(files["collective_reads"], files["collective_writes"]), 0)
     is_mpiio = pc.equal(files["module"], "MPI-IO")
@@ -109,6 +108,12 @@ def _job_table(log: int, path: str, head: LogHead, run: RunTimes, files: pa.Tabl
         "collective_files": pc.sum(pc.and_(collective, is_mpiio)).as_py() or 0,
     }
     return pa.Table.from_pylist([row], schema=tables.DARSHAN_JOB)
+
+
+def _known_sum(values: pa.ChunkedArray) -> int | None:
+    """The sum of the known values; None where there are some and all are unknown."""
+    total: int | None = pc.sum(values).as_py()
+    return 0 if total is None and not len(values) else total
 
 
 def application(command: str) -> str:

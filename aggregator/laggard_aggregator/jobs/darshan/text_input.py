@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from laggard_aggregator.jobs.records.model import NO_LINE_FEED
 from laggard_aggregator.jobs.records.sources.inputs import opened
 from laggard_common.errors import InputError
 
@@ -23,7 +24,8 @@ Rows = Iterator[tuple[str, pa.Table]]
 def file_lines(path: Path, skipped: list[str]) -> Iterator[str]:
     """Yields the lines of a file, also of a compressed one, without their ends. Raises InputError.
 
-    `skipped` gets a line about compressed data that is cut short.
+    `skipped` gets a line about compressed data that is cut short, and about a last line without a line feed:
+    it may lack digits, so it is left out.
     """
     count = 0
     with (
@@ -34,6 +36,9 @@ def file_lines(path: Path, skipped: list[str]) -> Iterator[str]:
             count += len(line)
             if len(line) > MAX_LINE_CHARS or count > _MAX_CHARS:
                 raise InputError(str(path), "no text: it has a line of over 1 MiB, or is over 16 GiB")
+            if not line.endswith("\n"):
+                skipped.append(f"{path}: {NO_LINE_FEED}, and is left out: {line[:60]!r}")
+                return
             yield line.rstrip("\r\n")
 
 

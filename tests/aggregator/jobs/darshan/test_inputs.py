@@ -241,7 +241,7 @@ def test_a_large_file_comes_in_portions(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sacct_text, "BLOCK_BYTES", 1 << 20)
     path = tmp_path / "sacct.txt"
     lines = ["JobIDRaw|Start|End|NodeList", *(f"{job}|5|6|n1" for job in range(250_001))]
-    path.write_text("\n".join(lines))
+    path.write_text("\n".join([*lines, ""]))
     found = [len(part) for name, part in slurm_rows(path, None, []) if name == "slurm_job"]
     assert sum(found) == 250_001
     assert len(found) > 2

@@ -206,3 +206,44 @@ def test_a_reader_of_many_logs_keeps_nothing_of_them(tmp_path: Path) -> None:
 
     before = read(50)
     assert read(300) - before < 300 * 5_000  # 22 KB a log where the lists are kept
+
+
+RECORDS = st.lists(
+    st.tuples(
+        st.integers(0, 7),
+        st.sampled_from(["read", "write"]),
+        st.integers(0, 1 << 40) | st.sampled_from([-1, -(1 << 62), 1 << 60]),
+        st.integers(0, 90),
+        st.integers(1, 9),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@FEW
+@given(RECORDS)
+def test_any_records_add_up_by_direction(records: list[tuple[int, str, int, int, int]]) -> None:
+    """Beside sums and unions of whole seconds that are made here."""
+    log = LogWriter(seconds=100)
+    for number, (rank, direction, size, begin, length) in enumerate(records):
+        counters = {"BYTES_READ" if direction == "read" else "BYTES_WRITTEN": size}
+        log.posix(
+            f"/scratch/f.{number}", rank, direction, begin + 1, begin + 1 + length, seconds=1, **counters
+        )
+    with TemporaryDirectory() as folder:
+        found = judged(log.write(Path(folder) / "a.darshan"))
+    for direction in ("read", "write"):
+        own = [r for r in records if r[1] == direction]
+        good = [r for r in own if 0 <= r[2] <= 1 << 53]
+        seconds = {second for r in good for second in range(r[3], r[3] + r[4])}
+        recorded = [record for record in io_records(found) if record["direction"] == direction]
+        moved = sum(r[2] for r in good)
+        assert [record["bytes"] for record in recorded] == ([moved] if good else [])
+        assert [record["busy_seconds"] for record in recorded] == ([len(seconds)] if good else [])
+    is_unknown = all(not 0 <= r[2] <= 1 << 53 for r in records)
+    written = sum(r[2] for r in records if r[1] == "write" and 0 <= r[2] <= 1 << 53)
+    assert found.tables.logs["bytes_written"].to_pylist() == [None if is_unknown else written]
+    told = [each.reason for each in found.not_judged if each.rule == "POSIX"]
+    odd = sum(not 0 <= r[2] <= 1 << 53 for r in records)
+    assert bool(told) is bool(odd)
