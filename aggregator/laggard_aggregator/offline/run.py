@@ -1,5 +1,6 @@
 """One offline run: the user's inputs as a stream of judgements."""
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -278,6 +279,12 @@ def kind_of(paths: Sequence[Path]) -> Kind:
     return first
 
 
+_PCP_MAGIC = b"\x50\x05\x26"
+"""Behind the length of the first record of each file of an archive."""
+_PMREP_TEXT = re.compile(rb"(?:\s*(?:[a-z]\.)+[a-z_]+)+\s*\n|(?:disk|hinv|kernel)\.\w+\.\w+ +\[")
+_PMREP = "-r -o csv -Z UTC disk.dev (docs/diagnose.md)"
+
+
 def _kind(path: Path) -> Kind:
     if path.is_dir():
         from laggard_aggregator.archive.layout import is_archive  # noqa: PLC0415
@@ -291,6 +298,10 @@ def _kind(path: Path) -> Kind:
         return "pcp"
     if is_sysstat(head):
         return "sysstat"
+    if head[4:7] == _PCP_MAGIC:
+        raise InputError(str(path), f"an archive of PCP: print it with pmrep -a {path} {_PMREP}")
+    if _PMREP_TEXT.match(head):
+        raise InputError(str(path), f"text of PCP: print CSV, with pmrep {_PMREP}")
     if b"\0" in head:
         raise InputError(str(path), "a binary file, expected CSV or a sysstat activity file")
     return "csv"

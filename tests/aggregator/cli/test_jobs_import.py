@@ -163,3 +163,21 @@ def test_a_last_line_that_may_be_cut_short_is_left_out(
     assert ("left out" in err) is not is_known
     jobs = ArchiveReader(tmp_path / "archive").table("jobs")
     assert set(jobs["end"].to_pylist()) == {1700003610.0}
+
+
+def test_a_job_of_flux_that_was_asked_for_by_its_id(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`flux jobs --json ID` prints the job alone."""
+    path = tmp_path / "flux.json"
+    path.write_text(
+        '{"id": 7, "t_submit": 1700000000.5, "t_run": 1700000010.0, "t_cleanup": 1700003610.0,\n'
+        ' "state": "INACTIVE", "result": "COMPLETED", "nodelist": "n[1-2]", "annotations": {"user": {}}}\n'
+    )
+    assert main(["jobs", "import", "--flux", str(path), "--archive", str(tmp_path / "archive")]) == 0
+    assert capsys.readouterr().out == f"{path}: 1 record, 1 new or changed\n"
+    jobs = ArchiveReader(tmp_path / "archive").table("jobs")
+    assert jobs["end"].to_pylist() == [1700003610.0]
+    path.write_text('{"id": 7}\n')
+    assert main(["jobs", "import", "--flux", str(path), "--archive", str(tmp_path / "archive")]) == 2
+    assert "JSON without an array of jobs" in capsys.readouterr().err

@@ -269,3 +269,21 @@ def test_an_empty_cell_of_discards_is_unknown_and_a_column_without_any_is_0(tmp_
     found = by_disk(table, table.metrics["await"])
     assert np.isnan(found["a"]).tolist() == [True, True]
     assert found["b"] == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"  d.d.read  d.d.read\n       sda       sdb\n   count/s   count/s\n     1.0 2.0\n", "text of PCP"),
+        (b'disk.dev.await ["sda"]  5.012 5.012 none\n', "text of PCP"),
+        (
+            b"\0\0\0\x84\x50\x05\x26\x02\0\0\x0f\xff",
+            r"an archive of PCP: print it with pmrep -a .*/f -r -o csv",
+        ),
+    ],
+)
+def test_other_output_of_pcp_is_named(data: bytes, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=problem):
+        kind_of([path])

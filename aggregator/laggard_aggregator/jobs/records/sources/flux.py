@@ -1,4 +1,4 @@
-"""JSON of Flux: `flux jobs -a --json`, or one such object a line."""
+"""JSON of Flux: `flux jobs -a --json`, one such object a line, or of one job (`flux jobs --json ID`)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ def flux_records(
 ) -> Iterator[Mapping[str, Any]]:
     """Yields a record for each job; broken ones are counted. Raises InputError for text that is no JSON."""
     stream = JsonStream(file)
-    for count, job in enumerate(stream.elements("jobs"), 1):
+    for count, job in enumerate(stream.elements("jobs", alone="t_submit"), 1):
         try:
             yield _record(job, cluster)
         except JobDataError as exc:

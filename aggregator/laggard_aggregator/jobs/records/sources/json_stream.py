@@ -31,14 +31,16 @@ class JsonStream:
         self._ended = False
         self.failures: list[str] = []
 
-    def elements(self, name: str) -> Iterator[Any]:
+    def elements(self, name: str, alone: str = "") -> Iterator[Any]:
         """Yields the elements of the array `name` of every object; other members are skipped.
+
+        `alone`: a key by which an object without the array is an element itself.
 
         Raises InputError, with the reason, where there are none and the source says that it failed.
         """
         count = 0
         while not count or not self._is_over():
-            for element in self._object(name):
+            for element in self._object(name, alone):
                 count += 1
                 yield element
             if not count and self._is_over():
@@ -46,10 +48,11 @@ class JsonStream:
         if self.failures and not count:
             raise InputError("", f"the query failed: {self.failures[0]}")
 
-    def _object(self, name: str) -> Iterator[Any]:
-        """Yields the elements of the array `name` of the next object."""
+    def _object(self, name: str, alone: str) -> Iterator[Any]:
+        """Yields the elements of the array `name` of the next object, or the object."""
         self._expect("{")
         found = False
+        members: dict[str, Any] = {}
         while self._next() != "}":
             key = self._value()
             self._expect(":")
@@ -60,10 +63,14 @@ class JsonStream:
                 value = self._value()
                 if key == "errors":
                     self.failures += _failures(value)
+                elif alone and not found:
+                    members[str(key)] = value
             if self._next() == ",":
                 self._at += 1
         self._at += 1
-        if not found and not self.failures:
+        if not found and alone in members:
+            yield members
+        elif not found and not self.failures:
             raise InputError("", f"JSON without an array of {name}")
 
     def _is_over(self) -> bool:
