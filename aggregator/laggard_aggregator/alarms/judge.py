@@ -34,6 +34,7 @@ from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.detect.split import (
     SideHistory,
     Split,
+    begin_of,
     component_of,
     find_class,
     find_split,
@@ -249,7 +250,11 @@ class Judge:
             split = find_split(found, shared, worse)
         elif not found.note and not blames_parent(found, levels):
             split = find_class(found, attributes, worse)
-        split = series.sides.observe(split, found, shared, window.start) if worse else None
+        if worse:
+            begin = window.start
+            if split is not None and isinstance(window, GroupWindow):
+                begin = begin_of(split, window, metric, shared)
+            split = series.sides.observe(split, found, shared, begin)
         if split is not None:
             alone = found.anomalous
             if found.parted is None:

@@ -86,6 +86,8 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> int:
         _print(map(json_records.line, records), output)
         splits = (json_records.split_record(*each) for each in findings.splits.items())
         _print(map(json_records.line, splits), output)
+        not_judged = map(json_records.not_judged_record, findings.not_judged())
+        _print(map(json_records.line, not_judged), output)
     else:
         width = terminal_width(output)
         lines = console_table.findings_lines(
@@ -95,7 +97,7 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> int:
     remarks_to = sys.stderr if as_json else output
     limits = () if as_json else opened.limits
     width = terminal_width(remarks_to)
-    for remark in (*opened.remarks, *findings.remarks(opened.idle()), *limits):
+    for remark in (*opened.remarks, *findings.remarks(opened.idle(), opened.shown), *limits):
         _print(wrapped(remark, width), remarks_to)
     return sum(component.straggler for component in components)
 

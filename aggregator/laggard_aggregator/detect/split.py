@@ -12,8 +12,16 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.detect.escalation import MIN_ANOMALOUS_SHARE
-from laggard_aggregator.detect.interface import MIN_PEERS, BoolArray, FloatArray, Level, Verdicts
+from laggard_aggregator.detect.interface import (
+    MIN_PEERS,
+    BoolArray,
+    FloatArray,
+    GroupWindow,
+    Level,
+    Verdicts,
+)
 from laggard_aggregator.detect.laggard.evidence import HARMLESS_LOG_RATIO
+from laggard_aggregator.detect.peers import row_median
 
 MIN_SIDE = 2
 MIN_FACTOR = 1.3
@@ -31,6 +39,8 @@ OUTSTANDING_RATIO = 1.5
 MAX_SIDES = 8
 REMEMBERED, MIN_REMEMBERED = 12, 4
 """Latest windows without a split that are remembered, and the fewest that tell what is usual."""
+MIN_TICKS = 4
+"""Ticks of a window below which it does not tell when its sides came apart."""
 CHANGED_SHARE, SAME_SHARE = 0.7, 0.3
 """Shares of the log factor by which the changed side differs from before at least, and the other at most."""
 
@@ -42,7 +52,7 @@ class Split:
     `other`: the value of all others, "" if several. `members`, `others`: sizes. `median`, `other_median`:
     medians of the sides in the metric's unit. `factor`: how many times slower, above 1.
     `changed`: the value whose side is not as it was before the split, "" where that is not known.
-    `changed_at`: begin of the first window of the split, epoch seconds.
+    `changed_at`: when the sides came apart, epoch seconds.
     """
 
     attribute: str
@@ -81,11 +91,14 @@ class SideHistory:
         self._since: float | None = None
 
     def observe(
-        self, split: Split | None, verdicts: Verdicts, levels: Sequence[Level], start: float
+        self, split: Split | None, verdicts: Verdicts, levels: Sequence[Level], begin: float
     ) -> Split | None:
-        """`split` with the side that changed; without a split, a group that was judged is remembered."""
+        """`split` with the side that changed; without a split, a group that was judged is remembered.
+
+        `begin`: when the sides came apart as this window tells it, epoch seconds; that of the first is kept.
+        """
         if split is not None:
-            self._since = start if self._since is None else self._since
+            self._since = begin if self._since is None else self._since
             slow, fast = (
                 np.log(now) - np.median(usual) if len(usual) >= MIN_REMEMBERED else np.nan
                 for now, value in ((split.median, split.value), (split.other_median, split.other))
@@ -247,6 +260,29 @@ def _log_ratios(verdicts: Verdicts, known: BoolArray, worse: int) -> FloatArray:
     ratio = verdicts.observed / verdicts.reference if told[known].all() else verdicts.observed
     logs: FloatArray = worse * np.log(np.where(known, ratio, 1.0))
     return logs
+
+
+def begin_of(split: Split, window: GroupWindow, metric: str, levels: Sequence[Level]) -> float:
+    """When the sides of `split` came apart, epoch seconds; the window's start where they already were.
+
+    Two levels of the log ratio of the sides' medians, tick by tick, fitted by least squares.
+    """
+    level = next(level for level in levels if level.name == split.attribute)
+    slow, values = level.of == level.parents.index(split.value), window.metrics[metric]
+    logs = np.log(np.where(values > 0.0, values, np.nan))
+    sides = [row_median(logs[side].T) for side in (slow, (level.of >= 0) & ~slow)]
+    apart = np.abs(sides[0] - sides[1])
+    ticks = np.flatnonzero(np.isfinite(apart))
+    if ticks.size < MIN_TICKS:
+        return window.start
+    before, size = np.arange(1, ticks.size), ticks.size
+    sums = np.cumsum(apart[ticks])
+    rise = (sums[-1] - sums[:-1]) / (size - before) - sums[:-1] / before
+    step = int(np.argmax(rise * np.sqrt(before * (size - before))))
+    if rise[step] < np.log(split.factor) / 2.0:
+        return window.start
+    seconds = (window.end - window.start) / (values.shape[1] - window.history)
+    return float(window.end - (values.shape[1] - int(ticks[step + 1])) * seconds)
 
 
 def ordinary_members(verdicts: Verdicts, split: Split, levels: Sequence[Level]) -> BoolArray:

@@ -5,13 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS
-from laggard_aggregator.offline.findings import Finding, Findings
+from laggard_aggregator.offline.findings import MAX_NAMED, Finding, Findings
 from laggard_aggregator.status.formatting import counted, zoned
 from laggard_aggregator.status.text_table import TableColumn, text_table
 
 _NO_MEMBERS = (LEVEL_OF_GROUPS, LEVEL_OF_SPLITS)
-MAX_NAMED = 10
-"""Components that one line names."""
 _COLUMNS = (
     TableColumn("group", dispensable=1),
     TableColumn("component"),

@@ -1,5 +1,6 @@
 """Aggregates the judgements of a run by component, and by component and day (UTC)."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,6 +15,8 @@ from laggard_aggregator.detect.interface import MIN_PEERS, TOO_FEW, FloatArray
 from laggard_aggregator.detect.split import Split, component_of
 from laggard_aggregator.status.formatting import counted
 
+MAX_NAMED = 10
+"""Components that one line names."""
 Causes = tuple[tuple[str, float], ...]
 """Functions or metrics in which a component differs, largest first, with their amounts."""
 
@@ -22,11 +25,11 @@ Causes = tuple[tuple[str, float], ...]
 class Finding:
     """One component over a day or a whole run, all metrics together.
 
-    `score`: the highest of any window. `severity`: times slower than its peers, the geometric mean over its
-    anomalous windows, or over all where none was; the worst of its metrics; NaN without a ratio.
-    `first_alarm`: epoch seconds, None without one. `metrics`: those that raised an alarm. `persistence`: at
-    the end. `causes`: by metric, as in Verdicts, of the latest window of the run that named some; `stops`:
-    `StopTally.text` of the latest one with stops, else empty.
+    `score`: the highest of any window, NaN where none was judged. `severity`: times slower than its peers,
+    the geometric mean over its anomalous windows, or over all where none was; the worst of its metrics; NaN
+    without a ratio. `first_alarm`: epoch seconds, None without one. `metrics`: those that raised an alarm.
+    `persistence`: at the end. `causes`: by metric, as in Verdicts, of the latest window of the run that named
+    some; `stops`: `StopTally.text` of the latest one with stops, else empty.
     """
 
     group: str
@@ -115,6 +118,16 @@ class ConfirmedSplit:
     split: Split
 
 
+@dataclass(frozen=True, slots=True)
+class NotJudged:
+    """`windows` of a group and metric that were not judged as a whole, and why: `Verdicts.note`."""
+
+    group: str
+    metric: str
+    note: str
+    windows: int
+
+
 class Findings:
     """Aggregates the judgements of one run. `confirm`: the k of 2k - 1 by group name.
 
@@ -124,7 +137,7 @@ class Findings:
     def __init__(self, confirm: Callable[[str], int]) -> None:
         self._confirm = confirm
         self.windows = 0
-        self._notes: dict[str, int] = {}
+        self._notes: dict[tuple[str, str, str], int] = {}
         self._runs: dict[tuple[str, str], Tally] = {}
         self._days: dict[str, dict[tuple[str, str], Tally]] = {}
         self._standing: dict[tuple[str, str], set[str]] = {}
@@ -140,8 +153,8 @@ class Findings:
         key = (judged.group, judged.metric)
         self.windows += 1
         if judged.verdicts.note:
-            note = judged.verdicts.note
-            self._notes[note] = self._notes.get(note, 0) + 1
+            why = (*key, judged.verdicts.note)
+            self._notes[why] = self._notes.get(why, 0) + 1
         if judged.rotation:
             self._rotations[key] = judged.rotation
         own = judged.levels.count("component")
@@ -166,10 +179,15 @@ class Findings:
                 tally = tallies[key] = Tally(self._confirm(judged.group))
             tally.add(judged, mask)
 
-    def remarks(self, idle: Mapping[str, Collection[str]]) -> Iterator[str]:
+    def not_judged(self) -> Iterator[NotJudged]:
+        """The reasons why windows were not judged, by group and metric."""
+        for (group, metric, note), windows in sorted(self._notes.items()):
+            yield NotJudged(group, metric, note, windows)
+
+    def remarks(self, idle: Mapping[str, Collection[str]], shown: Mapping[str, str]) -> Iterator[str]:
         """Lines about groups that slowed as a whole or fell into two sides, and those that were not judged.
 
-        `idle`: inactive components by group.
+        `idle`: inactive components by group. `shown`: current names, where they differ.
         """
         for finding in self.components():
             if finding.level == LEVEL_OF_GROUPS and finding.first_alarm is not None:
@@ -182,7 +200,10 @@ class Findings:
             yield f"{group}: by {metric}, {confirmed.split.text()}"
         for (group, metric), text in self._rotations.items():
             yield f"{group}: by {metric}, {text}"
-        for note, windows in sorted(self._notes.items()):
+        notes: Counter[str] = Counter()
+        for (*_, note), windows in self._notes.items():
+            notes[note] += windows
+        for note, windows in sorted(notes.items()):
             needed = f" (at least {MIN_PEERS} active peers are needed)" if note == TOO_FEW else ""
             yield f"{counted(windows, 'window')} not judged: {note}{needed}"
         for group, tallies in _by_group(self._runs):
@@ -193,6 +214,11 @@ class Findings:
             still = own.intersection(idle.get(group, ())) - judged
             if still:
                 yield f"{group}: {len(still)} of {counted(len(own), 'component')} idle in all windows"
+            never = sorted(own - still - judged)
+            if never and own & judged:
+                more = f" and {len(never) - MAX_NAMED} more" if len(never) > MAX_NAMED else ""
+                named = ", ".join(shown.get(name, name) for name in never[:MAX_NAMED])
+                yield f"{group}: never judged, few samples or little I/O beside the peers': {named}{more}"
             if len(own) - len(still) < MIN_PEERS and not own & judged:
                 has = f"{counted(len(own) - len(still), 'active component')}"
                 yield f"{group}: not compared, it has {has}: at least {MIN_PEERS} peers are needed"
@@ -226,13 +252,14 @@ class Findings:
             rows = [(m, t, s, v, t.rows[name]) for m, t, s, v in columns if name in t.rows]
             raised = {m: self._first[group, name, m] for m, *_ in rows if (group, name, m) in self._first}
             severities = [float(v[r]) for _, _, _, v, r in rows if np.isfinite(v[r])]
+            windows = max(int(t.sums["windows"][r]) for _, t, _, _, r in rows)
             yield Finding(
                 group=group,
                 component=name,
                 straggler=any(bool(s[r]) for _, _, s, _, r in rows),
-                score=max(float(t.sums["score"][r]) for _, t, _, _, r in rows),
+                score=max(float(t.sums["score"][r]) for _, t, _, _, r in rows) if windows else float("nan"),
                 severity=max(severities, default=float("nan")),
-                windows=max(int(t.sums["windows"][r]) for _, t, _, _, r in rows),
+                windows=windows,
                 anomalous_windows=max(int(t.sums["anomalous"][r]) for _, t, _, _, r in rows),
                 persistence=max(int(t.sums["persistence"][r]) for _, t, _, _, r in rows),
                 level=self._levels.get((group, name), "component"),

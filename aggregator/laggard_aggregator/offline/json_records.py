@@ -11,9 +11,17 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import DutyCycle, stop_text
 from laggard_aggregator.files.json_line import line, six_digits
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.offline.findings import ConfirmedSplit, Finding
+from laggard_aggregator.offline.findings import ConfirmedSplit, Finding, NotJudged
 
-__all__ = ["causes_json", "component_record", "day_record", "line", "split_record", "window_records"]
+__all__ = [
+    "causes_json",
+    "component_record",
+    "day_record",
+    "line",
+    "not_judged_record",
+    "split_record",
+    "window_records",
+]
 
 
 def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
@@ -69,6 +77,11 @@ def split_record(key: Key, confirmed: ConfirmedSplit) -> dict[str, Any]:
     figures = {name: six_digits(split[name]) for name in ("median", "other_median", "factor")}
     names = {"record": "split", "group": group, "component": component, "metric": metric}
     return names | split | figures | {"since": confirmed.since, "text": confirmed.split.text()}
+
+
+def not_judged_record(windows: NotJudged) -> dict[str, Any]:
+    """The record of windows of a group that were not judged."""
+    return {"record": "not judged", **asdict(windows)}
 
 
 def _duty_cycle(cycle: DutyCycle | None) -> dict[str, Any]:

@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.detect.interface import FloatArray, Level, Verdicts
+from laggard_aggregator.detect.interface import FloatArray, GroupWindow, Level, Verdicts
 from laggard_aggregator.detect.laggard.evidence import HARMLESS_LOG_RATIO
 from laggard_aggregator.detect.split import (
     MIN_FACTOR,
     SideHistory,
     Split,
     ahead_of_other_side,
+    begin_of,
     find_split,
     ordinary_members,
 )
@@ -161,3 +162,25 @@ def test_one_that_is_ill_hides_no_sides(half: int, sigma: float, factor: float, 
     split = find_split(verdicts(observed), [level("node", [0] * (half + 1) + [1] * (half + 1))])
     assert split is not None
     assert split.value == "node-1"
+
+
+def window_of(values: FloatArray) -> GroupWindow:
+    names = tuple(f"d{at}" for at in range(len(values)))
+    return GroupWindow("g", names, 1000.0, 1000.0 + 15.0 * 60, values.shape[1] - 60, {"await": values})
+
+
+@pytest.mark.parametrize("tick", [0, 7, 30, 55])
+@pytest.mark.parametrize("factor", [1.5, 3.0])
+def test_sides_came_apart_at_the_tick_at_which_one_became_slow(tick: int, factor: float) -> None:
+    values = np.random.default_rng(tick).lognormal(2.0, 0.2, (12, 60))
+    values[6:, tick:] *= factor
+    values[2, ::3] = np.nan
+    split = Split("node", "node-1", "node-0", 6, 6, factor, 1.0, factor)
+    began = begin_of(split, window_of(values), "await", [level("node", [0] * 6 + [1] * 6)])
+    assert began == pytest.approx(1000.0 + 15.0 * tick, abs=15.0)
+
+
+def test_sides_without_ticks_came_apart_before_the_window() -> None:
+    split = Split("node", "node-1", "node-0", 6, 6, 3.0, 1.0, 3.0)
+    levels = [level("node", [0] * 6 + [1] * 6)]
+    assert begin_of(split, window_of(np.full((12, 60), np.nan)), "await", levels) == 1000.0

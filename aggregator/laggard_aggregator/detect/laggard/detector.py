@@ -44,6 +44,7 @@ from laggard_aggregator.detect.laggard.load import (
     log_moved,
     service,
     usable,
+    with_uncounted,
 )
 from laggard_aggregator.detect.laggard.spread import (
     PRIOR_VALUES,
@@ -162,9 +163,7 @@ class LaggardDetector(Detector[GroupWindow]):
 
     def observe(self, window: GroupWindow) -> Verdicts:
         """The verdicts on `window`. Only samples after the previous window's end are new evidence."""
-        if window.tests_at_once != self._tests_at_once:
-            self._chance = chance_per_window(self._settings, window.tests_at_once)
-            self._tests_at_once = window.tests_at_once
+        self._share_budget(window.tests_at_once)
         worse, places = window.worse.get(self._metric, 1), self._evidence.places(window.components)
         values, load = window.metrics[self._metric], window.load
         new = new_samples(window, self._metric, self._end, self._settings.interval_seconds)
@@ -174,6 +173,7 @@ class LaggardDetector(Detector[GroupWindow]):
         start = window.end - new * self._settings.interval_seconds
         if self._metric == "await":
             self._stops.add(window.components, values, load, start)
+            values = with_uncounted(values, load)
         told = usable(values, load)
         if told.any():
             begin = slice(int(told.any(axis=0).argmax()), None)  # a group's first window is nearly empty
@@ -248,6 +248,11 @@ class LaggardDetector(Detector[GroupWindow]):
             clear=clear if worse else None,
             parted=accumulated.parted,
         )
+
+    def _share_budget(self, tests_at_once: int) -> None:
+        if tests_at_once != self._tests_at_once:
+            self._chance = chance_per_window(self._settings, tests_at_once)
+            self._tests_at_once = tests_at_once
 
     def _expected(
         self, components: tuple[str, ...], demand: Mapping[str, FloatArray], logs: FloatArray, worse: int

@@ -51,6 +51,33 @@ def usable(values: FloatArray, load: Mapping[str, FloatArray]) -> BoolArray:
     return told & ~np.all(little, axis=0) if little else told
 
 
+def with_uncounted(values: FloatArray, load: Mapping[str, FloatArray]) -> FloatArray:
+    """Mean times `values` (C, T) of all I/Os, also of intervals whose I/Os took no time that was counted.
+
+    Kernels print whole milliseconds: a few short I/Os add 0, or 1 for those before them, too. Such an
+    interval is taken together with those after it up to the first that counted some time; each has the mean
+    of all.
+    """
+    done = load.get("operations")
+    if done is None:
+        return values
+    uncounted = (values == 0.0) & (done >= MIN_OPERATIONS)
+    rows = np.flatnonzero(uncounted.any(axis=1))
+    if not rows.size:
+        return values
+    values = values.copy()
+    for row in rows.tolist():
+        known = np.flatnonzero(np.isfinite(values[row]) & (done[row] > 0.0))
+        ends = np.flatnonzero(values[row, known] > 0.0)
+        if not ends.size:
+            continue
+        part = np.minimum(np.searchsorted(ends, np.arange(known.size)), ends.size - 1)
+        requests = done[row, known]
+        time = np.bincount(part, values[row, known] * requests) / np.bincount(part, requests)
+        values[row, known] = time[part]
+    return values
+
+
 def features(load: Mapping[str, FloatArray], told: BoolArray) -> dict[str, FloatArray]:
     """The loads as they enter the prediction: logs of amounts, the read share itself; (C, T) each."""
     found = {}
