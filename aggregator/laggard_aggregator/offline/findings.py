@@ -119,7 +119,7 @@ class ConfirmedSplit:
 
 
 @dataclass(frozen=True, slots=True)
-class NotJudged:
+class UnjudgedWindows:
     """`windows` of a group and metric that were not judged as a whole, and why: `Verdicts.note`."""
 
     group: str
@@ -179,10 +179,10 @@ class Findings:
                 tally = tallies[key] = Tally(self._confirm(judged.group))
             tally.add(judged, mask)
 
-    def not_judged(self) -> Iterator[NotJudged]:
+    def not_judged(self) -> Iterator[UnjudgedWindows]:
         """The reasons why windows were not judged, by group and metric."""
         for (group, metric, note), windows in sorted(self._notes.items()):
-            yield NotJudged(group, metric, note, windows)
+            yield UnjudgedWindows(group, metric, note, windows)
 
     def remarks(self, idle: Mapping[str, Collection[str]], shown: Mapping[str, str]) -> Iterator[str]:
         """Lines about groups that slowed as a whole or fell into two sides, and those that were not judged.

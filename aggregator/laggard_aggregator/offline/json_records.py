@@ -11,7 +11,7 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import DutyCycle, stop_text
 from laggard_aggregator.files.json_line import line, six_digits
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.offline.findings import ConfirmedSplit, Finding, NotJudged
+from laggard_aggregator.offline.findings import ConfirmedSplit, Finding, UnjudgedWindows
 
 __all__ = [
     "causes_json",
@@ -79,7 +79,7 @@ def split_record(key: Key, confirmed: ConfirmedSplit) -> dict[str, Any]:
     return names | split | figures | {"since": confirmed.since, "text": confirmed.split.text()}
 
 
-def not_judged_record(windows: NotJudged) -> dict[str, Any]:
+def not_judged_record(windows: UnjudgedWindows) -> dict[str, Any]:
     """The record of windows of a group that were not judged."""
     return {"record": "not judged", **asdict(windows)}
 
