@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
-from laggard_aggregator.detect.laggard.evidence import MEMORY_WINDOWS
+from laggard_aggregator.detect.laggard.evidence import HARMLESS_LOG_RATIO, MEMORY_WINDOWS
 from laggard_aggregator.detect.laggard.expected import AMOUNTS, Expected
 from laggard_aggregator.detect.laggard.load import LoadModel, steadiness
 from laggard_aggregator.detect.laggard.load_curve import unseen_growth
@@ -17,6 +17,11 @@ WAITING_LOG_RATIO = 0.45
 """Log ratio of waiting, beyond service time, that counts as much as one spread of service times."""
 STEADY_LOG_RATIO = 0.3
 """Log by which a queue is steadier than one of clients' requests, from which waiting counts in full."""
+
+MIN_ALIKE = 3
+"""Others with a load like its own from which a member that is slow as they are is not slow by itself."""
+ALIKE = {"operations": 0.7, "request_bytes": 0.7, "read_share": 0.2}
+"""How far apart loads that are alike may be: a factor of 2 of amounts and sizes, as logs."""
 
 Loads = Mapping[str, FloatArray]
 
@@ -110,6 +115,7 @@ def ahead_of_peers(
         doubt = doubt + np.where(growth > 0.0, 0.0, less) + np.minimum(young * growth, expected.left)
     variance = batch_variance(rest)
     slower = trimmed_mean(rest)
+    doubt = doubt + slower_alike(slower, loads)[:, None]
     excuse = _excused(rest, doubt, trusted)
     to_all = None
     if with_all:
@@ -156,6 +162,27 @@ def _excused(rest: FloatArray, doubt: FloatArray, trusted: BoolArray) -> FloatAr
     share = np.divide(ahead, mean, out=np.zeros_like(ahead), where=mean > 0.0)
     excused: FloatArray = np.nan_to_num(part) * np.clip(np.nan_to_num(share), 0.0, 1.0)[:, None]
     return excused
+
+
+def slower_alike(slower: FloatArray, loads: Loads) -> FloatArray:
+    """By how much others that have a load like one's own in this window are slower, their middle; (C,).
+
+    A job's load, or its cache misses, may take longer than all that was seen before: its members are slow
+    together. 0 where it is harmless, where fewer than MIN_ALIKE have such a load, and of the fast ones.
+    """
+    together = np.zeros_like(slower)
+    if "operations" not in loads:
+        return together
+    usual = [(row_median(loads[name]), range_) for name, range_ in ALIKE.items() if name in loads]
+    for row in np.flatnonzero(slower > HARMLESS_LOG_RATIO).tolist():
+        alike = np.isfinite(slower)
+        for of, range_ in usual:
+            alike &= np.abs(of - of[row]) <= range_
+        alike[row] = False
+        if alike.sum() >= MIN_ALIKE:
+            middle = float(np.median(slower[alike]))
+            together[row] = middle if middle > HARMLESS_LOG_RATIO else 0.0
+    return together
 
 
 def _reference(above: FloatArray, trusted: BoolArray, usual: float) -> tuple[FloatArray, BoolArray]:
