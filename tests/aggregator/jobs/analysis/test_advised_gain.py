@@ -57,7 +57,7 @@ def test_a_promise_is_never_longer_than_the_job() -> None:
 def test_a_reader_is_told_of_it_in_the_sentence_of_the_advice() -> None:
     small, metadata = advice(JOB)
     assert small.advice.endswith(
-        "1 MiB and more; that would save a node about 38 s of waiting for writes, in a job of 60 s"
+        "1 MiB or more; that would save a node about 38 s of waiting for writes, in a job of 60 s"
     )
     assert metadata.kind == "metadata rate"
     assert "would save" not in metadata.advice, "5 s are less than a tenth of the job"
