@@ -106,10 +106,17 @@ class BackgroundTask:
 
     def attempt(self) -> bool:
         """One pass of each kind; whether all succeeded."""
-        if not self._is_right() or not self._settings.directory.is_dir():
+        if not self._is_right() or not self._is_there():
             return True
         succeeded = [self._attempt(name, work) for name, work in self._passes.items()]
         return all(succeeded)
+
+    def _is_there(self) -> bool:
+        """Whether there is an archive; one that cannot be looked at is: its passes say why they fail."""
+        try:
+            return self._settings.directory.is_dir()
+        except OSError:
+            return True
 
     def _attempt(self, name: str, work: Callable[[], None]) -> bool:
         failed = self._work.failing

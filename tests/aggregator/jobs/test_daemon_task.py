@@ -1,6 +1,7 @@
 """The background task of the daemon: it follows the archive, and no error of it ends anything else."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -120,3 +121,23 @@ def test_it_joins_jobs_and_rests_after_a_scan(tmp_path: Path) -> None:
     store_jobs(tmp_path, [a_job("k", 0, 100, "n1", raw_id=2)], START_NS + SECOND)
     assert task.attempt()
     assert work.joined_jobs == 1, "the clock stands still"
+
+
+def test_an_archive_that_cannot_be_looked_at_is_a_failed_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours(tmp_path)
+    work = BackgroundWork()
+    task = task_of(tmp_path, work)
+
+    def broken(*_: object, **__: object) -> bool:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "is_dir", broken)
+        patched.setattr(os, "scandir", broken)
+        patched.setattr(os, "listdir", broken)
+        assert not task.attempt()
+    assert "Input/output error" in work.failing[ROLLUPS]
+    assert task.attempt()
+    assert work.failing == {}
