@@ -12,7 +12,16 @@ from laggard_aggregator.cli.jobs_options import DEFAULT_LIMIT
 from laggard_aggregator.cli.jobs_source import AskArchive, Asker, AskServer, Record
 from laggard_aggregator.jobs.show import job_lines, mode_text, trace_text
 from laggard_aggregator.jobs.verdict import BELOW_PEAK, BELOW_PEERS, LAGGARD
-from laggard_aggregator.status.formatting import counted, lasting, minute, rate, size, zoned
+from laggard_aggregator.status.formatting import (
+    counted,
+    lasting,
+    minute,
+    rate,
+    rate_within,
+    size,
+    within,
+    zoned,
+)
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table, wrapped
 from laggard_common.errors import InputError
 from laggard_common.visible import visible
@@ -109,14 +118,23 @@ def _row(job: Record) -> tuple[str, ...]:
     )
 
 
+def _rate(mib: float, error: float | None) -> str:
+    return rate_within(MIB * mib, None if error is None else MIB * error)
+
+
+def _at_rate(summary: Record, name: str) -> str:
+    mean = f"mean_{name}_mib_per_second"
+    return f" at {_rate(summary[mean], summary[f'{mean}_error'])}" if summary[mean] else ""
+
+
 def _details(job: Record, method: str = "") -> Iterator[str]:
     yield f"Job {job['job']} of {job['user']}: {job['name']} ({job['application']}), {job['state']}"
     nodes = "nodes unknown" if job["node_count"] is None else counted(job["node_count"], "node")
     yield f"  {_moment(job['start'])} to {_moment(job['end'])}, {_lasted(job)}, {nodes}"
     yield f"  key {job['key']}, project {job['account'] or '-'}, partition {job['partition'] or '-'}"
     yield f"  {job['sentence']}"
-    if (within := job.get("slow_components", "")) and within not in job["sentence"]:
-        yield f"  slow within it: {within}"
+    if (slow := job.get("slow_components", "")) and slow not in job["sentence"]:
+        yield f"  slow within it: {slow}"
     if method and all(finding["kind"] != "slow component" for finding in job["findings"]):
         yield f"  no slow component by {method}: {_NEEDS[method]}"
     for finding in job["findings"]:
@@ -126,8 +144,7 @@ def _details(job: Record, method: str = "") -> Iterator[str]:
         yield "  Not joined with counters: the archive has none of its nodes, or not yet"
     else:
         coverage = "-" if job["coverage"] is None else f"{job['coverage']:.0%}"
-        rates = (job["summary"][f"mean_{name}_mib_per_second"] for name in ("read", "written"))
-        at_read, at_written = (f" at {rate(MIB * mean)}" if mean else "" for mean in rates)
+        at_read, at_written = (_at_rate(job["summary"], name) for name in ("read", "written"))
         yield f"  read {size(read)}{at_read}, written {size(written)}{at_written}"
         yield f"  I/O mode by volume: {mode_text(job['summary']['mode'])}"
         yield f"  counters or traces cover {coverage} of its time"
@@ -136,7 +153,7 @@ def _details(job: Record, method: str = "") -> Iterator[str]:
     history = job["history"]
     if history is not None and job["mib_per_second"] is not None:
         yield (
-            f"  rate of its I/O {rate(MIB * job['mib_per_second'])}, median of "
+            f"  rate of its I/O {_rate(job['mib_per_second'], job['mib_per_second_error'])}, median of "
             f"{counted(history['runs'], 'other run')} {rate(MIB * history['median'])} "
             f"({rate(MIB * history['p10'])} to {rate(MIB * history['p90'])})"
         )
@@ -150,8 +167,10 @@ def _details(job: Record, method: str = "") -> Iterator[str]:
             if phase["direction"] == "metadata"
             else size(phase["amount"])
         )
+        told = phase["amount"] / phase["busy_seconds"], phase["rate_error"]
+        at = within(*told, "a second") if phase["direction"] == "metadata" else rate_within(*told)
         took = lasting(phase["end"] - phase["start"])
-        yield f"  {phase['direction']} {amount}, {_moment(phase['start'])}, for {took}"
+        yield f"  {phase['direction']} {amount}, {_moment(phase['start'])}, for {took}, {at}"
     if len(job["phases"]) > _SHOWN_PHASES:
         yield f"  and {len(job['phases']) - _SHOWN_PHASES} more phases: --json"
     for neighbour in job["neighbours"]:

@@ -48,6 +48,7 @@ _REPORT_EXAMPLES = """\
 examples:
   laggard report --archive /var/lib/laggard/archive --from 2026-01-01 --to 2026-02-01 -o january.html
   laggard report --archive DIR --from -7d --json | jq 'select(.record == "slow")'
+  laggard report --archive DIR --from -7d --csv january
 
 The file needs no network: it has no scripts, and its pictures are part of it. Jobs count by their end.
 """
@@ -111,7 +112,11 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
     add("--from", dest="after", metavar="TIME", required=True, help="begin, such as 2026-01-01 or -7d (UTC)")
     add("--to", dest="before", metavar="TIME", default="", help="end (default: now)")
     add("-o", "--output", metavar="FILE", type=Path, help="write there, and only on success")
-    add("--json", action="store_true", help="print the numbers, one JSON object a line")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the numbers, one JSON object a line")
+    form.add_argument(
+        "--csv", metavar="DIR", type=Path, help="write the numbers into a folder, a CSV file a table"
+    )
 
 
 def _add_archive(parser: argparse.ArgumentParser) -> None:

@@ -1,10 +1,12 @@
 """`laggard report`: jobs, slow components and loads of a time, as one HTML file to hand on."""
 
 import argparse
+import json
 import sys
 import time
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import urlencode
 
 from laggard_aggregator.archive.table import check_archive, tables_of
@@ -17,8 +19,8 @@ from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.status.urls import TimeRange
 from laggard_aggregator.web.report.contents import centre_report
 from laggard_aggregator.web.report.page import page
-from laggard_aggregator.web.report.records import json_lines
-from laggard_common.errors import ConfigError
+from laggard_aggregator.web.report.records import csv_tables, json_lines
+from laggard_common.errors import ConfigError, InputError
 
 _READER = Principal("", Role.ADMIN)
 _TIMEOUT_SECONDS = 300.0
@@ -32,8 +34,12 @@ def run(args: argparse.Namespace) -> int:
     when = TimeRange(start or 0.0, made_at if end is None else end)
     if when.start >= when.end:
         raise ConfigError("", ["--from: expected a time before --to"])
+    if args.csv is not None and args.output is not None:
+        raise ConfigError("", ["-o: --csv has its own folder"])
     text = _asked(args, when) if args.url else _made(args, when, made_at)
-    if args.output is None:
+    if args.csv is not None:
+        _write_tables(args.csv, text)
+    elif args.output is None:
         sys.stdout.write(text)
     else:
         with written(args.output) as file:
@@ -41,9 +47,27 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _has_records(args: argparse.Namespace) -> bool:
+    return args.json or args.csv is not None
+
+
+def _write_tables(folder: Path, lines: str) -> None:
+    """Writes a file for each kind of the records, and says which."""
+    with InputError.from_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        tables = csv_tables(json.loads(text) for text in lines.splitlines())
+    except (ValueError, TypeError, KeyError) as exc:
+        raise InputError(str(folder), "the answer has no records of a report") from exc
+    for kind, table in tables.items():
+        with written(folder / f"{kind}.csv") as file:
+            file.write(table)
+    print(f"{folder}: {', '.join(f'{kind}.csv' for kind in tables)}")
+
+
 def _asked(args: argparse.Namespace, when: TimeRange) -> str:
     """The report of the aggregator at `--url`."""
-    query = {"from": when.start, "to": when.end, "format": "json" if args.json else "html"}
+    query = {"from": when.start, "to": when.end, "format": "json" if _has_records(args) else "html"}
     return replace(client.of(args), timeout=_TIMEOUT_SECONDS).text(f"/report?{urlencode(query)}")
 
 
@@ -54,7 +78,7 @@ def _made(args: argparse.Namespace, when: TimeRange, made_at: float) -> str:
     index.refresh()
     with closing(JobQueries(index)) as queries:
         report = centre_report(args.archive, queries, _READER, when, made_at)
-    if args.json:
+    if _has_records(args):
         return json_lines(report)
     sites = sorted({table.site for table in tables_of(args.archive, "jobs")})
     return page(report, ", ".join(sites) or args.archive.name)

@@ -15,6 +15,7 @@ from laggard_aggregator.demo.site import SITE, Site
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.join.accounts import SECOND_NS, JobAccount, JoinedJob
+from laggard_aggregator.jobs.join.active_times import Active
 from laggard_aggregator.jobs.join.join_pass import write_results
 from laggard_aggregator.jobs.join.volumes import CLIENT, SERVER
 from laggard_aggregator.jobs.records.settle import records, settled
@@ -68,7 +69,8 @@ def recorded_account(recording: Recording, key: str, nodes: Mapping[str, str]) -
     for lun, node in nodes.items():
         rises = np.diff(np.array([each[lun] for each in read]), axis=0).astype(np.float64)
         moved = _moved(rises)
-        account.add(SERVER, at_ns[:-1], at_ns[1:], moved)
+        account.note_intervals(SERVER, at_ns[:-1], at_ns[1:])
+        account.add(SERVER, Active.throughout(at_ns[:-1], at_ns[1:]), moved)
         times = rises[:, [_READS, _WRITES, _READ_MS, _WRITE_MS]].sum(axis=0)
         sums = account.components[SERVER, node, lun, False]
         sums.sums[: 3 + times.size] = [*moved.sum(axis=1), *times]

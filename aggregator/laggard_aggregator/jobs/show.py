@@ -16,6 +16,7 @@ _OWN: Final = (
 _SUMMARY: Final = (
     *("read_bytes", "written_bytes", "mean_read_mib_per_second", "peak_read_mib_per_second"),
     *("mean_written_mib_per_second", "peak_written_mib_per_second", "iops", "mdops", "amplification"),
+    *("mean_read_mib_per_second_error", "mean_written_mib_per_second_error", "mdops_error"),
 )
 _VOLUMES: Final = (
     *("client_read_bytes", "client_written_bytes", "forwarder_read_bytes", "forwarder_written_bytes"),
@@ -101,6 +102,7 @@ def full_record(queries: JobQueries, judge: JobJudge, job: VisibleJob, method: s
         "components": [each.record() for each in components[:MOST_COMPONENTS]],
         "slow_components": within,
         "mib_per_second": job["rate"],
+        "mib_per_second_error": job["s_mib_per_second_error"],
         "darshan": logs_record(judge.logs(job)),
         "history": None
         if history is None

@@ -12,6 +12,12 @@ import pyarrow as pa
 from laggard_aggregator.archive.table import TEXT, TIME
 
 _VOLUMES: Final = ("read_bytes", "written_bytes", "metadata_operations")
+BUSY_SECONDS: Final = {
+    "read_bytes": "read_busy_seconds",
+    "written_bytes": "written_busy_seconds",
+    "metadata_operations": "metadata_busy_seconds",
+}
+"""Columns of `job_series` with the seconds in which the amounts of another moved."""
 
 
 def columns_of(schema: pa.Schema, *names: str) -> pa.Schema:
@@ -73,10 +79,11 @@ JOB_SERIES: Final = pa.schema(
         *_columns((pa.float64(), "resolution_seconds start"), nullable=False),
         *_columns((pa.list_(pa.float64()), " ".join(_VOLUMES))),
         *_columns((pa.float64(), "reading_seconds")),
+        *_columns((pa.list_(pa.float64()), " ".join(BUSY_SECONDS.values()))),
     ]
 )
 """A null element is a gap; `node` is null for the sum over the job. `reading_seconds`: mean time between the
-readings of the series."""
+readings of the series. `*_busy_seconds`: of each value, in which something moved."""
 
 JOB_COMPONENTS: Final = pa.schema(
     [
@@ -100,6 +107,11 @@ JOB_SUMMARIES: Final = pa.schema(
                 " server_read_bytes server_written_bytes amplification unaccounted_ratio coverage",
             ),
             (pa.float64(), "trace_difference"),
+            (
+                pa.float64(),
+                "mib_per_second_error mean_read_mib_per_second_error mean_written_mib_per_second_error"
+                " mdops_error",
+            ),
             (pa.int64(), "nodes_with_io"),
             (pa.bool_(), "shared"),
             (pa.float64(), "mode_n_n mode_n_m mode_n_1 mode_1_1 mode_unknown"),

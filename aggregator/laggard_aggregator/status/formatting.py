@@ -49,7 +49,7 @@ def score(value: float) -> str:
 
 def size(count: float | None) -> str:
     """Bytes, to three figures."""
-    if count is None:
+    if count is None or not math.isfinite(count):
         return DASH
     value = float(count)
     for unit in ("B", "kB", "MB", "GB", "TB"):
@@ -62,6 +62,29 @@ def size(count: float | None) -> str:
 def rate(per_second: float | None) -> str:
     """Bytes a second, to three figures."""
     return DASH if per_second is None or not math.isfinite(per_second) else f"{size(per_second)}/s"
+
+
+def within(value: float | None, error: float | None, unit: str) -> str:
+    """A value and by how much it may differ: `763 ± 12 MiB/s`; `or more` without."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    if error is None or not math.isfinite(error):
+        return f"{figure(value, unit)} or more"
+    if error < 0.0005 * abs(value):
+        return figure(value, unit)
+    return f"{figure(value)} ± {figure(error) if error >= 1000 else f'{error:.2g}'} {unit}"
+
+
+def rate_within(per_second: float | None, error: float | None) -> str:
+    """Bytes a second and by how much they may differ, as `within`."""
+    if per_second is None or not math.isfinite(per_second):
+        return DASH
+    unit, scale = "B", 1.0
+    for larger in ("kB", "MB", "GB", "TB"):
+        if per_second < 1000 * scale:
+            break
+        unit, scale = larger, 1000 * scale
+    return within(per_second / scale, None if error is None else error / scale, f"{unit}/s")
 
 
 def took(seconds: float | None) -> str:

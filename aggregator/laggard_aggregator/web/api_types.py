@@ -272,6 +272,7 @@ class OneJobAnswer(JobAnswer):
     slow_components: str
     shared_layers: list[str]
     mib_per_second: float | None
+    mib_per_second_error: float | None
     darshan: dict[str, Any] | None
     history: dict[str, float] | None
     neighbours: list[dict[str, str | None]]

@@ -1,11 +1,13 @@
 """Rates of jobs: amounts over the seconds in which they moved, whatever the readings' intervals are."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from laggard_aggregator.jobs.join.accounts import JoinedJob
+from laggard_aggregator.jobs.join.accounts import JobAccount, JoinedJob
+from laggard_aggregator.jobs.join.active_times import ActiveTimes, Moves, TimedMoves
 from laggard_aggregator.jobs.join.busy_time import busy_shares
 from laggard_aggregator.jobs.join.scan import Join
 from laggard_aggregator.jobs.join.summary import series_rows, summary_row
@@ -15,6 +17,7 @@ from tests.support.builders.archives import START_NS
 
 SECOND = 10**9
 START = START_NS // MS
+NodeWork = dict[str, list[tuple[float, float, int]]]
 READ, WRITE = 763 * 2**20, 250 * 2**20
 OPEN = 80
 OFFSETS = {"n1": 0, "n2": 370, "n3": 640}
@@ -66,6 +69,82 @@ def test_a_rate_is_the_amount_by_the_time_in_which_it_moved(tmp_path: Path, inte
     assert row["peak_read_mib_per_second"] == pytest.approx(763, rel=0.01)
     (series,) = series_rows(account, 1)
     assert (series["resolution_seconds"], len(series["read_bytes"])) == (1.0, 500)
+
+
+def join(
+    folder: Path, work: dict[str, list[tuple[float, float, int]]], interval: int, end: int
+) -> JobAccount:
+    """A job whose nodes read from, to (s) at a rate each, by readings every `interval` seconds."""
+    for number, (node, spans) in enumerate(work.items()):
+        readings = []
+        for at in range(-20_000, 1000 * end + 20_000, 1000 * interval):
+            moved = sum(done(at, [(first, last)], rate) for first, last, rate in spans)
+            readings.append(NaiveReading(START + at, START + at, {"read_bytes_sum": moved}))
+        parts = [
+            [job_batch(node, "scratch", readings[at : at + 40], lsn=1 + at, received_ns=START_NS)]
+            for at in range(0, len(readings), 40)
+        ]
+        write_parts(folder, parts, START_NS + number)
+    end_ns = START_NS + end * SECOND
+    held = tuple((node, START_NS, end_ns) for node in work)
+    (account,) = Join(folder, "site", [JoinedJob("j", 1, START_NS, end_ns, held, 4)]).run()
+    return account
+
+
+@pytest.mark.parametrize("interval", [1, 5, 10])
+def test_a_phase_ends_with_its_last_node(tmp_path: Path, interval: int) -> None:
+    """Nodes that move as much at different rates: the rate is over the time of the slowest one."""
+    rates = {f"n{n}": READ * (10 - n) // 10 for n in range(4)}
+    work = {node: [(63.3, 63.3 + 130 * READ / rate, rate)] for node, rate in rates.items()}
+    row = summary_row(join(tmp_path, work, interval, 400), 1)
+    true = 4 * 130 * 763 / (130 / 0.7)
+    assert row["mean_read_mib_per_second"] == pytest.approx(true, rel=0.005)
+    assert abs(row["mean_read_mib_per_second"] - true) <= row["mean_read_mib_per_second_error"] < 0.03 * true
+
+
+def test_a_short_pause_is_within_the_error(tmp_path: Path) -> None:
+    """Readings of 10 s do not show a pause of 8 s as one; the stated error has both answers."""
+    work = {"n0": [(40.0, 126.0, READ), (134.0, 220.0, READ), (228.0, 330.0, READ)]}
+    row = summary_row(join(tmp_path, work, 10, 400), 1)
+    assert row["mean_read_mib_per_second"] < 763.0
+    assert row["mean_read_mib_per_second"] + row["mean_read_mib_per_second_error"] >= 763.0
+
+
+def test_the_rate_of_bursts_within_a_reading_is_a_least(tmp_path: Path) -> None:
+    work = {"n0": [(41.0 + 50 * n, 44.0 + 50 * n, READ) for n in range(6)]}
+    account = join(tmp_path, work, 5, 400)
+    row = summary_row(account, 1)
+    assert row["mean_read_mib_per_second"] <= 763.0
+    assert row["mean_read_mib_per_second_error"] is None
+    (series,) = series_rows(account, 1)
+    assert sum(series["read_busy_seconds"]) == pytest.approx(30.0)
+
+
+def test_slices_of_time_do_not_matter() -> None:
+    drawn = np.random.default_rng(7)
+    component = np.repeat(np.arange(3), 40)
+    at = np.tile(np.arange(40) * 5 * SECOND, 3)
+    amounts = drawn.integers(0, 3, (8, 120)) * drawn.integers(1, 1000, (8, 120))
+    every = Moves(component, at, at + 5 * SECOND, amounts.astype(np.float64)).only(drawn.random(120) > 0.05)
+    whole = ActiveTimes()
+    expected = rows_of([whole.add(every), whole.rest()])
+    for bounds in ([50], [5, 90, 91, 92, 160], list(range(10, 200, 10))):
+        times, found = ActiveTimes(), []
+        for first, last in zip([0, *bounds], [*bounds, 1000], strict=True):
+            is_within = (every.before_ns >= first * SECOND) & (every.before_ns < last * SECOND)
+            found.append(times.add(every.only(is_within)))
+        assert rows_of([*found, times.rest()]) == expected
+
+
+def rows_of(found: list[TimedMoves | None]) -> list[tuple[Any, ...]]:
+    rows = []
+    for timed in found:
+        assert timed is not None
+        moves, active = timed.moves, timed.active
+        for at in range(moves.component.size):
+            of = (moves.component[at], moves.before_ns[at])
+            rows.append((*of, *active.begin_ns[:, at], *active.end_ns[:, at], *active.quiet[:, at]))
+    return sorted(rows)
 
 
 def test_a_stretch_without_doubt_counts_whole() -> None:

@@ -86,6 +86,7 @@ def test_a_job_s_page_has_the_figures_of_mine(tmp_path: Path, capsys: pytest.Cap
     mined = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     record = shown(archive)
     assert record["darshan"]["logs"] == [str(path)]
+    assert record["summary"]["mode"]["N-N"] == 1.0  # a file a rank
     for kind, names in (("io", "io"), ("finding", "findings"), ("not_judged", "not_judged")):
         own = record["darshan"][names]
         expected = [each for each in mined if each["record"] == kind]

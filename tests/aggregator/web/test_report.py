@@ -1,6 +1,7 @@
 """The report of a centre: its numbers by hand, and a file that needs nothing else and trusts no name."""
 
 import asyncio
+import csv
 import json
 import re
 from dataclasses import replace
@@ -113,6 +114,10 @@ def records(folder: Path, capsys: pytest.CaptureFixture[str], kind: str) -> list
     return [record for record in found if record["record"] == kind]
 
 
+def every_record(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in reported(folder, capsys, "--json").splitlines()]
+
+
 def test_numbers_of_jobs_are_those_of_the_day(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     archive_of_jobs(tmp_path)
     (total,) = records(tmp_path, capsys, "total")
@@ -128,6 +133,38 @@ def test_numbers_of_jobs_are_those_of_the_day(tmp_path: Path, capsys: pytest.Cap
     assert lost == [("3", pytest.approx(400.0)), ("1", pytest.approx(300.0)), ("4", None)]
     (amplification,) = records(tmp_path, capsys, "amplified")
     assert (amplification["job"], amplification["amplification"]) == ("4", 3.5)
+
+
+def test_the_numbers_are_a_csv_file_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    archive_of_jobs(tmp_path / "archive")
+    folder = tmp_path / "new" / "tables"
+    said = reported(tmp_path / "archive", capsys, "--csv", str(folder))
+    named = {f"{record['record']}.csv" for record in every_record(tmp_path / "archive", capsys)}
+    assert {file.name for file in folder.iterdir()} == named
+    assert all(name in said for name in named)
+    with (folder / "slow.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    lost = {row["job"]: row["lost_seconds"] for row in rows}
+    assert (lost.pop("4"), list(lost)) == ("", ["3", "1"])
+    assert [float(seconds) for seconds in lost.values()] == pytest.approx([400.0, 300.0])
+    assert "\x1b" not in (folder / "slow.csv").read_text()
+    both = ["--from", "-1d", "--csv", str(folder), "-o", str(tmp_path / "x.html")]
+    assert main(["report", "--archive", str(tmp_path / "archive"), *both]) == 2
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_a_number_that_is_none_is_null(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """NaN is no JSON, wherever the archive has one."""
+    job = finished(1, EPOCH + 5 * HOUR)
+    write_rows(tmp_path, "jobs", [job])
+    nan = float("nan")
+    write_rows(tmp_path, "job_summaries", [summary_row(job, read_bytes=nan, active_seconds=nan)])
+    write_rows(tmp_path, "job_findings", [slow(job, nan, "Odd"), amplified(job, nan)])
+    text = reported(tmp_path, capsys, "--json")
+    assert "NaN" not in text
+    found = {record["record"]: record for record in map(json.loads, text.splitlines())}
+    assert (found["slow"]["lost_seconds"], found["total"]["read_bytes"]) == (None, None)
+    assert "nan" not in reported(tmp_path, capsys).lower()
 
 
 def test_components_are_ranked_by_persistence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,7 +258,7 @@ def test_a_time_without_anything_is_a_report(tmp_path: Path, capsys: pytest.Capt
     text = capsys.readouterr().out
     assert "0 jobs" in text
     assert "No job was slower than its earlier runs." in text
-    assert "Unknown: no traces" in text
+    assert "Unknown: no traces and no Darshan logs" in text
 
 
 def view() -> live_status.MadeView:

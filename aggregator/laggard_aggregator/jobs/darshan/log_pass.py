@@ -183,6 +183,7 @@ def _below(day: tuple[int, ...], name: str) -> tuple[int, ...]:
 def log_rows(job: VisibleJob, files: list[LogFile], now_ns: int) -> Iterator[dict[str, Any]]:
     """Yields rows of `job_logs`: the logs, and the records of their verdict. Raises ServiceError."""
     from laggard_aggregator.jobs.darshan.records import finding_record, io_record, not_judged_record
+    from laggard_aggregator.jobs.darshan.sharing import log_modes
 
     records: list[dict[str, Any]] = [
         {"record": "log", "log": str(file.path), "log_key": file.key} for file in files
@@ -198,6 +199,18 @@ def log_rows(job: VisibleJob, files: list[LogFile], now_ns: int) -> Iterator[dic
         for direction in verdict.directions:
             io = io_record(verdict, direction)
             records.append({"record": "io", **{name: io[name] for name in _IO}})
+        for name, modes in log_modes(verdict.tables).items():
+            records += [
+                {
+                    "record": "mode",
+                    "direction": name,
+                    "kind": mode,
+                    "share": share,
+                    "bytes": round(share * modes.size),
+                }
+                for mode, share in modes.shares.items()
+                if share > 0
+            ]
         findings = map(finding_record, verdict.findings)
         records += [{"record": "finding", **{name: each[name] for name in _FINDING}} for each in findings]
         left = map(not_judged_record, verdict.not_judged)

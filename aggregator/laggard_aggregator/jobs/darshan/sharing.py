@@ -1,5 +1,6 @@
 """Sharing of files (IOMiner III-D): the I/O modes of the jobs of a store, by the rules for traces."""
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
@@ -7,7 +8,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from laggard_aggregator.jobs.darshan.engines import LogEngine
-from laggard_aggregator.jobs.traces.io_modes import FileAccess, io_modes, main_mode
+from laggard_aggregator.jobs.darshan.job_tables import JobTables
+from laggard_aggregator.jobs.traces.io_modes import FileAccess, ModeShares, io_modes, main_mode
 
 _FILES: Final = """
 with of_log as (
@@ -23,6 +25,7 @@ where j.processes > 1 order by o.job_id, o.run, o.uid
 """
 """A row a file and its process, or its record that all processes of a log have in common; the standard
 streams (`<STDOUT>`) are no files."""
+_STREAM: Final = re.compile("<.*>", re.DOTALL)
 _SCHEMA: Final = pa.schema(
     [
         ("pattern", pa.string()),
@@ -53,6 +56,17 @@ def sharing(engine: LogEngine) -> pa.Table:
         for mode, of_mode in sorted(ratios.items())
     ]
     return pa.Table.from_pylist(found, _SCHEMA)
+
+
+def log_modes(tables: JobTables) -> dict[str, ModeShares]:
+    """I/O modes by direction of a job by its logs."""
+    columns = ["module", "log", "rank", "file_id", "name", "processes", "bytes_read", "bytes_written"]
+    rows = [
+        row
+        for row in tables.files.select(columns).to_pylist()
+        if row["module"] in ("POSIX", "STDIO") and not _STREAM.fullmatch(row["name"] or "")
+    ]
+    return io_modes(_accesses(rows), tables.processes)
 
 
 def _accesses(files: list[Mapping[str, Any]]) -> Iterator[FileAccess]:

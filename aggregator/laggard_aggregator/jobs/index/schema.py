@@ -4,7 +4,7 @@ import hashlib
 import math
 from typing import Final
 
-VERSION: Final = 9
+VERSION: Final = 10
 """Incremented when the tables change; an index of another version is rebuilt. Negative while it is built."""
 PAGE_BYTES: Final = 16_384
 """Bytes of a page: lists read scattered rows and short stretches of indexes."""
@@ -29,6 +29,7 @@ read_bytes written_bytes metadata_operations mean_read_mib_per_second peak_read_
 mean_written_mib_per_second peak_written_mib_per_second iops mdops active_seconds core_hours
 client_read_bytes client_written_bytes forwarder_read_bytes forwarder_written_bytes
 server_read_bytes server_written_bytes amplification unaccounted_ratio coverage trace_difference
+mib_per_second_error mean_read_mib_per_second_error mean_written_mib_per_second_error mdops_error
 nodes_with_io shared mode_n_n mode_n_m mode_n_1 mode_1_1 mode_unknown
 """
 

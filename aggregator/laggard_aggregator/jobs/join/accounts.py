@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from laggard_aggregator.detect.interface import FloatArray, IntArray
+from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray
+from laggard_aggregator.jobs.join.active_times import Active
 from laggard_aggregator.jobs.join.volumes import LAYERS
 
 SECOND_NS = 1_000_000_000
@@ -103,6 +104,10 @@ class JobAccount:
     counters of its own, over the components of its nodes; `last_bin`: of the layers of servers, the last one
     with a reading; `intervals`: by layer, number and ns of the times between readings.
 
+    `busy`: by layer, (3, 2, bins * fine_parts), first and last time in each value at which something moved,
+    as shares of it. `changes`: by layer, (3, 2), summed changes of the rates of its components from one
+    interval to the next, and their number.
+
     `unshared_ns`: by layer (bins,), time with readings while it was the job's alone, less the time while it
     was shared. `by_traces_and_counters`: bytes by either, of the nodes that have both; None without."""
 
@@ -116,6 +121,8 @@ class JobAccount:
     intervals: dict[str, IntArray] = field(default_factory=dict)
     by_traces_and_counters: tuple[float, float] | None = None
     unshared_ns: dict[str, FloatArray] = field(default_factory=dict)
+    busy: dict[str, FloatArray] = field(default_factory=dict)
+    changes: dict[str, FloatArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.observed_ns = np.zeros(self.job.bins)
@@ -125,56 +132,60 @@ class JobAccount:
         fine = self.fine[layer]
         return np.asarray(fine.reshape(3, self.job.bins, -1).sum(axis=2))
 
+    def busy_seconds(self, layer: str) -> FloatArray:
+        """Seconds of each value of a layer's series in which something moved, (3, bins)."""
+        shares = np.maximum(self.busy[layer][:, 1] - self.busy[layer][:, 0], 0.0)
+        fine = shares.reshape(3, self.job.bins, -1).sum(axis=2)
+        return np.asarray(fine * (self.job.fine_ns / SECOND_NS))
+
     def interval_ns(self, layer: str) -> float:
         """Mean time between readings of a layer with data."""
         count, total = self.intervals[layer].tolist()
         return total / count if count else 0.0
 
-    def add(
-        self,
-        layer: str | None,
-        start_ns: IntArray,
-        end_ns: IntArray,
-        moved: FloatArray,
-        *,
-        exact: bool = False,
-    ) -> None:
-        """Spreads amounts (K, N) evenly over the bins of their times; `layer` None for `observed_ns`.
+    def change_of(self, layer: str) -> FloatArray:
+        """Mean change (3,) of a component's rate between intervals, as a share of it; NaN where unknown."""
+        total, count = self.changes[layer].T
+        return np.asarray(np.divide(total, count, out=np.full(3, np.nan), where=count > 0))
 
-        `exact`: something moved all the time from start to end, not only somewhere between two readings.
+    def add(self, layer: str, active: Active, moved: FloatArray) -> None:
+        """Spreads amounts (3, N) evenly over the bins of the times in which they moved.
+
         Each bin gets whole numbers, the parts of each add up to it.
         """
-        if layer is None:
-            self._spread(self.observed_ns[None, :], self.job.step_ns, start_ns, end_ns, moved)
-        else:
-            assert layer in LAYERS
-            into = self.fine.setdefault(layer, np.zeros((3, self.job.bins * self.job.fine_parts)))
-            between_ns = 0 if exact else np.maximum(end_ns - start_ns, 0).sum()
-            seen = np.array([start_ns.size, between_ns])
-            self.intervals[layer] = self.intervals.get(layer, np.zeros(2, np.int64)) + seen
-            self._spread(into, self.job.fine_ns, start_ns, end_ns, moved)
+        assert layer in LAYERS
+        bins = self.job.bins * self.job.fine_parts
+        into = self.fine.setdefault(layer, np.zeros((3, bins)))
+        self.intervals.setdefault(layer, np.zeros(2, np.int64))
+        busy = self.busy.setdefault(layer, np.stack([np.ones((3, bins)), np.zeros((3, bins))], axis=1))
+        changes = self.changes.setdefault(layer, np.zeros((3, 2)))
+        known = np.isfinite(active.changes)
+        changes[:, 0] += np.where(known, active.changes, 0.0).sum(axis=1)
+        changes[:, 1] += known.sum(axis=1)
+        for place in range(3):
+            rows = np.flatnonzero(moved[place])
+            begin, end = active.begin_ns[place, rows], active.end_ns[place, rows]
+            spread = _spread(self.job, self.job.fine_ns, bins, begin, end)
+            spread.add(into[place], moved[place, rows])
+            spread.note(busy[place], ~active.quiet[place, rows])
+
+    def note_intervals(self, layer: str, start_ns: IntArray, end_ns: IntArray) -> None:
+        """Notes the times (N,) between readings of a layer."""
+        seen = np.array([start_ns.size, np.maximum(end_ns - start_ns, 0).sum()])
+        self.intervals[layer] = self.intervals.get(layer, np.zeros(2, np.int64)) + seen
+
+    def observe(self, start_ns: IntArray, end_ns: IntArray, observed_ns: FloatArray) -> None:
+        """Adds time with known counters, (N,)."""
+        _spread(self.job, self.job.step_ns, self.job.bins, start_ns, end_ns).add(
+            self.observed_ns, observed_ns
+        )
 
     def held(self, layer: str, start_ns: IntArray, end_ns: IntArray, *, shared: bool) -> None:
         """Notes the times of readings of a layer's components, of the job alone or shared with others."""
-        into = self.unshared_ns.setdefault(layer, np.zeros(self.job.bins))[None, :]
-        held = np.maximum(end_ns - start_ns, 0).astype(np.float64)[None, :]
-        self._spread(into, self.job.step_ns, start_ns, end_ns, -held if shared else held)
-
-    def _spread(
-        self, into: FloatArray, step: int, start_ns: IntArray, end_ns: IntArray, moved: FloatArray
-    ) -> None:
-        begin = self.job.start_ns
-        first = np.clip((start_ns - begin) // step, 0, into.shape[1] - 1)
-        last = np.clip((end_ns - 1 - begin) // step, first, into.shape[1] - 1)
-        count = last - first + 1
-        row = np.repeat(np.arange(first.size), count)
-        at = first[row] + np.arange(row.size) - np.repeat(np.cumsum(count) - count, count)
-        length = np.maximum(end_ns - start_ns, 1)[row].astype(np.float64)
-        low = np.where(at == first[row], 0.0, (begin + at * step - start_ns[row]) / length)
-        high = np.where(at == last[row], 1.0, (begin + (at + 1) * step - start_ns[row]) / length)
-        for place in range(into.shape[0]):
-            amount = moved[place][row]
-            np.add.at(into[place], at, np.floor(amount * high) - np.floor(amount * low))
+        into = self.unshared_ns.setdefault(layer, np.zeros(self.job.bins))
+        held = np.maximum(end_ns - start_ns, 0).astype(np.float64)
+        spread = _spread(self.job, self.job.step_ns, self.job.bins, start_ns, end_ns)
+        spread.add(into, -held if shared else held)
 
     def read_until(self, layer: str, end_ns: int) -> None:
         """Notes a reading of a server at `end_ns`."""
@@ -190,3 +201,45 @@ class JobAccount:
             inside = np.minimum(edges[1:], end) - np.maximum(edges[:-1], start)
             total += np.maximum(inside, 0) * max(components.get(node, 1), 1)
         return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """Parts of N times in bins. `row`: of which, `at`: in which bin.
+
+    `low`, `high`: from and to which share of the time; `first`, `last`: of the bin.
+    """
+
+    row: IntArray
+    at: IntArray
+    low: FloatArray
+    high: FloatArray
+    first: FloatArray
+    last: FloatArray
+
+    def add(self, into: FloatArray, amounts: FloatArray) -> None:
+        """Adds amounts (N,) to the bins, evenly over their times."""
+        amount = amounts[self.row]
+        np.add.at(into, self.at, np.floor(amount * self.high) - np.floor(amount * self.low))
+
+    def note(self, busy: FloatArray, chosen: BoolArray) -> None:
+        """Notes first and last time in each bin, (2, bins), of the times that are chosen, (N,)."""
+        parts = chosen[self.row]
+        np.minimum.at(busy[0], self.at[parts], self.first[parts])
+        np.maximum.at(busy[1], self.at[parts], self.last[parts])
+
+
+def _spread(job: JoinedJob, step: int, bins: int, start_ns: IntArray, end_ns: IntArray) -> _Spread:
+    """Times in bins of `step` ns. What lies before the first bin or after the last is in these."""
+    begin = job.start_ns
+    first = np.clip((start_ns - begin) // step, 0, bins - 1)
+    last = np.clip((end_ns - 1 - begin) // step, first, bins - 1)
+    count = last - first + 1
+    row = np.repeat(np.arange(first.size), count)
+    at = first[row] + np.arange(row.size) - np.repeat(np.cumsum(count) - count, count)
+    length = np.maximum(end_ns - start_ns, 1)[row].astype(np.float64)
+    from_ns = np.where(at == first[row], start_ns[row] - begin - at * step, 0)
+    until_ns = np.where(at == last[row], end_ns[row] - begin - at * step, step)
+    low = np.where(at == first[row], 0.0, (begin + at * step - start_ns[row]) / length)
+    high = np.where(at == last[row], 1.0, (begin + (at + 1) * step - start_ns[row]) / length)
+    return _Spread(row, at, low, high, from_ns / step, until_ns / step)

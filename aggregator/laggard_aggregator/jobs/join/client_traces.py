@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from laggard_aggregator.archive.table import LAST_DAY, Table, day_of, integers
 from laggard_aggregator.detect.interface import FloatArray, IntArray
 from laggard_aggregator.jobs.join.accounts import SECOND_NS, JobAccount
+from laggard_aggregator.jobs.join.active_times import Active
 from laggard_aggregator.jobs.join.trace_documents import own_records, span_of_records, trace_tables
 from laggard_aggregator.jobs.join.volumes import CLIENT, OPERATIONS, READ, WRITTEN
 from laggard_aggregator.jobs.records.hostlist import short_name
@@ -119,7 +120,7 @@ class _Traced:
         times: tuple[IntArray, IntArray],
     ) -> None:
         amounts = np.where(place == np.arange(3)[:, None], moved, 0.0)
-        self.account.add(CLIENT, *times, amounts, exact=True)
+        self.account.add(CLIENT, Active.throughout(*times), amounts)
         sums = self.account.components[CLIENT, node, COMPONENT, False].sums
         sums[:3] += amounts.sum(axis=1)
         for direction in (READ, WRITTEN):
@@ -132,10 +133,10 @@ class _Traced:
         account = self.account
         traced = [held for held in account.job.held if held[0] not in self.counted]
         if traced:
-            account.add(CLIENT, *(np.zeros(0, np.int64),) * 2, np.zeros((3, 0)), exact=True)
+            account.add(CLIENT, Active.throughout(*(np.zeros(0, np.int64),) * 2), np.zeros((3, 0)))
         for node, start_ns, end_ns in traced:
-            known_ns = np.array([[float(end_ns - start_ns)]])
-            account.add(None, np.array([start_ns]), np.array([end_ns]), known_ns)
+            known_ns = np.array([float(end_ns - start_ns)])
+            account.observe(np.array([start_ns]), np.array([end_ns]), known_ns)
             account.components[CLIENT, node, COMPONENT, False].sums[-1] += end_ns - start_ns
         own = [moved for node, moved in self.counted.items() if node not in self.shared]
         account.by_traces_and_counters = (self.traced_bytes, sum(own)) if own else None

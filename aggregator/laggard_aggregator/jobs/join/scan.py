@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.archive.table import tables_of
 from laggard_aggregator.detect.interface import FloatArray, IntArray
 from laggard_aggregator.jobs.join.accounts import SECOND_NS, JobAccount, JoinedJob
+from laggard_aggregator.jobs.join.active_times import Active, ActiveTimes, Moves, TimedMoves
 from laggard_aggregator.jobs.join.client_traces import ClientTraces
 from laggard_aggregator.jobs.join.membership import FREE, Membership, NodeNames, Occupation, behind
 from laggard_aggregator.jobs.join.server_jobs import JobIdFormat, ServerJobs
@@ -21,7 +22,7 @@ from laggard_aggregator.jobs.join.volume_servers import VolumeServers
 from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, SERVER, SOURCES, VolumeFields, amounts
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS, CounterSlices
-from laggard_aggregator.jobs.rollups.increments import Increments, IncrementStream
+from laggard_aggregator.jobs.rollups.increments import IncrementStream
 from laggard_aggregator.jobs.rollups.series60 import PassStoppedError
 
 STEP_NS = 10 * SECOND_NS
@@ -98,17 +99,22 @@ class Join:
 
     def _scan(self, slices: CounterSlices, fields: VolumeFields, go_on: Callable[[], bool]) -> None:
         wanted = None if fields.of_volume else _Wanted(self._nodes)
-        increments = IncrementStream()
+        increments, times = IncrementStream(), ActiveTimes()
         after = self._start_ns - MOST_GAP_NS
         for until in slices.ends(after, self._end_ns + MOST_GAP_NS, STEP_NS):
             if not go_on():
                 raise PassStoppedError
             found = increments.add(slices.read(after, until, wanted), until)
-            if found.component.size:
-                self._add(slices, fields, found)
+            moved = amounts(fields, found)
+            if moved.known.any():
+                every = np.concatenate([moved.moved, moved.operations, moved.latency])
+                moves = Moves(found.component, found.before_ns, found.read_ns, every).only(moved.known)
+                self._add(slices, fields, times.add(moves))
             after = until
+        if (rest := times.rest()) is not None:
+            self._add(slices, fields, rest)
 
-    def _add(self, slices: CounterSlices, fields: VolumeFields, found: Increments) -> None:
+    def _add(self, slices: CounterSlices, fields: VolumeFields, found: TimedMoves) -> None:
         keys = slices.components.keys
         named = [
             self._volumes.place_of(node, name) if fields.of_volume else self._names.of(node)
@@ -116,17 +122,16 @@ class Join:
         ]
         number = np.array([self._membership.number(node) for node in named], dtype=np.int64)
         layers = np.array([self._layer_of(node, fields) for node, _ in keys])
-        moved = amounts(fields, found)
-        rows = np.flatnonzero(moved.known)
-        if not rows.size:
+        component = found.moves.component
+        if not component.size:
             return
-        component = found.component[rows]
-        before, read = found.before_ns[rows], found.read_ns[rows]
+        before, read = found.moves.before_ns, found.moves.read_ns
         pieces = self._membership.divide(number[component], before - fields.age_ns, read)
         fresh = ((read - before) / (read - before + fields.age_ns))[pieces.row]
-        every = np.concatenate([moved.moved, moved.operations, moved.latency])[:, rows[pieces.row]]
+        every = found.moves.amounts[:, pieces.row]
         parts = np.floor(every * pieces.share[:, 1]) - np.floor(every * pieces.share[:, 0])
         parts = np.vstack([parts, np.floor((pieces.end_ns - pieces.start_ns) * fresh)])
+        active = found.within(pieces.row, pieces.start_ns, pieces.end_ns, fields.age_ns)
         component = component[pieces.row]
         order = np.argsort(pieces.state, kind="stable")
         bounds = np.flatnonzero(np.diff(pieces.state[order], prepend=-1))
@@ -143,14 +148,14 @@ class Join:
                 self.conserved.job += total
             for job in jobs:
                 if job < len(self._jobs):
-                    times = pieces.start_ns[at], pieces.end_ns[at]
                     self._to_job(
                         slices,
                         fields,
                         job,
                         component=component[at],
                         layers=layers[component[at]],
-                        times=times,
+                        times=(pieces.start_ns[at], pieces.end_ns[at]),
+                        active=active.only(at),
                         parts=parts[:, at],
                         shared=len(jobs) > 1,
                     )
@@ -168,6 +173,7 @@ class Join:
         component: IntArray,
         layers: NDArray[np.str_],
         times: tuple[IntArray, IntArray],
+        active: Active,
         parts: FloatArray,
         shared: bool,
     ) -> None:
@@ -180,9 +186,10 @@ class Join:
             if layer != CLIENT:
                 account.held(layer, begin, end, shared=shared)
             if not shared:
-                account.add(layer, begin, end, parts[:3, chosen])
+                account.note_intervals(layer, begin, end)
+                account.add(layer, active.only(chosen), parts[:3, chosen])
                 if layer == CLIENT:
-                    account.add(None, begin, end, parts[-1:, chosen])
+                    account.observe(begin, end, parts[-1, chosen])
                 elif layer == SERVER:
                     account.read_until(layer, int(end.max()))
             unique, inverse = np.unique(component[chosen], return_inverse=True)

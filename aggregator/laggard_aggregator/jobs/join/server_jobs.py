@@ -14,6 +14,7 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.join.accounts import JobAccount
+from laggard_aggregator.jobs.join.active_times import Active
 from laggard_aggregator.jobs.join.volumes import VolumeFields
 from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS, CounterSlices
 from laggard_aggregator.jobs.rollups.readings import SECOND_NS, CounterReadings, joined_readings
@@ -137,7 +138,9 @@ class ServerJobs:
             begins = np.where(follows, np.maximum(read[before], job.start_ns), job.start_ns)
             moved = np.where(grows, rises, values[:, own])
             account.read_until(self.fields.layer, int(read[own].max()))
-            account.add(self.fields.layer, np.minimum(begins, job.end_ns - 1), read[own], moved[:3])
+            begins = np.minimum(begins, job.end_ns - 1)
+            account.note_intervals(self.fields.layer, begins, read[own])
+            account.add(self.fields.layer, Active.throughout(begins, read[own]), moved[:3])
             mine = account.components[self.fields.layer, named.node or server, named.target, False]
             mine.sums[:5] += moved.sum(axis=1)
 

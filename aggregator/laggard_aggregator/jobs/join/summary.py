@@ -4,7 +4,6 @@ Definitions are those of docs/jobs.md, "Counters of a job". A null is unknown, n
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from laggard_aggregator.jobs.join.volumes import (
     SERVER,
     WRITTEN,
 )
+from laggard_aggregator.jobs.tables import BUSY_SECONDS
 
 MIB = 1024.0 * 1024.0
 LEAST_KNOWN = 0.5
@@ -49,6 +49,10 @@ def series_rows(account: JobAccount, revision_at: int) -> list[ResultRow]:
             "read_bytes": _list(moved[READ], known[layer]),
             "written_bytes": _list(moved[WRITTEN], known[layer]),
             "metadata_operations": _list(moved[OPERATIONS], known[layer]),
+            **{
+                name: _list(seconds, known[layer])
+                for name, seconds in zip(BUSY_SECONDS.values(), account.busy_seconds(layer), strict=True)
+            },
         }
         for layer, moved in series.items()
     ]
@@ -97,7 +101,13 @@ def summary_row(account: JobAccount, revision_at: int) -> ResultRow:
     step = job.fine_ns / SECOND_NS
     row: ResultRow = {"job_key": job.key, "revision_at": revision_at}
     busy = {
-        name: BusyTime.of(account.fine[layer][place], account.interval_ns(layer) / SECOND_NS, step)
+        name: BusyTime.of(
+            account.fine[layer][place],
+            account.busy[layer][place],
+            account.interval_ns(layer) / SECOND_NS,
+            step,
+            float(account.change_of(layer)[place]),
+        )
         for name, layer, place in (
             ("read", first, READ),
             ("written", first, WRITTEN),
@@ -108,13 +118,15 @@ def summary_row(account: JobAccount, revision_at: int) -> ResultRow:
     for name in ("read", "written"):
         direction = busy.get(name)
         row[f"{name}_bytes"] = None if direction is None else float(direction.amounts.sum())
-        row[f"mean_{name}_mib_per_second"] = None if direction is None else direction.mean / MIB
+        rate, error = f"mean_{name}_mib_per_second", f"mean_{name}_mib_per_second_error"
+        row[rate], row[error] = _rate(direction, MIB)
         row[f"peak_{name}_mib_per_second"] = None if direction is None else direction.largest / MIB
-    moving = None if moved is None else _together([busy["read"], busy["written"]])
-    row["mib_per_second"] = None if moving is None else moving.mean / MIB
+    moving = None if moved is None else BusyTime.together([busy["read"], busy["written"]])
+    row["mib_per_second"], row["mib_per_second_error"] = _rate(moving, MIB)
     row["metadata_operations"] = None if metadata is None else float(metadata[OPERATIONS].sum())
-    row["mdops"] = None if metadata is None else busy["metadata"].mean
-    row["active_seconds"] = min(_together(list(busy.values())).seconds, job.seconds) if busy else None
+    row["mdops"], row["mdops_error"] = _rate(busy.get("metadata"), 1.0)
+    active = BusyTime.together(list(busy.values())).seconds if busy else None
+    row["active_seconds"] = None if active is None else min(active, job.seconds)
     own = [mine for key, mine in account.components.items() if key[0] == first and not key[3]]
     count = sum(float(mine.sums[3:5].sum()) for mine in own)
     row["iops"] = None if moving is None else count / moving.seconds if moving.seconds else 0.0
@@ -186,11 +198,12 @@ def _list(values: FloatArray, known: BoolArray) -> list[float | None]:
     return [value if there else None for value, there in zip(kept.tolist(), known.tolist(), strict=True)]
 
 
-def _together(directions: Sequence[BusyTime]) -> BusyTime:
-    """Amounts of several directions, busy where one of them is."""
-    amounts = sum((each.amounts for each in directions), np.zeros(1))
-    shares = np.max([each.shares for each in directions], axis=0)
-    return BusyTime(amounts, shares, directions[0].step_seconds)
+def _rate(busy: BusyTime | None, unit: float) -> tuple[float | None, float | None]:
+    """A rate and by how much it may differ, in `unit`; None where unknown."""
+    if busy is None:
+        return None, None
+    error = busy.mean_error
+    return busy.mean / unit, None if error is None else error / unit
 
 
 def _volumes(account: JobAccount, layer: str) -> tuple[float | None, float | None]:

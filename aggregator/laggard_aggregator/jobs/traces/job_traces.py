@@ -2,11 +2,11 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,7 +61,7 @@ class JobTraces:
         return [record for table in self.tables(job) for record in records_of(table)]
 
     def modes(self, job: VisibleJob) -> dict[str, ModeShares]:
-        """I/O modes of a job by direction, none without a trace. Raises ArchiveError.
+        """I/O modes of a job by direction, by its traces, else by its Darshan logs. Raises ArchiveError.
 
         They are kept for a minute: the verdicts on jobs beside each other ask for the same runs.
         """
@@ -70,7 +70,7 @@ class JobTraces:
             known = self._modes.get(key)
         if known is not None and now - known.read_at < KEPT_SECONDS:
             return known.modes
-        modes = io_modes(folded_accesses(_sums(self.tables(job))))
+        modes = io_modes(folded_accesses(_sums(self.tables(job)))) or _of_logs(self._results.logs(job))
         with self._lock:
             if len(self._modes) >= _MOST_KEPT:
                 self._modes.clear()
@@ -100,6 +100,22 @@ class JobTraces:
             own = own_records(table, nodes, span)
             if own.num_rows:
                 yield own.select(RECORD_COLUMNS.names).cast(RECORD_COLUMNS)
+
+
+def _of_logs(rows: Iterable[Mapping[str, Any]]) -> dict[str, ModeShares]:
+    """Modes by direction by rows of `job_logs`."""
+    sizes: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(MODES, 0))
+    for row in rows:
+        if row["record"] == "mode" and row["kind"] in MODES:
+            sizes[row["direction"]][row["kind"]] += row["bytes"]
+    totals = {direction: sum(of.values()) for direction, of in sizes.items()}
+    return {
+        direction: ModeShares(
+            totals[direction], {name: size / totals[direction] for name, size in of.items()}, 0
+        )
+        for direction, of in sizes.items()
+        if totals[direction]
+    }
 
 
 def _sums(tables: Iterator[pa.Table]) -> list[Folded]:

@@ -19,6 +19,7 @@ from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.results import JobResults
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.tables import BUSY_SECONDS
 from laggard_aggregator.jobs.traces.io_modes import ModeShares
 from laggard_aggregator.jobs.traces.job_traces import JobTraces, shares
 from laggard_aggregator.jobs.verdict import LAGGARD
@@ -250,7 +251,7 @@ def _phases(series: Iterable[Row]) -> Iterator[Phase]:
             continue
         middle = np.arange(len(values)) + 0.5  # phases end half a value around those of their values
         times = row["start"] + row["resolution_seconds"] * middle
-        series_of = rate_series(times, values)
+        series_of = rate_series(times, values, row.get(BUSY_SECONDS[name]))
         phases += find_phases(series_of, direction, reading_seconds=row.get("reading_seconds"))
     yield from sorted(phases, key=lambda phase: (phase.start, phase.direction))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laggard_aggregator.jobs.join.busy_time import busy_shares
+from laggard_aggregator.jobs.join.busy_time import busy_shares, edge_doubt, pauses, usual_change
 from laggard_aggregator.jobs.verdict.analysis.background import Background, Mask, is_white, median_byte_rate
 from laggard_aggregator.jobs.verdict.analysis.rate_series import FloatArray, RateSeries
 from laggard_aggregator.jobs.verdict.analysis.spans import Span, closed, refined, runs, span_means, united
@@ -47,6 +47,8 @@ _CONTRAST = 3.0
 """Least level above the background, as a multiple of it: with less the job works all the time."""
 _WITHIN_READING = 1.5
 """Readings: a phase that lasted no longer may have lasted any part of one."""
+_SHORT_READINGS = 2.05
+"""Readings: of a phase that lasted no longer the rate is a least."""
 _TRIVIAL = {"read": 2.0**20, "write": 2.0**20, "metadata": 20.0}
 """Rate a second, of a job whose rate never changes: below it is background, above it one phase."""
 _NEGLIGIBLE = 1 / 32
@@ -59,7 +61,8 @@ class Phase:
 
     `amount`: bytes or operations of its rows; `unknown_seconds`: of its gaps. `busy_seconds`: time in which
     they moved, which is less where the first and last rows are partly filled. `is_timed`: whether that is
-    known; of a phase within one reading it is the most that it can be.
+    known; of a phase within one reading it is the most that it can be. `rate_error`: by how much the rate may
+    differ; None where it is the least that the rate can be.
     """
 
     direction: str
@@ -69,6 +72,7 @@ class Phase:
     unknown_seconds: float
     busy_seconds: float
     is_timed: bool = True
+    rate_error: float | None = None
 
     @property
     def rate(self) -> float:
@@ -234,18 +238,28 @@ def _with_times(series: RateSeries, direction: str, found: Iterable[Span], inter
         half = series.step / 2
         amount, seconds = float(sums[high] - sums[low]), end - start + series.step
         busy = _busy_rows(rows, first, past, interval)
+        if series.busy is not None:
+            busy = float(series.busy[low:high].sum()) / series.step
+        doubt = edge_doubt(2, interval, usual_change(rows[first:past], interval))
+        doubt += pauses(rows[first:past], interval)
+        busy_seconds = min(busy * series.step, seconds) or seconds
+        is_timed = busy > _WITHIN_READING * interval
+        is_known = busy > _SHORT_READINGS * interval and doubt * series.step < busy_seconds
         phases.append(
             Phase(
                 direction,
                 *(start - half, end + half, amount, unknown),
-                busy_seconds=min(busy * series.step, seconds) or seconds,
-                is_timed=busy > _WITHIN_READING * interval,
+                busy_seconds=busy_seconds,
+                is_timed=is_timed,
+                rate_error=amount / (busy_seconds - doubt * series.step) - amount / busy_seconds
+                if is_known
+                else None,
             )
         )
     return phases
 
 
 def _busy_rows(rows: FloatArray, first: int, past: int, interval: float) -> float:
-    """Rows of a phase in which something moved; the readings are `interval` rows apart in the mean."""
+    """Rows of a phase in which something moved, by their amounts; readings are `interval` rows apart."""
     ends = (int(first > 0), int(past < rows.size))  # a job's own ends may hold more than a row's time
     return float(busy_shares(np.pad(rows[first:past], ends), interval).sum())
