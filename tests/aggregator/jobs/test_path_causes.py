@@ -174,6 +174,18 @@ def test_a_flood_of_a_job_on_the_mdt_is_the_cause(tmp_path: Path, has_job_stats:
     )
 
 
+def test_a_flood_is_the_cause_where_nodes_have_no_forwarder(tmp_path: Path) -> None:
+    """Clients of Lustre of their own, and no `job_stats`: the targets of a job are those of its clients."""
+    slow = replace(USUAL, operations=6000, meta_us=5 * META_US)
+    scene = Scene(tmp_path, slow, ("lx-1", "lx-2"), metadata=6000, has_job_stats=False)
+    scene.beside(4357, ("lx-3", "lx-4"), FLOOD)
+    job = scene.verdict()
+    assert [kind for kind, _ in causes(job)] == ["neighbour"]
+    assert (
+        "job 4357 of otto ran with 10,000 metadata operations a second on scratch-MDT0000" in job["sentence"]
+    )
+
+
 def test_a_flood_on_another_mdt_is_innocent(tmp_path: Path) -> None:
     scene = Scene(tmp_path, USUAL)
     scene.beside(4357, NODES["fwd-4"][:2], replace(FLOOD, mdt=MDTS[1]))

@@ -67,6 +67,8 @@ _WORDS: Final = {
 _MOST_TRACES: Final = 16
 """Jobs whose traces are read for one verdict."""
 
+_MOST_CLIENTS: Final = 4
+"""Nodes of a job beside the judged one that tell which targets it uses; its others use the same."""
 _INNER: Final = {MDT: METADATA, OST: SERVER}
 _AS_MUCH: Final = 0.8
 """Share of a load from which a peer, or an earlier run, counts as having as much."""
@@ -291,14 +293,18 @@ class NeighbourLoads:
         return RunLoads(beside.spans, own, found, beside.rows, components, shares.get(key, {}), has_metadata)
 
     def _behind(self, beside: _Beside) -> JobsBehind:
-        """Jobs behind forwarders, and the run behind clients of its own; none where servers tell of all."""
+        """Jobs behind forwarders, the run behind clients of its own, the others behind a few of theirs; none
+        where servers tell of all."""
         behind: dict[str, dict[str, Mapping[str, WorkDone]]] = defaultdict(dict)
         for job in beside.jobs:
             key = job["job_key"]
             rows = beside.components.get(key, ())
             clients = set(forwarders_of(rows, self._served_by))
+            of_own = sorted({row["node"] for row in rows if row["layer"] == CLIENT})
             if job is beside.run:
-                clients |= {row["node"] for row in rows if row["layer"] == CLIENT}
+                clients |= set(of_own)
+            else:
+                clients |= set([node for node in of_own if node not in self._served_by][:_MOST_CLIENTS])
             whole = _whole(beside.series.get(key, ()), CLIENT)
             own = {kind: work_done(job, whole, kind) for kind in _INNER} if clients else {}
             for client in clients:
