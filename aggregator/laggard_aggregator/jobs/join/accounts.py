@@ -230,7 +230,7 @@ class _Spread:
 
 
 def _spread(job: JoinedJob, step: int, bins: int, start_ns: IntArray, end_ns: IntArray) -> _Spread:
-    """Times in bins of `step` ns. What lies before the first bin or after the last is in these."""
+    """Times in bins of `step` ns. Those before the first bin or after the last one are in these."""
     begin = job.start_ns
     first = np.clip((start_ns - begin) // step, 0, bins - 1)
     last = np.clip((end_ns - 1 - begin) // step, first, bins - 1)

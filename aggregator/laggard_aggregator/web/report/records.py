@@ -39,7 +39,7 @@ def csv_tables(found: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def records(report: CentreReport) -> Iterator[dict[str, Any]]:
-    """Yields records with their kind as `record`, in the order of the page. What is unknown is None."""
+    """Yields records with their kind as `record`, in the order of the page. Unknown values are None."""
     for record in _records(report):
         yield {name: _plain(value) for name, value in record.items()}
 
