@@ -47,6 +47,8 @@ _ORDER: Final = {
     "nonconsecutive": 4,
     "small": 5,
     "striping": 6,
+    "single file": 7,
+    "serial files": 8,
 }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from laggard_aggregator.files.json_line import six_digits
+from laggard_aggregator.jobs.darshan.critical_files import critical_file_findings
 from laggard_aggregator.jobs.darshan.factors import FactorColumns, JobFactors, job_factors, record_factors
 from laggard_aggregator.jobs.darshan.findings import MIB, IoFinding, NotJudged, ranked
 from laggard_aggregator.jobs.darshan.intervals import busy_time
@@ -18,6 +19,9 @@ from laggard_aggregator.status.formatting import counted
 
 JUDGED = ("POSIX", "STDIO")
 """Modules at the bottom of the application; those above them count the same bytes again."""
+_STRAGGLERS = ("ost", "node", "rank", "imbalance")
+_EXPLAINED = 0.8
+"""Share of a file's time that a straggler explains, from which on it is not named itself."""
 _UNREAD = {
     "DFS": "DAOS files bypass POSIX, and Laggard does not read this module",
     "DAOS": "DAOS objects bypass POSIX, and Laggard does not read this module",
@@ -102,11 +106,16 @@ def judge(tables: JobTables) -> JobVerdict:
             if module == "STDIO" and moved.get("POSIX", 0) > moved["STDIO"]:
                 continue  # streams beside the job's real I/O, such as its standard output
             rules = (straggler_findings(tables, accesses, nodes), pattern_findings(tables, accesses, columns))
+            own: list[IoFinding] = []
             for found in (each for rule in rules for each in rule):
                 if isinstance(found, IoFinding):
-                    findings.append(found)
+                    own.append(found)
                 else:
                     not_judged.append(found)
+            known = max((found.share for found in own if found.kind in _STRAGGLERS), default=0.0)
+            by_files = critical_file_findings(tables, accesses)
+            own += [found for found in by_files if known < _EXPLAINED * found.share]
+            findings += own
     for found in metadata_findings(tables, every):
         (findings if isinstance(found, IoFinding) else not_judged).append(found)  # type: ignore[arg-type]
     extra = list(_log_records(tables, every)) if len(tables.logs) > 1 else []

@@ -161,7 +161,7 @@ def _of_stretch(amounts: FloatArray, start: int, end: int, edge: int) -> FloatAr
 
 
 def edge_doubt(edges: float, interval: float, change: float) -> float:
-    """Doubt about the time, in values, of stretches with so many edges, each by the rate beside it."""
+    """Doubt, in values, about the time of stretches with this number of edges."""
     share = min(_USUAL_CHANGE if math.isnan(change) else max(change, _LEAST_CHANGE), 1.0)
     return _SPREADS * share * max(interval, _EXACT) * math.sqrt(edges)
 
