@@ -281,6 +281,7 @@ def role_of(node: str) -> str:
 def test_what_no_job_did_is_first_where_it_is_more(tmp_path: Path) -> None:
     paths = [f"/metadata?by={by}&format=json" for by in ("application", "job", "nodes", "target")]
     pages = [path.removesuffix("&format=json") for path in paths]
+    pages[2] += "&sort=-share"
     found = ask(metadata_site(tmp_path), PRINCIPALS["admin"], [*paths, *pages])
     by_application, by_job, nodes, targets = [each.json()["metadata"] for each in found[:4]]
     seconds = 60 * MINUTES
@@ -294,6 +295,8 @@ def test_what_no_job_did_is_first_where_it_is_more(tmp_path: Path) -> None:
         ("cn-* (compute)", 2, "cn-1", 60 * seconds),
         ("fwd-* (forwarding)", 1, "fwd-1", 30 * seconds),
     ]
+    shares = [row["share"] for row in nodes]
+    assert shares == [pytest.approx(460 / 520), pytest.approx(60 / 520), None], "a forwarder adds none"
     assert [(row["name"], row["share"]) for row in targets] == [
         ("scratch-MDT0000", 0.75),
         ("scratch-MDT0001", 0.25),

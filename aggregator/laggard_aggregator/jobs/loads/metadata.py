@@ -51,7 +51,7 @@ class MetadataLoad:
     """Metadata operations of a class of clients, or of a target.
 
     `count`: its jobs, or nodes. `busiest`: the node with most operations. `is_outside`: whether they are of
-    no job.
+    no job. `is_passed_on`: whether forwarders pass them on for nodes that count them, too.
     """
 
     name: str
@@ -60,6 +60,7 @@ class MetadataLoad:
     operations_per_second: float
     busiest: str = ""
     is_outside: bool = False
+    is_passed_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +77,16 @@ class SiteMetadata:
 
         What forwarders do for compute nodes that count themselves is theirs already.
         """
-        own = sum(of for node, of in self.by_node.items() if not self._is_forwarder(node))
-        computing = any(
-            "compute" in self.nodes[node].roles
-            for node, of in self.by_node.items()
-            if of and node in self.nodes
+        own = sum(of for node, of in self.by_node.items() if not self.is_passed_on(node))
+        return own or sum(self.by_target.values())
+
+    def is_passed_on(self, node: str) -> bool:
+        """Whether the operations of a node are those of compute nodes, which count them themselves."""
+        return self._is_forwarder(node) and any(
+            "compute" in self.nodes[other].roles
+            for other, of in self.by_node.items()
+            if of and other in self.nodes
         )
-        passed = 0.0 if computing else sum(self.by_node.values()) - own
-        return own + passed or sum(self.by_target.values())
 
     def _is_forwarder(self, node: str) -> bool:
         return node in self.nodes and not self.nodes[node].roles.isdisjoint(KINDS[FORWARDERS].roles)
@@ -168,6 +171,7 @@ def _of_site(site: SiteMetadata, group: MetadataBy, seconds: float) -> list[Meta
                 sum(nodes.values()),
                 sum(nodes.values()) / seconds,
                 max(nodes, key=lambda node: nodes[node]),
+                is_passed_on=all(map(site.is_passed_on, nodes)),
             )
             for name, nodes in classes.items()
         ]

@@ -150,8 +150,16 @@ async def _forwarders(request: Request) -> Response:
 
 
 def metadata_table(found: list[MetadataLoad], group: MetadataBy, query: Query) -> PageTable[MetadataLoad]:
-    """The classes with most operations first; shares are those of the operations in the table."""
-    total = sum(each.operations for each in found) or 1.0  # of jobs that took no time
+    """The classes with most operations first; shares are those of the operations in the table.
+
+    Operations that forwarders pass on for nodes in the table are in these, and have no share of their own.
+    """
+    total = (
+        sum(each.operations for each in found if not each.is_passed_on) or 1.0
+    )  # of jobs that took no time
+
+    def share(each: MetadataLoad) -> float | None:
+        return None if each.is_passed_on else each.operations / total
 
     def url(each: MetadataLoad) -> str:
         if group == MetadataBy.JOB and not each.is_outside:
@@ -169,7 +177,7 @@ def metadata_table(found: list[MetadataLoad], group: MetadataBy, query: Query) -
             "busiest": each.busiest,
             "operations": each.operations,
             "rate": each.operations_per_second,
-            "share": each.operations / total,
+            "share": share(each),
         }
 
     of = PageColumn[MetadataLoad]
@@ -180,7 +188,7 @@ def metadata_table(found: list[MetadataLoad], group: MetadataBy, query: Query) -
         *((of("busiest", "Busiest", lambda each: each.busiest),) if group == MetadataBy.NODES else ()),
         of("operations", "Operations", lambda each: each.operations, right=True),
         of("operations_per_second", "Per second", lambda each: each.operations_per_second, right=True),
-        of("share", "Share", lambda each: each.operations / total, right=True),
+        of("share", "Share", share, right=True),
     )
     return PageTable("metadata", columns, found, query, keep=("by", *_RANGE), make=row)
 
