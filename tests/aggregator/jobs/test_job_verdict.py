@@ -1,6 +1,7 @@
 """The verdict on a job of an archive: by its own history, a straggler on its path, its own change, advice."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,22 @@ def test_a_usual_run_is_as_usual(tmp_path: Path, rng: np.random.Generator) -> No
     assert [each.direction for each in found.phases] == ["write"]
     assert found.phases[0].amount == pytest.approx(100 * GIB)
     assert found.phases[0].end - found.phases[0].start == pytest.approx(310.0)
+
+
+def test_runs_that_were_slow_do_not_make_slowness_usual(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Half of the latest runs took up to four times as long; so does the last."""
+    later = [900.0, 310.0, 1200.0, 500.0, 290.0, 600.0, 300.0, 1000.0, 460.0, 800.0, 310.0, 1100.0, 700.0]
+    jobs = archive_of(tmp_path, [*usual(rng), *later])
+    index = JobIndex(tmp_path)
+    index.refresh()
+    with closing(JobQueries(index)) as queries:
+        judge = JobJudge(tmp_path, queries)
+        found = [queries.job(ADMIN, job["job_key"]) for job in jobs]
+        verdicts = [judge.verdict(job).verdict for job in found if job is not None]
+    slow = [
+        verdict == "slow" for verdict, took in zip(verdicts[RUNS - 1 :], later, strict=True) if took >= 600
+    ]
+    assert slow == [True] * 7
 
 
 def test_twice_the_data_in_twice_the_time_is_no_slowness(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -199,8 +199,8 @@ class JobJudge:
             sentence = _with_log(f"Not judged: {_unphased(job)}", logs)
             return RunReport("not judged", sentence, findings=others)
         earlier = self._queries.earlier(job, MOST_EARLIER)
-        phased = [(other, known) for other, known in self._phases_of_runs(earlier) if known]
-        history = [_run(other, known) for other, known in phased]
+        compared = self._usual([(other, own) for other, own in self._phases_of_runs(earlier) if own])
+        history = [_run(other, own) for other, own in compared]
         run = _run(job, phases)
         judged = judge(run, history)
         asked = SlowJob(job, phases, judged.factor)
@@ -210,13 +210,16 @@ class JobJudge:
             if judged.verdict != "as usual":
                 sentence = _with_log(sentence, logs)
             return RunReport(judged.verdict, sentence, judged.factor, phases, [*parts, *others])
-        usual = [(other, known) for other, known in phased if not self._was_slow(other)]
-        compared = usual if len(usual) >= LEAST_RUNS else phased
         causes = self._causes.ranked(asked, compared, method or LAGGARD)
         because = next((cause.text for cause in (*causes.ranked, *logs)), NO_CAUSE)
         sentence = f"{_slowness(run, history, judged.factor)}; {because}"
         findings = [*causes.ranked, *causes.beside, *others]
         return RunReport("slow", sentence, judged.factor, phases, findings)
+
+    def _usual(self, runs: list[tuple[VisibleJob, list[Phase]]]) -> list[tuple[VisibleJob, list[Phase]]]:
+        """Runs without those that were slow themselves; all where these are the most, or few are left."""
+        usual = [(other, own) for other, own in runs if not self._was_slow(other)]
+        return usual if len(usual) >= max(LEAST_RUNS, len(runs) / 2) else runs
 
     def _was_slow(self, job: VisibleJob) -> bool:
         return job["verdict"] == "slow" or job.key in self._slow

@@ -154,9 +154,8 @@ def metadata_table(found: list[MetadataLoad], group: MetadataBy, query: Query) -
 
     Operations that forwarders pass on for nodes in the table are in these, and have no share of their own.
     """
-    total = (
-        sum(each.operations for each in found if not each.is_passed_on) or 1.0
-    )  # of jobs that took no time
+    own = [each.operations for each in found if not each.is_passed_on]
+    total = sum(own) or 1.0  # of jobs that took no time
 
     def share(each: MetadataLoad) -> float | None:
         return None if each.is_passed_on else each.operations / total
