@@ -14,6 +14,8 @@ import pytest
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.jobs.access.principals import NOBODY, READ_PROJECT, Principal, Role
 from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.join.client_traces import COMPONENT
+from laggard_aggregator.jobs.verdict.evidence.neighbours import shared_components
 from laggard_aggregator.web.app import make_app
 from tests.aggregator.jobs.test_job_verdict import GIB, archive_of, usual, verdict_on
 from tests.aggregator.web.test_jobs_access import acting, serving
@@ -252,3 +254,10 @@ def test_a_neighbour_on_the_same_volume_is_named_by_its_clients(
         r"job 900 of otto ran with \d+ MiB a second on data, usually without load", found.sentence
     )
     assert re.search(r"\d\d:\d\d to \d\d:\d\d UTC", found.sentence), "the day is named once"
+
+
+def test_jobs_that_are_known_by_their_traces_share_nothing_by_these() -> None:
+    """Each node of each such job has the component `I/O trace`; it is no file system."""
+    row = {"layer": "client", "node": "cn-1", "component": COMPONENT}
+    assert list(shared_components(row)) == ["cn-1/I/O trace"]
+    assert "scratch" in shared_components(row | {"component": "scratch"})

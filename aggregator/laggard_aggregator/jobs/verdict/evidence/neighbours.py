@@ -20,6 +20,7 @@ from laggard_aggregator.jobs.access.queries import JobQueries, rounded
 from laggard_aggregator.jobs.access.results import JobResults
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.join.client_traces import COMPONENT as TRACED
 from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, METADATA, SERVER, is_ost, targets
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.verdict.analysis.causes import Neighbour
@@ -374,7 +375,7 @@ def _loads_of(
             is_told = layer == FORWARDER and row["node"] in clients
             if row["layer"] == layer and not is_told and not (layer in _SERVERS and row["shared"]):
                 for unit, amount in _amounts(row):
-                    for name in _shared(row):
+                    for name in shared_components(row):
                         carried[name, unit] += amount
                     if layer != CLIENT:
                         continue
@@ -433,13 +434,13 @@ def _usual_most(place: Place, runs: Sequence[RunLoads], others: Sequence[Loads],
     return float(np.median(most)) if kind is not None and most else 0.0
 
 
-def _shared(row: Row) -> Iterable[str]:
+def shared_components(row: Row) -> Iterable[str]:
     """Components that other jobs may use too: the targets of a name, a forwarder, a volume or an export, or
-    the mount of a node."""
+    the mount of a node. Traces name no file system, so jobs with traces share nothing by these alone."""
     if row["layer"] == FORWARDER:
         return (row["node"],)
     mount = f"{row['node']}/{row['component']}"
-    by_all = (row["component"],) if row["layer"] == CLIENT else ()
+    by_all = (row["component"],) if row["layer"] == CLIENT and row["component"] != TRACED else ()
     return sorted(targets(row["component"])) or (mount, *by_all)
 
 
