@@ -15,7 +15,7 @@ from bench.machine import machine
 QUICK = (
     "common/x1.5",
     "jobs/none",
-    "stripe/x2",
+    "stripe/none",
     "skew/intermittent",
     "sizes/tail",
     "hetero/x2",

@@ -1,6 +1,6 @@
 """Devices that serve one request at a time, and the requests that loads ask of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,7 +17,11 @@ UNLUCKY_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class StorageDevice:
-    """Costs of a request (an overhead that varies, bytes at a steady rate), and the cache of written data."""
+    """Costs of a request (an overhead that varies, bytes at a steady rate), and the cache of written data.
+
+    With `reordering`, overhead falls as requests wait, for the device chooses the nearest:
+    overhead / (1 + reordering log(1 + backlog / mean overhead)).
+    """
 
     read_overhead_ms: float
     write_overhead_ms: float
@@ -26,13 +30,16 @@ class StorageDevice:
     overhead_spread: Literal["seek", "flash"]
     cache_bytes: float = 0.0
     drain_bytes_per_ms: float = 0.0
+    reordering: float = 0.0
 
 
 DISK = StorageDevice(7.0, 5.5, 170e3, 160e3, "seek")
 """A disk of 7,200 turns a minute."""
 
-CACHED_DISK = StorageDevice(7.0, 5.5, 170e3, 160e3, "seek", cache_bytes=64e6, drain_bytes_per_ms=30e3)
-"""The same behind a controller that acknowledges writes from memory until 64 MB are dirty."""
+REORDERING_DISK = replace(DISK, reordering=0.3)
+
+CACHED_DISK = replace(REORDERING_DISK, cache_bytes=64e6, drain_bytes_per_ms=30e3)
+"""Such a disk behind a controller that acknowledges writes from memory until 64 MB are dirty."""
 
 NVME = StorageDevice(0.08, 0.025, 800e3, 500e3, "flash")
 

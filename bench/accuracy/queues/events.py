@@ -5,6 +5,7 @@ import random
 from array import array
 from collections.abc import Iterator
 from itertools import chain
+from math import log1p
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +54,9 @@ class QueueingDevices:
     def serve(self, member: int, arrival_ms: float, demand: Demand) -> float:
         """Returns when a request is complete, ms. Requests come in order of arrival."""
         size, service_ms, device = demand.size, demand.service_ms, self._device
+        start_ms = max(arrival_ms, self._free_ms[member])
+        if device.reordering and start_ms > arrival_ms:
+            service_ms = _reordered(device, demand, start_ms - arrival_ms)
         if member in self._fault.members:
             service_ms *= self._fault.factor(member, arrival_ms)
             if demand.unlucky:
@@ -70,11 +74,20 @@ class QueueingDevices:
                 return completion_ms
             if dirty > 0 and demand.is_read:
                 service_ms *= DIRTY_READ_FACTOR
-        free_ms = self._free_ms[member]
-        completion_ms = (free_ms if free_ms > arrival_ms else arrival_ms) + service_ms
+        completion_ms = start_ms + service_ms
         self._free_ms[member] = completion_ms
         self.served[member].extend((arrival_ms, completion_ms, size, demand.is_read))
         return completion_ms
+
+
+def _reordered(device: StorageDevice, demand: Demand, backlog_ms: float) -> float:
+    """Returns the service time of a request that waits for `backlog_ms`, ms."""
+    if demand.is_read:
+        mean_ms, transfer_ms = device.read_overhead_ms, demand.size / device.read_bytes_per_ms
+    else:
+        mean_ms, transfer_ms = device.write_overhead_ms, demand.size / device.write_bytes_per_ms
+    overhead_ms = demand.service_ms - transfer_ms
+    return transfer_ms + overhead_ms / (1 + device.reordering * log1p(backlog_ms / mean_ms))
 
 
 class Operations:

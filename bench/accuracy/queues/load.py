@@ -8,12 +8,33 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bench.accuracy.queues.device import CACHED_DISK, DISK, KIB, MIB, NVME, RequestMix, StorageDevice
+from bench.accuracy.queues.device import (
+    CACHED_DISK,
+    DISK,
+    KIB,
+    MIB,
+    NVME,
+    REORDERING_DISK,
+    RequestMix,
+    StorageDevice,
+)
 
 LOADS = ("common", "jobs", "stripe", "skew", "sizes", "hetero", "nvme", "cache", "closed")
 
 OPEN_USE_LIMIT = 0.5
 """No healthy member is used more by open loads: beyond 1 its queue would grow for ever."""
+
+DEVICES = {
+    "nvme": NVME,
+    "cache": CACHED_DISK,
+    "jobs": REORDERING_DISK,
+    "stripe": REORDERING_DISK,
+    "closed": REORDERING_DISK,
+}
+"""The devices of loads that do not run on `DISK`."""
+
+LEAST_THINK_MS = {"jobs": 1.0, "cache": 10.0}
+"""Of threads that hardly think; a cache would take millions of requests of theirs."""
 
 SMALL = (4 * KIB, 16 * KIB, 64 * KIB)
 SIZES = ((4 * KIB,), (64 * KIB,), (1 * MIB,), (4 * KIB, 64 * KIB, 1 * MIB))
@@ -60,7 +81,7 @@ class LoadPlan:
     @property
     def needs_events(self) -> bool:
         """Whether a request's time depends on more than the requests before it at its device."""
-        return bool(self.closed_loads) or self.device.cache_bytes > 0
+        return bool(self.closed_loads or self.device.cache_bytes or self.device.reordering)
 
     def open_use(self, member: int, second: float) -> float:
         """The share of time that open loads use a healthy member then."""
@@ -81,7 +102,7 @@ class LoadPlan:
 
 def load_plan(kind: str, members: int, seconds: int, generator: np.random.Generator) -> LoadPlan:
     """Returns the loads of `kind`, one of `LOADS`."""
-    device = {"nvme": NVME, "cache": CACHED_DISK}.get(kind, DISK)
+    device = DEVICES.get(kind, DISK)
     plan = LoadPlan(device, members, seconds)
     everyone = list(range(members))
     if kind == "common":
@@ -105,11 +126,11 @@ def load_plan(kind: str, members: int, seconds: int, generator: np.random.Genera
     elif kind == "stripe":
         _stripes(plan, generator)
     else:
-        _jobs(plan, generator)
+        _jobs(plan, generator, LEAST_THINK_MS[kind])
     return plan
 
 
-def _jobs(plan: LoadPlan, generator: np.random.Generator) -> None:
+def _jobs(plan: LoadPlan, generator: np.random.Generator, least_think_ms: float) -> None:
     """Jobs of minutes to hours, each on an eighth to half of the members, beside a little of everyone's."""
     plan.add_open(list(range(plan.members)), [0.03] * plan.members, RequestMix(SMALL, 0.6))
     begin = generator.exponential(900.0)
@@ -120,7 +141,7 @@ def _jobs(plan: LoadPlan, generator: np.random.Generator) -> None:
         use, is_open = generator.uniform(0.05, 0.35), generator.random() < 0.5
         threads, think_ms = (
             len(members) * int(generator.integers(1, 3)),
-            float(generator.choice([20.0, 60.0, 120.0])),
+            float(generator.choice([least_think_ms, 20.0, 60.0])),
         )
         if is_open:
             members = [member for member in members if plan.open_use(member, begin) + use < OPEN_USE_LIMIT]
