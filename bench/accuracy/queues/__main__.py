@@ -35,6 +35,8 @@ def main() -> None:
     cases = [case for case in case_names(args.seeds) if _chosen(case, args.only, quick=args.quick)]
     if not cases:
         sys.exit(f"queues: --only {args.only}: no case has such a name")
+    if args.json and not args.json.parent.is_dir():
+        sys.exit(f"queues: --json {args.json}: no such folder")
     print(
         ROW.format(
             "load", "fault", "members", "seed", "found", "delay min", "healthy alarmed", "unjudged", "split"
