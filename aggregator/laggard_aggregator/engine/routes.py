@@ -76,7 +76,7 @@ class Route:
         started = counters.values[:, :, self.started] if self.started != ABSENT else None
         block = Block(rows, values, None, counters.tick_ns, counters.read_ns, counters.idle, started)
         if not self.complete or counters.present is not None:
-            return _kept(block, origins, rows >= 0)
+            return kept(block, origins, rows >= 0)
         return block, origins
 
     def _origins(self, lacking: BoolArray) -> IntArray:
@@ -90,7 +90,8 @@ class Route:
         return origins
 
 
-def _kept(block: Block, origins: IntArray | int, keep: BoolArray) -> tuple[Block, IntArray | int]:
+def kept(block: Block, origins: IntArray | int, keep: BoolArray) -> tuple[Block, IntArray | int]:
+    """The selected components (c,) of a block, with their origins."""
     return block.of(keep), origins if isinstance(origins, int) else origins[keep]
 
 

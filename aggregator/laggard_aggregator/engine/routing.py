@@ -12,7 +12,7 @@ import numpy as np
 from laggard_aggregator.alarms.judge import Judge
 from laggard_aggregator.detect.interface import BoolArray, IntArray
 from laggard_aggregator.engine.origins import NodeOrigins
-from laggard_aggregator.engine.routes import ABSENT, START_TIME, FunctionRoute, Route, SchemaRoutes
+from laggard_aggregator.engine.routes import ABSENT, START_TIME, FunctionRoute, Route, SchemaRoutes, kept
 from laggard_aggregator.engine.schema_groups import NO_ROWS, GroupRows, SchemaGroups
 from laggard_aggregator.groups.attributes import ToldAttributes, attributes_of
 from laggard_aggregator.groups.membership import (
@@ -100,7 +100,7 @@ class Routing:
         if not held.any():
             return block, origins
         self._refused["claimed"] += int(np.count_nonzero(held))
-        return block.of(~held), origins if isinstance(origins, int) else origins[~held]
+        return kept(block, origins, ~held)
 
     def _held(self, store: GroupStore, rows: IntArray, node: str, tick_ns: int) -> BoolArray:
         """Which of `rows` another node than `node` has sent until shortly before `tick_ns`, or after it."""

@@ -7,8 +7,7 @@ cluster documentation, Mimir's runbook (`err-mimir-*`) and Thanos's `docs/compon
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -20,7 +19,7 @@ from laggard_aggregator.prometheus.compare_map import Compare, CompareMap
 from laggard_aggregator.prometheus.server import PrometheusServer
 from laggard_common.errors import ServiceError, TooMuchAskedError
 from tests.support.live_scrapes import live_scrapes
-from tests.support.query_server import Answers
+from tests.support.query_server import Answers, serving
 
 Form = dict[str, str]
 Answer = tuple[int, dict[str, Any]]
@@ -52,15 +51,8 @@ def asked(answer: Callable[[Form], Answer]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/select/0/prometheus"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Handler) as url:
+        yield f"{url}/select/0/prometheus"
 
 
 def success(data: object, **more: object) -> Answer:
