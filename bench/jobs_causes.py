@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 from bench.machine import machine
-from laggard_aggregator.jobs.verdict.analysis.causes import (
+from laggard_aggregator.jobs.verdict.analysis.cause_ranking import (
     Neighbour,
     OwnNumber,
     PathStraggler,

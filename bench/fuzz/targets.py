@@ -46,7 +46,7 @@ from laggard_aggregator.offline.sysstat.sadf_xml import read_xml
 from laggard_common import segment_log, wire
 from laggard_common.errors import InputError, LaggardError, MqttError, StateError, WireError
 from laggard_common.trace_formats.dxt import DxtParser
-from laggard_common.trace_formats.reader import TraceReader
+from laggard_common.trace_formats.line_reader import TraceReader
 from laggard_common.trace_formats.strace import StraceParser
 from laggard_common.wire import Envelope, Kind, codec, topics, trace_document
 from laggard_common.wire.schema import Component, Field, Schema

@@ -9,11 +9,11 @@ import pytest
 
 from deploy.grafana import generate
 from deploy.grafana.generate import COLUMNS, DASHBOARDS, FOLDER, Dashboard
-from laggard_aggregator.web import metric_table
+from laggard_aggregator.web import exported_metrics
 from tests.support.processes import run_command
 
 RULES = Path(generate.__file__).parents[1] / "prometheus" / "laggard.rules.yml"
-KNOWN = {metric.name for metric in metric_table.TABLE}
+KNOWN = {metric.name for metric in exported_metrics.TABLE}
 PROCESS = {"process_resident_memory_bytes", "process_cpu_seconds_total"}
 IDS = [dashboard.uid for dashboard in DASHBOARDS]
 
@@ -125,4 +125,4 @@ def test_every_metric_of_a_role_and_of_a_node_is_shown() -> None:
     shown = set(re.findall(r"laggard_\w+", text))
     left_out = {f"laggard_role_{name}_total" for name in ("dropped_samples", "missed_ticks", "cpu_seconds")}
     left_out |= {"laggard_role_clock_offset_seconds_quantile", "laggard_role_spool_bytes_quantile"}
-    assert {m.name for m in (*metric_table.PER_ROLE, *metric_table.PER_NODE)} - shown == left_out
+    assert {m.name for m in (*exported_metrics.PER_ROLE, *exported_metrics.PER_NODE)} - shown == left_out

@@ -8,7 +8,7 @@ import pytest
 
 from laggard_aggregator.groups.topology import LEVELS
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
-from laggard_aggregator.web import metric_table
+from laggard_aggregator.web import exported_metrics
 from tests.support.container import PROJECT
 from tests.support.processes import run_command
 
@@ -82,7 +82,7 @@ def test_the_runbook_confirms_and_undoes_by_every_level_and_source() -> None:
 
 @pytest.mark.parametrize("text", [RULES, TESTS, RUNBOOK], ids=["rules", "tests", "runbook"])
 def test_every_metric_and_label_that_is_named_is_exposed(text: str) -> None:
-    known = {metric.name: metric for metric in metric_table.TABLE}
+    known = {metric.name: metric for metric in exported_metrics.TABLE}
     assert set(re.findall(r"\blaggard_(?!test\b)[a-z0-9_]+\b", text)) <= set(known)
     assert set(re.findall(r"\bprocess_\w+", text)) <= PROCESS_METRICS
     assert set(re.findall(r"\blaggard:\w+:\w+", text)) <= set(re.findall(r"record: (\S+)", RULES))

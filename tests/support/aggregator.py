@@ -11,7 +11,7 @@ import aiomqtt
 
 from laggard_aggregator.app import App
 from laggard_aggregator.detect.cdf.detector import CdfDetector
-from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.detect.trained_thresholds import Thresholds
 from laggard_aggregator.settings import thresholds_file
 from laggard_aggregator.settings.aggregator import (
     AggregatorSettings,

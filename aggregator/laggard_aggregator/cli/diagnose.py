@@ -16,7 +16,7 @@ from laggard_aggregator.cli import client
 from laggard_aggregator.cli.options import check_outputs, csv_columns, settings_given
 from laggard_aggregator.cli.user_times import epoch_seconds
 from laggard_aggregator.detect import registry
-from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.detect.trained_thresholds import Thresholds
 from laggard_aggregator.files.atomic_write import written
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.offline import console_table, json_records

@@ -12,7 +12,7 @@ from laggard_aggregator.cli.options import check_outputs, csv_columns, settings_
 from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import GroupWindow, Window
 from laggard_aggregator.detect.settings import DEFAULT_TRAINED, OF_FUNCTIONS, DetectSettings
-from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.detect.trained_thresholds import Thresholds
 from laggard_aggregator.offline.run import open_run, open_windows
 from laggard_aggregator.offline.training import Curves, outstanding
 from laggard_aggregator.settings import thresholds_file

@@ -26,10 +26,6 @@ _MEDIUM = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
 _ENTRY_BYTES = 200
 """Memory of an entry besides its message."""
 MAX_TIMES = 2**18
-_WITHOUT_LSN = tuple(
-    journal_codec.RecordType[name] for name in ("HEADER", "SCHEMA", "RETURN", "SWEEP", "FORGET", "UNACCEPTED")
-)
-"""Types of records that no one acknowledged, or that have no sequence number."""
 
 
 class Journal:
@@ -158,7 +154,7 @@ class Journal:
             self._damage("%s: %d damaged bytes are left out", path, left_out)
         if types:
             self._damage("%s: %d damaged records at the end are left out", path, len(types))
-            self.damaged_at_end += sum(kind not in _WITHOUT_LSN for kind in types)
+            self.damaged_at_end += sum(kind not in journal_codec.WITHOUT_LSN for kind in types)
         elif end < size:
             _log.warning("journal: %s: %d bytes at the end are torn or damaged", path, size - end)
 

@@ -46,6 +46,10 @@ class RecordType(IntEnum):
     UNACCEPTED = 8  # a batch that was judged only
 
 
+WITHOUT_LSN = frozenset(RecordType) - {RecordType.BATCH, RecordType.CLOSE}
+"""Types of records that no one acknowledged, or that have no sequence number."""
+
+
 Pieces = tuple[int, tuple[bytes, ...]]
 """Type and payload of a record, as `SegmentWriter.append_all` takes them."""
 

@@ -14,7 +14,7 @@ from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import GroupWindow, Window
 from laggard_aggregator.detect.own_history import DEMAND, MIN_PAST_SECONDS
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.detect.trained_thresholds import Thresholds
 from laggard_aggregator.files.compressed import open_input
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.offline.csv_columns import CsvColumns

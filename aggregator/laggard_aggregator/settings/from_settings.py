@@ -7,7 +7,7 @@ from pathlib import Path
 
 from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.detect.trained_thresholds import Thresholds
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.groups.topology import Branch, Topology
 from laggard_aggregator.settings import thresholds_file

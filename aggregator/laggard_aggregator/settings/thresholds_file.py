@@ -36,7 +36,7 @@ from typing import Any
 
 from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.settings import DEFAULT_TRAINED, ByMetric
-from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.detect.trained_thresholds import Thresholds
 from laggard_aggregator.files.atomic_write import written
 from laggard_common import config
 from laggard_common.errors import ConfigError

@@ -27,9 +27,9 @@ from laggard_aggregator.web import api, openapi
 from laggard_aggregator.web.actions import API_PATH, FORM_PATH, Actions
 from laggard_aggregator.web.answers import Answers
 from laggard_aggregator.web.encoding import accepts_gzip
+from laggard_aggregator.web.exported_metrics import PER_NODE, TABLE
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
 from laggard_aggregator.web.jobs_api import JSON, JobsService, json_body
-from laggard_aggregator.web.metric_table import PER_NODE, TABLE
 from laggard_aggregator.web.pages.job_loads import LoadPages
 from laggard_aggregator.web.pages.job_search import JobSearch
 from laggard_aggregator.web.pages.jobs import JobPages

@@ -1,4 +1,4 @@
-"""Exposition for Prometheus: the values of one moment, and a collector over the rows of `metric_table`.
+"""Exposition for Prometheus: the values of one moment, and a collector over the rows of `exported_metrics`.
 
 `/metrics` stays small: a component has series while its accumulator is above zero or an alarm stands, a node
 while it is unhealthy or listed. `/metrics/nodes` has every node.

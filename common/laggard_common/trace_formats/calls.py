@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from laggard_common.trace_formats.descriptors import DescriptorTable, OpenFile
-from laggard_common.trace_formats.reader import number
+from laggard_common.trace_formats.line_reader import number
 from laggard_common.wire.trace_records import TraceRecord
 
 _FD = re.compile(r"([0-9]{1,10})(?:<(.*?)>(?:\(deleted\))?)?(?:, |$)")

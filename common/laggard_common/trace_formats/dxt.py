@@ -11,7 +11,7 @@ Written after Darshan's darshan-util/darshan-dxt-parser.c and darshan-dxt-loguti
 import re
 from collections.abc import Sequence
 
-from laggard_common.trace_formats.reader import number, time_ns
+from laggard_common.trace_formats.line_reader import number, time_ns
 from laggard_common.wire.trace_records import TraceRecord
 
 _FILE = re.compile(r"# DXT, file_id: ([0-9]{1,20}), file_name: (.*)")

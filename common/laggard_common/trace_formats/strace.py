@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 
 from laggard_common.trace_formats.calls import CALLS, CLONES, HIDING, MOVING, Call
 from laggard_common.trace_formats.descriptors import MAX_PROCESSES, DescriptorTable, ProcessTables
-from laggard_common.trace_formats.reader import time_ns
+from laggard_common.trace_formats.line_reader import time_ns
 from laggard_common.wire.trace_records import TraceRecord
 
 _PROCESS = r"(?:\[pid +([0-9]{1,10})(?:<[^>]{0,64}>)?\] |([0-9]{1,10})(?:<[^>]{0,64}>)? )?"

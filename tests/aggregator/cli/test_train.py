@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.detect.trained_thresholds import Thresholds
 from laggard_aggregator.settings import thresholds_file
 from laggard_common.errors import ConfigError
 from tests.aggregator.cli.test_diagnose import OPTIONS, diagnose, of

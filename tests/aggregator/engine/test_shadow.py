@@ -23,8 +23,8 @@ from laggard_aggregator.offline.run import open_run
 from laggard_aggregator.status.shadows import BOTH, DETECTOR, NEITHER, NOT_COMPARED, SHADOW, compare
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
+from laggard_aggregator.web.exported_metrics import TABLE
 from laggard_aggregator.web.exposition import Exposition, scrape
-from laggard_aggregator.web.metric_table import TABLE
 from laggard_aggregator.web.pages.overview import overview
 from laggard_aggregator.web.pages.page_state import StateReader
 from laggard_aggregator.web.pages.tables import Query

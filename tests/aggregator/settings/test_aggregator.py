@@ -8,7 +8,7 @@ import pytest
 
 from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.detect.trained_thresholds import Thresholds
 from laggard_aggregator.settings import thresholds_file
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.settings.from_settings import membership, topology

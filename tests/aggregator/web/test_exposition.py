@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.ingest.nodes import Nodes
+from laggard_aggregator.web.exported_metrics import PER_NODE, TABLE
 from laggard_aggregator.web.exposition import MAX_UNHEALTHY, Exposition, Scrape, scrape
-from laggard_aggregator.web.metric_table import PER_NODE, TABLE
 from tests.support.builders import live_status
 from tests.support.processes import run_command
 

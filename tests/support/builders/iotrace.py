@@ -10,7 +10,7 @@ import zstandard
 
 from laggard_agent.tools import seconds
 from laggard_agent.tools.iotrace.command import FORMATS
-from laggard_common.trace_formats.reader import TraceReader
+from laggard_common.trace_formats.line_reader import TraceReader
 from laggard_common.wire import Envelope, codec
 from laggard_common.wire.trace_records import Folded, TraceRecord
 

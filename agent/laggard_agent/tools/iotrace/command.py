@@ -13,7 +13,7 @@ from laggard_agent.tools.iotrace import text
 from laggard_agent.tools.iotrace.fold import fold
 from laggard_common.errors import InputError
 from laggard_common.trace_formats.dxt import DxtParser, is_dxt
-from laggard_common.trace_formats.reader import ParseLine, TraceReader
+from laggard_common.trace_formats.line_reader import ParseLine, TraceReader
 from laggard_common.trace_formats.strace import StraceParser, is_strace, time_fault
 from laggard_common.wire.trace_records import Folded, TraceRecord
 

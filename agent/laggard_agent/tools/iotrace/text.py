@@ -6,7 +6,7 @@
 import re
 from collections.abc import Sequence
 
-from laggard_common.trace_formats.reader import time_ns
+from laggard_common.trace_formats.line_reader import time_ns
 from laggard_common.wire.trace_records import TraceRecord
 
 _LINE = re.compile(

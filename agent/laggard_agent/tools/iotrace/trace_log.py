@@ -15,7 +15,7 @@ from pathlib import Path
 
 from laggard_agent.tools.iotrace.command import FORMATS, format_of
 from laggard_agent.tools.iotrace.marks import TAIL_BYTES, FileId, Mark
-from laggard_common.trace_formats.reader import MAX_LINE_BYTES, TraceReader
+from laggard_common.trace_formats.line_reader import MAX_LINE_BYTES, TraceReader
 from laggard_common.wire.trace_records import TraceRecord
 
 _DXT_JOB = re.compile(rb"# jobid: ([0-9]{1,19})\s*")

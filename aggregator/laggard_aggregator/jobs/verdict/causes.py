@@ -23,7 +23,7 @@ from laggard_aggregator.jobs.join.volumes import FORWARDER, SERVER
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.traces.io_modes import ModeShares
 from laggard_aggregator.jobs.verdict.analysis.advice import KIB
-from laggard_aggregator.jobs.verdict.analysis.causes import (
+from laggard_aggregator.jobs.verdict.analysis.cause_ranking import (
     Cause,
     Neighbour,
     PathStraggler,

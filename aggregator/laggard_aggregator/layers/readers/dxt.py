@@ -11,7 +11,7 @@ from laggard_aggregator.layers.columns import LayerRecording, TracedLayer, rank_
 from laggard_aggregator.layers.readers.record_columns import RecordColumns
 from laggard_common.errors import InputError
 from laggard_common.trace_formats.dxt import DxtParser, is_dxt
-from laggard_common.trace_formats.reader import TraceReader
+from laggard_common.trace_formats.line_reader import TraceReader
 
 
 def matches(first: bytes) -> bool:

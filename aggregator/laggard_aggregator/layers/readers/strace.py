@@ -16,7 +16,7 @@ from laggard_aggregator.layers.columns import LayerRecording, TracedLayer, rank_
 from laggard_aggregator.layers.readers.record_columns import RecordColumns
 from laggard_aggregator.layers.readers.text_lines import head
 from laggard_common.errors import InputError
-from laggard_common.trace_formats.reader import TraceReader
+from laggard_common.trace_formats.line_reader import TraceReader
 from laggard_common.trace_formats.strace import OPTIONS, StraceParser, is_strace, time_fault
 
 _PID = re.compile(rb"^(?:\[pid +([0-9]{1,10})|([0-9]{1,10})(?=[ <]))", re.MULTILINE)

@@ -6,23 +6,20 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 
 from laggard_aggregator.detect.interface import TOO_FEW
 from laggard_aggregator.metrics.registry import worse
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.next_steps import Command
 from laggard_aggregator.status.view import GroupView, failing
-from laggard_aggregator.web.pages.charts import SLOW, Heat, drawing, heat, sparkline
+from laggard_aggregator.web.pages.charts import SLOW, Heat, drawing, heat
 from laggard_aggregator.web.pages.page_state import Now
-from laggard_aggregator.web.pages.straggler_rows import NextSteps, Slow, slow, watched
-from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Query
+from laggard_aggregator.web.pages.straggler_rows import Slow, by_grade, slow, stragglers, watched
+from laggard_aggregator.web.pages.tables import Query
 
-SLOW_A_PAGE = 20
 SLIGHT_SHOWN = 50
 GROUPS_SHOWN = 12
 WATCHED_SHOWN = 10
-_DECIDED = {"silence": "silenced", "drain": "drained"}
 MAP_ROWS, CALM_ROWS = 8, 2
 """Rows of a group's map: the worst components, and as many of a group without anomalous windows."""
 
@@ -49,67 +46,6 @@ def overview(now: Now, query: Query) -> dict[str, Any]:
         "tiles": tiles(now, found),
         "groups": [group_map(now, group, found) for group in maps(now, found)[:GROUPS_SHOWN]],
     }
-
-
-def stragglers(now: Now, found: Sequence[Slow], query: Query) -> PageTable[Slow]:
-    """The slow components as a table; slight ones are in it where a filter is given."""
-    steps = NextSteps(now)
-    columns = (
-        PageColumn[Slow]("name", "Component", lambda each: each.name),
-        PageColumn[Slow]("component", "", lambda each: each.component),
-        PageColumn[Slow]("level", "", lambda each: each.level),
-        PageColumn[Slow]("factor", "Slower by", lambda each: each.factor, right=True),
-        PageColumn[Slow]("severity", "", lambda each: each.first.standing.severity),
-        PageColumn[Slow]("grade", "", lambda each: each.grade),
-        PageColumn[Slow]("trend", "Trend", lambda each: each.trend),
-        PageColumn[Slow]("since", "Since", lambda each: each.since, is_time=True),
-        PageColumn[Slow]("group", "", lambda each: each.first.standing.group),
-        PageColumn[Slow]("metric", "", lambda each: each.first.standing.metric),
-        PageColumn[Slow]("observed", "", lambda each: each.first.standing.observed),
-        PageColumn[Slow]("reference", "", lambda each: each.first.standing.reference),
-        PageColumn[Slow]("unit", "", lambda each: each.first.unit),
-        PageColumn[Slow]("evidence", "Evidence", _evidence),
-        PageColumn[Slow]("located_level", "", lambda each: each.location.level if each.location else ""),
-        PageColumn[Slow](
-            "located_component", "", lambda each: each.location.component if each.location else ""
-        ),
-        PageColumn[Slow]("state", "", lambda each: ", ".join(_states(each))),
-        PageColumn[Slow]("next_step", "Next step", lambda each: steps.on(each)[0], sorts=False),
-    )
-    filters = (
-        Filter[Slow](
-            "role", "Role", lambda each: [now.role_of(e.standing.group) for e in each.evidence], now.roles()
-        ),
-        Filter[Slow]("group", "Group", lambda each: "\n".join(e.standing.group for e in each.evidence)),
-        Filter[Slow]("factor", "Slower by at least", lambda each: each.factor, is_number=True),
-        Filter[Slow](
-            "state",
-            "State",
-            lambda each: [*_states(each), each.grade],
-            ("alarm", "no alarm", "silenced", "drained", *formatting.GRADES),
-        ),
-    )
-
-    def row(each: Slow) -> tuple[Slow, Markup, str]:
-        return each, sparkline(each.first.course, each.first.worse), steps.on(each)[0]
-
-    rows = found if any(each.test(query.text(each.key)) for each in filters) else by_grade(found)[0]
-    return PageTable("stragglers", columns, rows, query, filters=filters, size=SLOW_A_PAGE, make=row)
-
-
-def _evidence(each: Slow) -> str:
-    return "; ".join(f"{e.standing.metric}: {formatting.spaced(e.value)}" for e in each.evidence)
-
-
-def _states(each: Slow) -> list[str]:
-    decided = {_DECIDED[decision.kind] for decision in each.decisions if decision.kind in _DECIDED}
-    return ["alarm" if each.alarm else "no alarm", *sorted(decided)]
-
-
-def by_grade(found: Sequence[Slow]) -> tuple[Sequence[Slow], Sequence[Slow]]:
-    """The stragglers that stand out, and the slight ones, which follow them."""
-    marked = [each for each in found if each.grade != "slight"]
-    return marked, [each for each in found if each.grade == "slight"]
 
 
 class Headline(NamedTuple):

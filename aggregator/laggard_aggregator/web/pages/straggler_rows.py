@@ -1,11 +1,15 @@
-"""The slow components: one row each, over all groups and metrics."""
+"""The slow components, one row each over all groups and metrics, and their table on the overview.
+
+The cells of the table are in `templates/overview.html`.
+"""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 
 from laggard_aggregator.alarms.alarms import Key
 from laggard_aggregator.alarms.factors import factor_now
@@ -18,8 +22,12 @@ from laggard_aggregator.status.next_steps import Command, commands, hint
 from laggard_aggregator.status.node_signs import BesideAlarm
 from laggard_aggregator.status.straggler_list import Standing
 from laggard_aggregator.status.window_history import ABSENT, ANOMALOUS, NORMAL, ComponentHistory
+from laggard_aggregator.web.pages.charts import sparkline
 from laggard_aggregator.web.pages.page_state import Now
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Query
 
+SLOW_A_PAGE = 20
+_DECIDED = {"silence": "silenced", "drain": "drained"}
 _MUCH = 0.1
 """A factor that changed by less than a tenth is steady."""
 
@@ -268,3 +276,64 @@ class NextSteps:
 
 def _by_node(names: set[str]) -> Counter[str]:
     return Counter(name.partition("/")[0] for name in names if "/" in name)
+
+
+def stragglers(now: Now, found: Sequence[Slow], query: Query) -> PageTable[Slow]:
+    """The slow components as a table; slight ones are in it where a filter is given."""
+    steps = NextSteps(now)
+    columns = (
+        PageColumn[Slow]("name", "Component", lambda each: each.name),
+        PageColumn[Slow]("component", "", lambda each: each.component),
+        PageColumn[Slow]("level", "", lambda each: each.level),
+        PageColumn[Slow]("factor", "Slower by", lambda each: each.factor, right=True),
+        PageColumn[Slow]("severity", "", lambda each: each.first.standing.severity),
+        PageColumn[Slow]("grade", "", lambda each: each.grade),
+        PageColumn[Slow]("trend", "Trend", lambda each: each.trend),
+        PageColumn[Slow]("since", "Since", lambda each: each.since, is_time=True),
+        PageColumn[Slow]("group", "", lambda each: each.first.standing.group),
+        PageColumn[Slow]("metric", "", lambda each: each.first.standing.metric),
+        PageColumn[Slow]("observed", "", lambda each: each.first.standing.observed),
+        PageColumn[Slow]("reference", "", lambda each: each.first.standing.reference),
+        PageColumn[Slow]("unit", "", lambda each: each.first.unit),
+        PageColumn[Slow]("evidence", "Evidence", _evidence),
+        PageColumn[Slow]("located_level", "", lambda each: each.location.level if each.location else ""),
+        PageColumn[Slow](
+            "located_component", "", lambda each: each.location.component if each.location else ""
+        ),
+        PageColumn[Slow]("state", "", lambda each: ", ".join(_states(each))),
+        PageColumn[Slow]("next_step", "Next step", lambda each: steps.on(each)[0], sorts=False),
+    )
+    filters = (
+        Filter[Slow](
+            "role", "Role", lambda each: [now.role_of(e.standing.group) for e in each.evidence], now.roles()
+        ),
+        Filter[Slow]("group", "Group", lambda each: "\n".join(e.standing.group for e in each.evidence)),
+        Filter[Slow]("factor", "Slower by at least", lambda each: each.factor, is_number=True),
+        Filter[Slow](
+            "state",
+            "State",
+            lambda each: [*_states(each), each.grade],
+            ("alarm", "no alarm", "silenced", "drained", *formatting.GRADES),
+        ),
+    )
+
+    def row(each: Slow) -> tuple[Slow, Markup, str]:
+        return each, sparkline(each.first.course, each.first.worse), steps.on(each)[0]
+
+    rows = found if any(each.test(query.text(each.key)) for each in filters) else by_grade(found)[0]
+    return PageTable("stragglers", columns, rows, query, filters=filters, size=SLOW_A_PAGE, make=row)
+
+
+def _evidence(each: Slow) -> str:
+    return "; ".join(f"{e.standing.metric}: {formatting.spaced(e.value)}" for e in each.evidence)
+
+
+def _states(each: Slow) -> list[str]:
+    decided = {_DECIDED[decision.kind] for decision in each.decisions if decision.kind in _DECIDED}
+    return ["alarm" if each.alarm else "no alarm", *sorted(decided)]
+
+
+def by_grade(found: Sequence[Slow]) -> tuple[Sequence[Slow], Sequence[Slow]]:
+    """The stragglers that stand out, and the slight ones, which follow them."""
+    marked = [each for each in found if each.grade != "slight"]
+    return marked, [each for each in found if each.grade == "slight"]

@@ -9,7 +9,7 @@ import pytest
 
 from laggard_agent.tools.iotrace import follow
 from laggard_agent.tools.iotrace.follow import READ_BYTES, STATE
-from laggard_common.trace_formats.reader import MAX_LINE_BYTES
+from laggard_common.trace_formats.line_reader import MAX_LINE_BYTES
 from tests.support.builders.followed_node import FollowedNode, append, write
 from tests.support.builders.iotrace import read, sample, unfold
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from laggard_agent.tools.iotrace.command import FORMATS
-from laggard_common.trace_formats.reader import MAX_LINE_BYTES
+from laggard_common.trace_formats.line_reader import MAX_LINE_BYTES
 from laggard_common.wire.trace_records import MAX_POSITION
 from tests.support.builders.iotrace import read, sample
 from tests.support.mutation import mutated

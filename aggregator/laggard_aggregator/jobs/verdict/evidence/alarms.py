@@ -14,7 +14,7 @@ from laggard_aggregator.archive.table import Among, Table, day_of
 from laggard_aggregator.jobs.join.path_pass import client_node
 from laggard_aggregator.jobs.join.volumes import FORWARDER
 from laggard_aggregator.jobs.records.hostlist import short_name
-from laggard_aggregator.jobs.verdict.analysis.causes import PathStraggler
+from laggard_aggregator.jobs.verdict.analysis.cause_ranking import PathStraggler
 from laggard_aggregator.jobs.verdict.evidence.minute_sums import Times
 from laggard_aggregator.jobs.verdict.evidence.path_parts import RunPath
 from laggard_aggregator.jobs.verdict.evidence.path_shares import names

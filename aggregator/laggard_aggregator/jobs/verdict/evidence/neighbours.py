@@ -23,7 +23,7 @@ from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.join.client_traces import COMPONENT as TRACED
 from laggard_aggregator.jobs.join.volumes import CLIENT, FORWARDER, METADATA, SERVER, is_ost, targets
 from laggard_aggregator.jobs.records.hostlist import short_name
-from laggard_aggregator.jobs.verdict.analysis.causes import Neighbour
+from laggard_aggregator.jobs.verdict.analysis.cause_ranking import Neighbour
 from laggard_aggregator.jobs.verdict.evidence.minute_sums import Times, hull
 from laggard_aggregator.jobs.verdict.evidence.path_parts import (
     BYTES,

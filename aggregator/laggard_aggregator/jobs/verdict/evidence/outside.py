@@ -13,7 +13,7 @@ import numpy as np
 from laggard_aggregator.jobs.access.queries import MANY_OPERATIONS, rounded
 from laggard_aggregator.jobs.join.volumes import targets
 from laggard_aggregator.jobs.records.hostlist import short_name
-from laggard_aggregator.jobs.verdict.analysis.causes import Neighbour
+from laggard_aggregator.jobs.verdict.analysis.cause_ranking import Neighbour
 from laggard_aggregator.jobs.verdict.evidence.minute_sums import NamedSpan, Rollups, Times, hull
 from laggard_aggregator.jobs.verdict.evidence.neighbours import PathState
 from laggard_aggregator.jobs.verdict.evidence.path_parts import MOVED, OPERATIONS, REQUESTS

@@ -14,7 +14,7 @@ import numpy as np
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.join.volumes import FORWARDER, SOURCES, targets
 from laggard_aggregator.jobs.records.hostlist import short_name
-from laggard_aggregator.jobs.verdict.analysis.causes import surprise
+from laggard_aggregator.jobs.verdict.analysis.cause_ranking import surprise
 from laggard_aggregator.jobs.verdict.evidence.minute_sums import (
     MinuteSums,
     Named,

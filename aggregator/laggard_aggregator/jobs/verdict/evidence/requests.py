@@ -16,7 +16,7 @@ from laggard_aggregator.jobs.join.volumes import CLIENT
 from laggard_aggregator.jobs.traces.io_modes import ModeShares
 from laggard_aggregator.jobs.traces.job_traces import shares
 from laggard_aggregator.jobs.verdict.analysis.advised_gain import UNKNOWN_WAITS, RequestWaits
-from laggard_aggregator.jobs.verdict.analysis.causes import OwnNumber
+from laggard_aggregator.jobs.verdict.analysis.cause_ranking import OwnNumber
 
 _OF_SUMMARY: Final = {
     "s_mdops": "metadata operations a second",

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from laggard_aggregator.jobs.verdict.analysis.causes import (
+from laggard_aggregator.jobs.verdict.analysis.cause_ranking import (
     LEAST_RATIO,
     Neighbour,
     OwnNumber,
