@@ -10,12 +10,13 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.beacon_site.messages import SECOND_NS, Agents
+from bench.beacon_site.messages import SECOND_NS, Agents, Message
 from bench.beacon_site.plan import Plan, make_plan
 from bench.beacon_site.product import PATIENCE_SECONDS, Product, ProductError, product
 from bench.beacon_site.score import Verdict, judge, numbers, numbers_table, rows, table
@@ -32,6 +33,18 @@ _HOUR = 3600
 _LOOKS = 200
 _STILL = 4
 """Looks at which nothing has changed, after which the verdicts are complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Messages up to a second of the site, and how many samples and documents have been made until then."""
+
+    second: int
+    statuses: Sequence[Message]
+    counters: Sequence[Message]
+    traces: Sequence[Message]
+    samples: int
+    documents: int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,12 +123,30 @@ def _without_causes(plan: Plan) -> dict[int, float]:
 
 
 async def _feed(site: Product, simulation: Simulation, seed: int, clients: str) -> Agents:
-    """The whole site's time into the daemon, batch by batch, each when the daemon's clock shows its end."""
-    shape = simulation.shape
-    agents = Agents(shape, seed, tables(simulation, compute_counters=clients != "traces"))
+    """The whole site's time into the daemon, batch by batch, each when the daemon's clock shows its end.
+
+    The next batch is made while the daemon works on one.
+    """
+    agents = Agents(simulation.shape, seed, tables(simulation, compute_counters=clients != "traces"))
     traces = Traces(simulation) if clients != "counters" else None
     await site.publish(agents.schemas())
     agents.read(0)
+    batches = _batches(agents, simulation, traces)
+    ready = await asyncio.to_thread(next, batches, None)
+    while ready is not None:
+        batch, upcoming = ready, asyncio.create_task(asyncio.to_thread(next, batches, None))
+        site.set_time((START_SECONDS + batch.second) * SECOND_NS + SECOND_NS // 100)
+        await site.publish(batch.statuses)
+        await site.deliver(batch.counters, "laggard_samples_total", batch.samples)
+        if traces is not None:
+            await site.deliver(batch.traces, "laggard_documents_total", batch.documents)
+        ready = await upcoming
+    return agents
+
+
+def _batches(agents: Agents, simulation: Simulation, traces: Traces | None) -> Iterator[_Batch]:
+    """Yields what all agents send, until a while after the last run."""
+    shape = simulation.shape
     settled = 0
     while settled < _SETTLING_SECONDS:
         for _ in range(shape.batch_seconds):
@@ -125,14 +156,10 @@ async def _feed(site: Product, simulation: Simulation, seed: int, clients: str) 
             if simulation.now % shape.interval_seconds == 0:
                 agents.read(simulation.now)
         settled = settled + shape.batch_seconds if simulation.over else 0
-        site.set_time((START_SECONDS + simulation.now) * SECOND_NS + SECOND_NS // 100)
-        await site.publish(agents.statuses(simulation.now))
-        batches = list(agents.batches())
-        await site.deliver(batches, "laggard_samples_total", agents.samples)
-        if traces is not None:
-            documents = list(agents.traces(traces.parts(), simulation.now))
-            await site.deliver(documents, "laggard_documents_total", agents.documents)
-    return agents
+        statuses, counters = list(agents.statuses(simulation.now)), list(agents.batches())
+        parts = traces.parts() if traces is not None else []
+        documents = list(agents.traces(parts, simulation.now))
+        yield _Batch(simulation.now, statuses, counters, documents, agents.samples, agents.documents)
 
 
 def _import_jobs(site: Product, simulation: Simulation) -> None:

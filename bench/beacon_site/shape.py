@@ -51,7 +51,7 @@ SHAPES = {
         logins=4,
         servers=16,
         wave_seconds=9000,
-        interval_seconds=10,
+        interval_seconds=15,
         batch_seconds=300,
     ),
 }

@@ -261,80 +261,104 @@ class Simulation:
         return node, mount, ost, mdt
 
     def _serve(self) -> None:
-        """What all clients get in this second, into the counters."""
-        p, f = self.parts, self.forwarder_of
+        """What all clients get in this second, into the counters; arrays are of those that want anything."""
+        p = self.parts
         node, mount, ost, mdt = self._factors()
-        data, metadata = self._bytes_left > 0, self._operations_left > 0
+        at = np.flatnonzero((self._bytes_left > 0) | (self._operations_left > 0))
+        f, size, mdt_of = self.forwarder_of[at], self._size[at], self._mdt_of[at]
+        data, metadata = self._bytes_left[at] > 0, self._operations_left[at] > 0
         is_forwarder = np.arange(self.mounts) < self.shape.forwarders
-        network = p.network * mount
-        service = (p.ost + self._size / p.ost_bytes_per_second)[:, None] * ost
+        network = (p.network * mount)[f]
+        service = (p.ost + size / p.ost_bytes_per_second)[:, None] * ost
         mdt_service = p.mdt * mdt
         threads = np.where(is_forwarder, p.forwarder_threads, 1e9)
-        active = data | metadata
-        think = np.where(data, p.think, p.think_metadata) * node
-        own = np.where(data, p.forwarder, p.forwarder_metadata) * (mount * is_forwarder)[f] + network[f]
-        own += self._lock * data
-        at_ost, on_mdt = self._weights * data[:, None], np.eye(self.shape.mdts)[self._mdt_of]
-        served = (at_ost * service).sum(axis=1) + mdt_service[self._mdt_of] * metadata
+        think = np.where(data, p.think, p.think_metadata) * node[at]
+        own = np.where(data, p.forwarder, p.forwarder_metadata) * (mount * is_forwarder)[f] + network
+        own += self._lock[at] * data
+        at_ost, on_mdt = self._weights[at] * data[:, None], np.eye(self.shape.mdts)[mdt_of]
+        to_mount = self._to_mount[:, at]
+        busy_ost = at_ost * service
+        served = busy_ost.sum(axis=1) + mdt_service[mdt_of] * metadata
         for _ in range(_SWEEPS):
             held = own + served + at_ost @ self._ost_wait + (on_mdt @ self._mdt_wait) * metadata
             latency = think + self._forwarder_wait[f] + held
-            rate = np.where(active, self._processes / latency, 0.0)
-            _settle(self._ost_wait, rate @ (at_ost * service), rate @ at_ost, p.ost_slots)
+            rate = self._processes[at] / latency
+            _settle(self._ost_wait, rate @ busy_ost, rate @ at_ost, p.ost_slots)
             by_mdt = (rate * metadata) @ on_mdt
             _settle(self._mdt_wait, by_mdt * mdt_service, by_mdt, p.mdt_slots)
-            _settle(self._forwarder_wait, self._to_mount @ (rate * held), self._to_mount @ rate, threads)
-        at_mdt = (mdt_service + self._mdt_wait)[self._mdt_of]
-        self._book(rate, latency, held, service, at_mdt, network)
+            _settle(self._forwarder_wait, to_mount @ (rate * held), to_mount @ rate, threads)
+        at_mdt = (mdt_service + self._mdt_wait)[mdt_of]
+        self._book(at, rate, latency, held, service, at_mdt, network)
 
     def _book(
-        self, rate: Array, latency: Array, held: Array, service: Array, by_mdt: Array, network: Array
+        self,
+        at: NDArray[np.intp],
+        rate: Array,
+        latency: Array,
+        held: Array,
+        service: Array,
+        by_mdt: Array,
+        network: Array,
     ) -> None:
-        c, f, to_mount = self.counters, self.forwarder_of, self._to_mount
-        data, metadata = self._bytes_left > 0, self._operations_left > 0
-        requests = np.where(data, np.minimum(rate, self._bytes_left / self._size), 0.0)
-        operations = np.where(metadata, np.minimum(rate, self._operations_left), 0.0)
-        moved = requests * self._size
-        self.busy_share = np.divide(requests + operations, rate, out=np.zeros_like(rate), where=rate > 0)
-        self._follow_phases(rate, moved, operations)
-        by_class = operations[:, None] * _SHARES
-        c.node_operations += by_class
-        c.node_operation_seconds += by_class * latency[:, None]
-        c.forwarder_operations += to_mount @ by_class
-        c.forwarder_operation_seconds += to_mount @ (by_class * held[:, None])
-        waits = self._forwarder_wait
-        c.forwarder_wait_seconds[:, 2] += (to_mount @ operations) * waits
-        there = service + self._ost_wait
-        for way in (READ, WRITE):
-            mine = self._direction == way
-            asked = requests * mine
-            if not asked.any():
-                continue
-            c.node_bytes[:, way] += moved * mine
-            c.node_requests[:, way] += asked
-            c.node_seconds[:, way] += asked * latency
-            c.forwarder_bytes[:, way] += to_mount @ (moved * mine)
-            c.forwarder_requests[:, way] += to_mount @ asked
-            c.forwarder_seconds[:, way] += to_mount @ (asked * held)
-            c.forwarder_wait_seconds[:, way] += (to_mount @ asked) * waits
-            split = asked[:, None] * self._weights
-            c.osc_requests[:, :, way] += to_mount @ split
-            c.osc_bytes[:, :, way] += to_mount @ (split * self._size[:, None])
-            c.osc_seconds[:, :, way] += to_mount @ (split * (there + network[f][:, None]))
-            c.ost_seconds[:, way] += (split * there).sum(axis=0)
-            c.ost_wait_seconds[:, way] += split.sum(axis=0) * self._ost_wait
+        c, n, size = self.counters, len(self._size), self._size[at]
+        data, metadata = self._bytes_left[at] > 0, self._operations_left[at] > 0
+        requests = np.where(data, np.minimum(rate, self._bytes_left[at] / size), 0.0)
+        operations = np.where(metadata, np.minimum(rate, self._operations_left[at]), 0.0)
+        moved = requests * size
+        rates, all_moved, all_operations = (np.zeros(n) for _ in range(3))
+        rates[at], all_moved[at], all_operations[at] = rate, moved, operations
+        self.busy_share = np.zeros(n)
+        self.busy_share[at] = (requests + operations) / rate
+        self._follow_phases(rates, all_moved, all_operations)
+        self._book_data(at, requests, latency, held, service, network)
         if operations.any():
-            mdts = self.shape.mdts
-            on = (self._mdt_of[:, None] == np.arange(mdts))[:, :, None] * by_class[:, None, :]
-            c.mdc_operations += (to_mount @ on.reshape(len(f), -1)).reshape(-1, mdts, 3)
-            on_seconds = on * (by_mdt + network[f])[:, None, None]
-            c.mdc_seconds += (to_mount @ on_seconds.reshape(len(f), -1)).reshape(-1, mdts, 3)
+            to_mount, mdts = self._to_mount[:, at], self.shape.mdts
+            by_class = operations[:, None] * _SHARES
+            c.node_operations[at] += by_class
+            c.node_operation_seconds[at] += by_class * latency[:, None]
+            c.forwarder_operations += to_mount @ by_class
+            c.forwarder_operation_seconds += to_mount @ (by_class * held[:, None])
+            c.forwarder_wait_seconds[:, 2] += (to_mount @ operations) * self._forwarder_wait
+            on = (self._mdt_of[at, None] == np.arange(mdts))[:, :, None] * by_class[:, None, :]
+            c.mdc_operations += (to_mount @ on.reshape(len(at), -1)).reshape(-1, mdts, 3)
+            on_seconds = on * (by_mdt + network)[:, None, None]
+            c.mdc_seconds += (to_mount @ on_seconds.reshape(len(at), -1)).reshape(-1, mdts, 3)
             c.mdt_seconds += (on * by_mdt[:, None, None]).sum(axis=0)
             c.mdt_wait_seconds += on.sum(axis=0) * self._mdt_wait[:, None]
-        self._bytes_left = np.where(self._bytes_left - moved < 0.5, 0.0, self._bytes_left - moved)
-        self._operations_left = np.where(
-            self._operations_left - operations < 0.5, 0.0, self._operations_left - operations
-        )
+        self._bytes_left = np.where(self._bytes_left - all_moved < 0.5, 0.0, self._bytes_left - all_moved)
+        left = self._operations_left - all_operations
+        self._operations_left = np.where(left < 0.5, 0.0, left)
+
+    def _book_data(
+        self,
+        at: NDArray[np.intp],
+        requests: Array,
+        latency: Array,
+        held: Array,
+        service: Array,
+        network: Array,
+    ) -> None:
+        c = self.counters
+        there = service + self._ost_wait
+        for way in (READ, WRITE):
+            own = np.flatnonzero((requests > 0) & (self._direction[at] == way))
+            if not own.size:
+                continue
+            mine, asked = at[own], requests[own]
+            to_mount, size = self._to_mount[:, mine], self._size[mine]
+            c.node_bytes[mine, way] += asked * size
+            c.node_requests[mine, way] += asked
+            c.node_seconds[mine, way] += asked * latency[own]
+            c.forwarder_bytes[:, way] += to_mount @ (asked * size)
+            c.forwarder_requests[:, way] += to_mount @ asked
+            c.forwarder_seconds[:, way] += to_mount @ (asked * held[own])
+            c.forwarder_wait_seconds[:, way] += (to_mount @ asked) * self._forwarder_wait
+            split = asked[:, None] * self._weights[mine]
+            c.osc_requests[:, :, way] += to_mount @ split
+            c.osc_bytes[:, :, way] += to_mount @ (split * size[:, None])
+            c.osc_seconds[:, :, way] += to_mount @ (split * (there[own] + network[own, None]))
+            c.ost_seconds[:, way] += (split * there[own]).sum(axis=0)
+            c.ost_wait_seconds[:, way] += split.sum(axis=0) * self._ost_wait
 
     def _follow_phases(self, rate: Array, moved: Array, operations: Array) -> None:
         for active in self._active.values():
