@@ -6,7 +6,7 @@ from typing import Any
 
 from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS
 from laggard_aggregator.offline.findings import MAX_NAMED, Finding, Findings
-from laggard_aggregator.status.formatting import counted, zoned
+from laggard_aggregator.status.formatting import counted, score, zoned
 from laggard_aggregator.status.text_table import TableColumn, text_table
 
 _NO_MEMBERS = (LEVEL_OF_GROUPS, LEVEL_OF_SPLITS)
@@ -70,7 +70,7 @@ def window_line(record: Mapping[str, Any], *, local: bool = False) -> str:
     return (
         f"{zoned(record['start'], local)} - {zoned(record['end'], local)}  "
         f"{record['group']} {record['component']} "
-        f"{record['metric']}: score {record['score']:.2f}, "
+        f"{record['metric']}: score {score(record['score'])}, "
         f"{'' if severity is None else f'{severity:.2f} x its peers, '}"
         f"{'ANOMALOUS' if record['anomalous'] else 'normal'}"
     )
@@ -82,7 +82,7 @@ def _row(f: Finding, names: Mapping[str, str], local: bool) -> tuple[str, ...]:
         names.get(f.component, f.component),
         "yes" if f.straggler else "no",
         "" if math.isnan(f.severity) else f"{f.severity:.2f}",
-        f"{f.score:.2f}",
+        score(f.score),
         f"{f.anomalous_windows}/{f.windows}",
         str(f.persistence),
         "" if f.first_alarm is None else zoned(f.first_alarm, local),

@@ -43,8 +43,8 @@ def figure(value: float, unit: str = "") -> str:
 
 
 def score(value: float) -> str:
-    """A detector's score to two places; 1 is the threshold."""
-    return f"{value:.2f}" if math.isfinite(value) else DASH
+    """A detector's score to two places; 1 is the threshold, and 0 no sign of slowness, or less than none."""
+    return f"{max(value, 0.0):.2f}" if math.isfinite(value) else DASH
 
 
 def size(count: float | None) -> str:

@@ -31,6 +31,11 @@ def test_a_figure(value: float, said: str) -> None:
     assert formatting.figure(NAN, "ms") == "–"
 
 
+@pytest.mark.parametrize(("value", "said"), [(-8.2, "0.00"), (0.994, "0.99"), (1.5, "1.50"), (NAN, "–")])
+def test_a_score(value: float, said: str) -> None:
+    assert formatting.score(value) == said
+
+
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [

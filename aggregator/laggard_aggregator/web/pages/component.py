@@ -211,7 +211,7 @@ def _cdf(values: FloatArray, metric: str, at: int, known: str, score: float | No
     )
     said = []
     if score is not None:
-        said.append(f"distance to the group's median {formatting.figure(score)} times its threshold")
+        said.append(f"score {formatting.score(score)}, anomalous from 1 on")
     if len(peers) < len(others):
         said.append(f"{len(peers)} of {formatting.counted(len(others), 'peer')} drawn")
     return cdf_chart(own, peers, known, title), "; ".join(said)

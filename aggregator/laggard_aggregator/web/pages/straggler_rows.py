@@ -69,7 +69,7 @@ class Evidence:
             return f"{own}, {self.against} {peers}".replace(f" {self.unit}", f"\N{NO-BREAK SPACE}{self.unit}")
         if row.causes:
             return f"most in {row.causes[0][0]}"
-        return f"score {formatting.figure(row.score)}" if math.isfinite(row.score) else "no data now"
+        return f"score {formatting.score(row.score)}" if math.isfinite(row.score) else "no data now"
 
 
 @dataclass(frozen=True, slots=True)
