@@ -5,6 +5,7 @@ from pathlib import Path
 
 from laggard_aggregator.cli import client
 from laggard_aggregator.jobs.verdict import METHODS
+from laggard_aggregator.settings.jobs import JobsTable
 
 DEFAULT_LIMIT = 50
 """Jobs of a list for people; exports are whole."""
@@ -102,6 +103,14 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
         help="show OSTs and forwarders slower than the job's others, whatever its verdict: laggard (the "
         "daemon's detector, the default for slow jobs), below_peak or below_peers (the rules of Beacon)",
     )
+    parser.add_argument(
+        "--jobid-format",
+        metavar="FORMAT",
+        type=_jobid_format,
+        default="",
+        help="with --archive, of a running job: Lustre's jobid_name at this site, such as %%j:%%u:%%H, for "
+        "its volumes by job_stats; an aggregator has it in [jobs]",
+    )
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:
@@ -130,6 +139,12 @@ def _add_archive(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="file of the index, made if missing (default: index/jobs.sqlite in the archive)",
     )
+
+
+def _jobid_format(text: str) -> str:
+    for _, problem in JobsTable(jobid_format=text).problems():
+        raise argparse.ArgumentTypeError(problem)
+    return text
 
 
 def _count(text: str) -> int:

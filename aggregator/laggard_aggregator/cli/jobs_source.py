@@ -53,7 +53,12 @@ class AskArchive:
         index = JobIndex(args.archive, args.index)
         index.refresh()
         self._queries = JobQueries(index)
-        self._judge = JobJudge(args.archive, self._queries, archived_forwarders(args.archive))
+        self._judge = JobJudge(
+            args.archive,
+            self._queries,
+            archived_forwarders(args.archive),
+            jobid_format=getattr(args, "jobid_format", ""),
+        )
 
     def jobs(self, args: argparse.Namespace) -> Iterator[Record]:
         """Yields the jobs that the options select, newest first, with their nodes for JSON."""

@@ -3,12 +3,15 @@
 import csv
 import io
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.status.text_table import wrapped
+from tests.aggregator.jobs.job_archives import job_batch, write_parts
+from tests.naive_jobs import NaiveReading
 from tests.support.builders.job_tables import EPOCH, job_row, node_rows, summary_row, write_rows
 
 HOSTILE = "=cmd()\x1b[31m\u202e\n"
@@ -168,3 +171,30 @@ def test_a_long_line_is_broken_between_words_on_a_terminal_alone() -> None:
     assert all(len(each) <= 40 for each in broken)
     assert all(each.startswith("    ") for each in broken[1:])
     assert " ".join(" ".join(broken).split()) == line.strip()
+
+
+@pytest.mark.parametrize("options", [[], ["--jobid-format", "%j"]])
+def test_job_stats_of_a_running_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    """Three minutes at 1 MiB a second, by a target's entry of the job, up to now."""
+    begun = int(time.time()) - 300
+    job = job_row(7, submit=begun, start=begun, end=None, state="RUNNING")
+    write_rows(tmp_path, "job_nodes", node_rows(job, ["cn-1"]), begun, "site")
+    write_rows(tmp_path, "jobs", [job], begun, "site")
+    ticks = (1000 * (begun + at) for at in range(0, 190, 10))
+    moved = [
+        NaiveReading(tick, tick, {"read_bytes_sum": 10 * at * 2**20, "write_bytes_sum": 0})
+        for at, tick in enumerate(ticks)
+    ]
+    received_ns = begun * 10**9
+    entry = job_batch("oss", "fs-OST0001:7", moved, lsn=1, received_ns=received_ns, source="lustre_job_ost")
+    write_parts(tmp_path, [[entry]], received_ns)
+    (record,) = map(json.loads, lines(capsys, "job", "7", "--archive", str(tmp_path), "--json", *options))
+    assert record["volumes"]["server_read_bytes"] == (180 * 2**20 if options else None)
+
+
+def test_a_format_without_the_job(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["job", "7", "--archive", ".", "--jobid-format", "%e"])
+    assert "expected %j once" in capsys.readouterr().err
