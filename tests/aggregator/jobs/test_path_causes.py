@@ -210,6 +210,16 @@ def test_requests_of_a_neighbour_are_the_cause_and_the_ost_is_not_ill(tmp_path: 
     )
 
 
+def test_small_requests_on_another_ost_that_take_as_long_as_large_ones_do_not_clear_a_neighbour(
+    tmp_path: Path,
+) -> None:
+    """A request of 4 KiB takes there what one of 1 MiB usually does: whether it is slower is unknown."""
+    scene = Scene(tmp_path, replace(USUAL, ost_us={OSTS[0]: 5 * OST_US}, mount_us=MOUNT_US + 4 * OST_US // 2))
+    small = Work(writes=540_000, size=4096, osts=(OSTS[0], OSTS[3]), ost_us={OSTS[0]: 5 * OST_US})
+    scene.beside(4357, NODES["fwd-4"][:2], small)
+    assert [kind for kind, _ in causes(scene.verdict())] == ["neighbour"]
+
+
 def test_requests_on_an_ost_that_is_as_ever_are_innocent(tmp_path: Path) -> None:
     scene = Scene(tmp_path, SLOW_FORWARDER)
     scene.beside(4357, NODES["fwd-4"][:2], Work(writes=270_000, size=4096, osts=OSTS[:1]))

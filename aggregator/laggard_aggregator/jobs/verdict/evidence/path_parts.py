@@ -171,10 +171,20 @@ class _Served:
         return per_operation, np.where(filled, micros[0] / np.where(filled, moved, 1.0), np.nan)
 
     def slowdown(self, direction: str, usual: tuple[FloatArray, FloatArray]) -> FloatArray:
-        """Latency as a multiple of the usual (C,), NaN where unknown.
+        """Latency as a multiple of the usual (C,), NaN where unknown, at the least.
 
-        Times of operations are held against the same number of each at its usual time. Of reads and writes
-        both an operation and a byte must take longer: larger requests alone are not slower.
+        Of reads and writes both an operation and a byte must take longer: larger requests alone are not
+        slower.
+        """
+        return self.slowdowns(direction, usual)[0]
+
+    def slowdowns(
+        self, direction: str, usual: tuple[FloatArray, FloatArray]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Latency as a multiple of the usual at the least and at the most, (C,) each, NaN where unknown.
+
+        Times of operations are held against the same number of each at its usual time. Reads and writes of
+        another size than the usual lie between the multiple of an operation and that of a byte.
         """
         own = _DIRECTIONS[direction]
         per_operation, per_byte = self.latencies(direction)
@@ -183,7 +193,10 @@ class _Served:
         expected = (count * np.where(both, usual[0], 0.0)).sum(axis=0)
         took = (count * np.where(both, per_operation, 0.0)).sum(axis=0)
         times = np.where(expected > 0, took / np.where(expected > 0, expected, 1.0), np.nan)
-        return times if direction == "metadata" else np.fmin(times, per_byte / usual[1])
+        if direction == "metadata":
+            return times, times
+        of_bytes = per_byte / usual[1]
+        return np.fmin(times, of_bytes), np.fmax(times, of_bytes)
 
     def load(self, unit: str) -> FloatArray:
         """Load (C,) a second."""
@@ -251,13 +264,13 @@ class PathParts:
                 for each, (run, _) in zip(history, before, strict=True)
             ]
             usual = _usual(of_path, direction)
-            factors = _own_slowdowns(served, history, direction)
+            factors, most = _own_slowdowns(served, history, direction)
             if not np.isfinite(usual[0]).any():
                 usual = _of_peers(served, direction)
-                factors = served.slowdown(direction, usual)
+                factors, most = served.slowdowns(direction, usual)
             mine = served.slowdown(direction, usual)
             past = np.array([float(each.slowdown(direction, usual)[0]) for each in of_path])
-            unmoved |= {name for name, factor in zip(served.names, factors, strict=True) if factor < MOVED}
+            unmoved |= {name for name, factor in zip(served.names, most, strict=True) if factor < MOVED}
             for at, name in enumerate(served.names):
                 if name not in own or not np.isfinite(mine[at]):
                     continue
@@ -269,7 +282,7 @@ class PathParts:
                 by_chance[name, direction] = float(np.exp(-unlikely))
                 for unit in (BYTES, REQUESTS, OPERATIONS):
                     loads = served.load(unit)
-                    alike = (loads >= _AS_MUCH * loads[at]) & (factors < MOVED)
+                    alike = (loads >= _AS_MUCH * loads[at]) & (most < MOVED)
                     alike[at] = False
                     if loads[at] > 0 and alike.any():
                         innocent.setdefault(name, set()).add(unit)
@@ -338,10 +351,10 @@ def _usual(runs: Sequence[_Served], direction: str) -> tuple[FloatArray, FloatAr
     return _median([each for each, _ in known]), _median([each for _, each in known])
 
 
-def _own_slowdowns(now: _Served, history: Sequence[_Served], direction: str) -> FloatArray:
-    """Slowdown (C,) of each component against its own median in the phases of earlier runs."""
+def _own_slowdowns(now: _Served, history: Sequence[_Served], direction: str) -> tuple[FloatArray, FloatArray]:
+    """Least and most slowdown (C,) of each component against its own median in phases of earlier runs."""
     usual = _usual([served.aligned(now.names) for served in history], direction)
-    return now.slowdown(direction, usual)
+    return now.slowdowns(direction, usual)
 
 
 def _of_peers(now: _Served, direction: str) -> tuple[FloatArray, FloatArray]:
