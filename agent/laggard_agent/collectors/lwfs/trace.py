@@ -11,7 +11,7 @@ published. The time in brackets is local time in an unnamed zone; only the one i
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, FieldKind
@@ -35,10 +35,11 @@ _PLACE = {kind: place * BUCKETS for place, kind in enumerate(KINDS)}
 _MARK = b"[Trace]"
 _LINE = re.compile(
     rb"(?:(?P<server>[A-Za-z0-9_.:-]{1,128}) )?"
-    rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?\] +(?:[A-Z] \[[^\]\s]{1,200}\] *)?\[Trace\]: +"
-    rb"(?:(?P<kind>Meta|Read|Write) (?P<phase>exe|wait):(?P<counts>(?: +\d{1,20}){8})"
-    rb"|queue length: *(?P<queue>\d{1,20}))"
-    rb"(?: +(?P<utc>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?)Z)?[ \r]*"
+    rb"\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?: [+-]\d{4})?\][ \t]+"
+    rb"(?:[A-Z] (?:\[MSGID: \d{1,10}\] )?\[[^\]\s]{1,200}\][ \t]*(?:[\w.-]{1,100}: +)?)?\[Trace\]:[ \t]+"
+    rb"(?:(?P<kind>Meta|Read|Write) (?P<phase>exe|wait):(?P<counts>(?:[ \t]+\d{1,20}){8})"
+    rb"|queue length:[ \t]*(?P<queue>\d{1,20}))"
+    rb"(?:[ \t]+(?P<utc>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)))?[ \t\r]*"
 )
 _MOST = 2**64
 _MOST_QUEUE = 2**32
@@ -84,7 +85,7 @@ def parse_trace(line: bytes) -> Trace | None:
 
 def _milliseconds(utc: bytes) -> int | None:
     try:
-        at = datetime.fromisoformat(utc.decode("ascii")).replace(tzinfo=UTC)
+        at = datetime.fromisoformat(utc.decode("ascii"))
     except ValueError:
         return None
     milliseconds = int(at.timestamp()) * 1000 + at.microsecond // 1000

@@ -42,6 +42,8 @@ _TRANSPORT_PLACES: Mapping[bytes, tuple[int | None, ...]] = {
 """Columns of TRANSPORT_COUNTERS behind the protocol's name."""
 _HEAD = re.compile(rb"device (\S+) mounted on (\S+) with fstype (nfs4?)(?: statvers=(\S+))?")
 _OTHER_HEAD = re.compile(rb"(?:device .+|no device) mounted on .+ with fstype \S+.*")
+_NEGATIVE = 2**63
+"""From here on numbers are negative ones: sums of times that the kernel adds up with a sign."""
 _STAT_VERSIONS = (b"1.0", b"1.1")
 _OPERATION = re.compile(rb"([A-Z0-9_]{1,32}):((?: \d+){8,})")
 _OPTION = re.compile(rb"\b(vers|proto)=([\w.]{1,32})")
@@ -97,8 +99,9 @@ def parse(data: bytes, before: Sequence[Mount] = ()) -> tuple[list[Mount], int]:
     known = {mount.statistics: mount for mount in before}
     heads = 0
     lines = data.split(b"\n")
+    torn = bool(lines.pop())  # a last number may lack digits
     starts = [at for at, line in enumerate(lines) if line.startswith((b"device ", b"no device "))]
-    leftovers = sum(map(bool, lines[: starts[0] if starts else None]))
+    leftovers = torn + sum(map(bool, lines[: starts[0] if starts else None]))
     for at, end in pairwise([*starts, len(lines)]):
         head = _HEAD.fullmatch(lines[at])
         if head is not None and head[4] in _STAT_VERSIONS:
@@ -162,8 +165,12 @@ def _statistic(line: bytes, values: dict[str, int], operations: list[str]) -> bo
         return False
     if operation is not None and any(found):
         operations.append(name.decode())
-    values.update(zip(counters, found, strict=False))  # lines of older kernels have fewer
-    return True
+    counted = zip(counters, found, strict=False)  # lines of older kernels have fewer
+    if max(found) < _NEGATIVE:
+        values.update(counted)
+        return True
+    values.update((name, value) for name, value in counted if value < _NEGATIVE)
+    return False
 
 
 def _transport(words: Sequence[bytes], values: dict[str, int]) -> bool:
@@ -172,7 +179,9 @@ def _transport(words: Sequence[bytes], values: dict[str, int]) -> bool:
     if places is None or len(words) - 1 <= max(place or 0 for place in places):
         return False
     for name, place in zip(TRANSPORT_COUNTERS, places, strict=True):
-        count = 0 if place is None else number(words[1 + place])
+        if place is None:
+            continue
+        count = number(words[1 + place])
         if count is None:
             return False
         values[name] = min(values.get(name, 0) + count, MOST - 1)

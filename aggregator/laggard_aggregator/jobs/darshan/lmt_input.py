@@ -88,8 +88,8 @@ def _database(path: Path, zone: str | None, skipped: list[str]) -> Rows:
                     "select OST_ID, OST_NAME from OST_INFO where OST_ID is not null and OST_NAME is not null"
                 )
             }
-            for low, high in _portions_of_osts(opened):
-                yield from _differences(_fetched(opened, low, high), times, names, left_out)
+            for osts in _portions_of_osts(opened):
+                yield from _differences(_fetched(opened, osts), times, names, left_out)
     except InputError as exc:
         raise InputError(str(path), exc.reason) from exc
     except (*FAILURES, KeyError, TypeError, ValueError, OverflowError) as exc:
@@ -104,28 +104,29 @@ def _database(path: Path, zone: str | None, skipped: list[str]) -> Rows:
 
 def _stamps(opened: sqlite3.Connection, known: LocalTimes) -> tuple[dict[int, int], int]:
     """Times by their number, which follows their order, and how many are doubtful."""
-    sql = "select TS_ID, TIMESTAMP from TIMESTAMP_INFO where TS_ID is not null order by TS_ID"
+    sql = (
+        "select TS_ID, TIMESTAMP from TIMESTAMP_INFO where TS_ID is not null order by cast(TS_ID as integer)"
+    )
     rows = opened.execute(sql).fetchall()
     micros, doubtful = known.in_order(["" if at is None else str(at) for _, at in rows])
     return {int(number): at for (number, _), at in zip(rows, micros, strict=True) if at is not None}, doubtful
 
 
-def _portions_of_osts(opened: sqlite3.Connection) -> Iterator[tuple[int, int]]:
-    """Yields first and last number of some OSTs that together have about _CELLS_AT_ONCE readings."""
-    low, last = None, 0
+def _portions_of_osts(opened: sqlite3.Connection) -> Iterator[list[int | str]]:
+    """Yields numbers of OSTs, as the database has them, that have about _CELLS_AT_ONCE readings together."""
+    portion: list[int | str] = []
     waiting = total = 0
-    sql = "select OST_ID, count(*) from OST_DATA where OST_ID is not null group by OST_ID order by OST_ID"
-    for ost, count in opened.execute(sql).fetchall():
-        last = int(ost)
-        low = last if low is None else low
+    sql = "select OST_ID, count(*) from OST_DATA where OST_ID is not null group by OST_ID"
+    for ost, count in sorted(opened.execute(sql).fetchall(), key=lambda row: int(row[0])):
+        portion.append(ost)
         waiting, total = waiting + count, total + count
         if count > _MAX_CELLS // 5 or total > _MAX_CELLS:
             raise ValueError(f"more than {_MAX_CELLS:,} readings, or {_MAX_CELLS // 5:,} of one OST")
-        if waiting >= _CELLS_AT_ONCE:
-            yield low, last
-            low, waiting = None, 0
-    if low is not None:
-        yield low, last
+        if waiting >= _CELLS_AT_ONCE or len(portion) == _MOST_OSTS_AT_ONCE:
+            yield portion
+            portion, waiting = [], 0
+    if portion:
+        yield portion
 
 
 def _differences(
@@ -184,21 +185,25 @@ def _odd_readings(place: Integers, amounts: Integers) -> NDArray[np.bool_]:
     return is_odd
 
 
+_NUMBER: Final = "typeof({0}) in ('integer', 'real') or {0} <> '' and {0} not glob '*[^0-9]*'"
+"""A number, or one as text, which a database that was filled from CSV has."""
+_MOST_OSTS_AT_ONCE: Final = 900
 _FETCH: Final = """
-select OST_ID, TS_ID, {}, {} from OST_DATA
-where OST_ID between ? and ? and typeof(TS_ID) = 'integer'
+select cast(OST_ID as integer), cast(TS_ID as integer), {}, {} from OST_DATA
+where OST_ID in ({{}}) and ({})
 """.format(
     *(
-        f"iif(typeof({name}) in ('integer', 'real') and {name} between 0 and 9e18,"
+        f"iif(({_NUMBER.format(name)}) and cast({name} as real) between 0 and 9e18,"
         f" cast({name} as integer), -1)"
         for name in ("READ_BYTES", "WRITE_BYTES")
-    )
+    ),
+    _NUMBER.format("TS_ID"),
 )
 
 
-def _fetched(opened: sqlite3.Connection, low: int, high: int) -> Integers:
+def _fetched(opened: sqlite3.Connection, osts: Sequence[int | str]) -> Integers:
     parts = [np.zeros((0, 4), np.int64)]
-    cursor = opened.execute(_FETCH, (low, high))
+    cursor = opened.execute(_FETCH.format(", ".join("?" * len(osts))), osts)
     while rows := cursor.fetchmany(_ROWS_AT_ONCE):
         parts.append(np.array(rows, np.int64).reshape(-1, 4))
     return np.concatenate(parts)

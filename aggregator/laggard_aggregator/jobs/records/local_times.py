@@ -20,7 +20,8 @@ from laggard_common.errors import ConfigError, InputError
 _NONE: Final = pa.array(["", "Unknown", "None", "N/A", "0"])
 _EPOCH: Final = r"^[0-9]{1,11}(\.[0-9]{1,9})?$"
 _SPACED: Final = r"^([0-9]{4}-[0-9]{2}-[0-9]{2}) "
-_LOCAL: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}$"
+_LOCAL: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?$"
+_WHOLE: Final = len("2026-01-01T00:00:00")
 _ORDER: Final = ("submit", "eligible", "start", "end")
 
 
@@ -111,10 +112,12 @@ class LocalTimes:
             raise InputError(
                 "", f"has times without a zone, such as {cells[0]}: name theirs with --timezone ZONE"
             )
-        local = pc.strptime(cells, "%Y-%m-%dT%H:%M:%S", "s", error_is_null=True)
+        whole = pc.utf8_slice_codeunits(cells, 0, _WHOLE)
+        parts = pc.binary_join_element_wise("0", pc.utf8_slice_codeunits(cells, _WHOLE), "")
+        local = pc.strptime(whole, "%Y-%m-%dT%H:%M:%S", "s", error_is_null=True)
         zoned = pc.assume_timezone(local, self._zone, ambiguous=ambiguous, nonexistent="latest")
         seconds: NDArray[Any] = zoned.cast(pa.int64()).cast(pa.float64()).to_numpy(zero_copy_only=False)
-        return seconds
+        return seconds + parts.cast(pa.float64()).to_numpy(zero_copy_only=False)
 
 
 def _second_pass(

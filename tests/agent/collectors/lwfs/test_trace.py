@@ -1,6 +1,8 @@
 """The parser of one line."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from laggard_agent.collectors.lwfs.trace import Trace, is_trace, parse_trace
 from tests.support.builders.lwfs import FIXTURES
@@ -14,6 +16,35 @@ def test_the_two_forms() -> None:
     assert parse_trace(RELEASED) == Trace("192.0.2.7", AT_MS, "meta_exe", (1, 2, 3, 4, 5, 6, 7, 8))
     assert parse_trace(OWN) == Trace("", None, "write_wait", (1, 2, 3, 4, 5, 6, 7, 8))
     assert parse_trace(OWN + b"\r") == parse_trace(OWN)
+
+
+BLANKS = st.sampled_from([" ", "  ", "\t", " \t "])
+OF_A_LOG = st.builds(
+    "".join,
+    st.tuples(
+        st.sampled_from(["N ", "I ", "T "]),
+        st.sampled_from(["", "[MSGID: 115034] "]),
+        st.just("[sw-threads.c:85:record_log]"),
+        st.sampled_from(["", " ", "  "]),
+        st.sampled_from(["", "0-vol-server: ", "brick: "]),
+    ),
+)
+
+
+@given(
+    counts=st.lists(st.integers(0, 2**64 - 1), min_size=8, max_size=8),
+    time=st.sampled_from(["2018-02-25 18:00:12", "2018-02-25T18:00:12", "2018-02-25 18:00:12.123456 +0000"]),
+    head=st.just("") | OF_A_LOG,
+    blanks=BLANKS,
+    utc=st.sampled_from(["", "2018-02-25T10:00:12.544Z", "2018-02-25T18:00:12.544+08:00"]),
+    end=st.sampled_from(["", " ", "\r", "\t\r"]),
+)
+def test_heads_and_blanks_of_any_release(
+    counts: list[int], time: str, head: str, blanks: str, utc: str, end: str
+) -> None:
+    numbers = "".join(blanks + str(count) for count in counts)
+    line = f"[{time}]{blanks}{head}[Trace]:{blanks}Read exe:{numbers}{blanks if utc else ''}{utc}{end}"
+    assert parse_trace(line.encode()) == Trace("", AT_MS if utc else None, "read_exe", tuple(counts))
 
 
 def test_a_queue() -> None:

@@ -6,10 +6,17 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from laggard_agent.cli import main
 from laggard_agent.collectors.mountstats.collector import Mountstats, MountstatsSettings
-from laggard_agent.collectors.mountstats.parse import NotMountstatsError, parse
+from laggard_agent.collectors.mountstats.parse import (
+    TRANSPORT_COUNTERS,
+    NotMountstatsError,
+    counters_of,
+    parse,
+)
 from laggard_common.wire.limits import MAX_FIELDS
 from tests.support.sampled import Sampled, surroundings
 
@@ -203,3 +210,50 @@ def test_once_and_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert (out / "proc/self/mountstats").read_bytes() == client.file.read_bytes()
     again = once(out / "proc")
     assert [line["counters"] for line in again] == [line["counters"] for line in lines]
+
+
+HEAD = "device srv:/exp mounted on /mnt with fstype nfs4 statvers=1.1"
+TRANSPORTS = {
+    "tcp": (0, (2, 5, 6, 7, 9), 10),
+    "rdma": (0, (2, 5, 6, 7, 9), 22),
+    "udp": (1, (2, 3, 4, 6), 7),
+}
+"""Counters that the kind lacks at the beginning, places of the others, and how many numbers its line has."""
+COUNTS = st.integers(0, 2**40)
+
+
+@given(
+    kind=st.sampled_from(sorted(TRANSPORTS)),
+    transports=st.lists(st.lists(COUNTS, min_size=25, max_size=25), min_size=1, max_size=4),
+    more=st.integers(0, 3),
+    operations=st.dictionaries(
+        st.sampled_from(["READ", "WRITE", "GETATTR", "LOOKUP", "READ_PLUS"]),
+        st.lists(COUNTS | st.integers(2**63, 2**64 - 1), min_size=8, max_size=11),
+        min_size=1,
+    ),
+    cut=st.booleans(),
+)
+def test_statistics_of_any_kernel(
+    kind: str,
+    transports: list[list[int]],
+    more: int,
+    operations: dict[str, list[int]],
+    cut: bool,
+) -> None:
+    """What the kernel printed is there, what it did not print or cannot have counted is absent."""
+    lacking, places, width = TRANSPORTS[kind]
+    lines = [HEAD, "\topts:\trw,vers=4.2", "\tage:\t9", "\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)"]
+    lines += [f"\txprt:\t{kind} {' '.join(map(str, numbers[: width + more]))}" for numbers in transports]
+    lines += ["\tper-op statistics", "\t        NULL: 1 1 0 44 24 0 0 0 0"]
+    lines += [f"\t{name:>12}: {' '.join(map(str, numbers))}" for name, numbers in operations.items()]
+    text = "\n".join(lines) + ("" if cut else "\n\n")
+    (mount,), _ = parse(text.encode())
+    names = TRANSPORT_COUNTERS[lacking:]
+    expected = {name: sum(n[place] for n in transports) for name, place in zip(names, places, strict=True)}
+    for name, numbers in list(operations.items())[: -1 if cut else None]:
+        counted = zip(counters_of(name), numbers, strict=False)
+        expected |= {counter: number for counter, number in counted if number < 2**63}
+    found = {name: n for name, n in mount.values.items() if not name.startswith("NULL")}
+    assert found == expected
+    odd = sum(max(numbers[:9]) >= 2**63 for numbers in list(operations.values())[: -1 if cut else None])
+    assert mount.leftovers == odd

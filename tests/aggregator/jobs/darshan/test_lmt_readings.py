@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -176,6 +176,46 @@ def test_traffic_across_the_end_of_summer_time(tmp_path: Path) -> None:
     assert sum(row["bytes_written"] for row in rows) == 239 * RISE
     assert min(row["start_us"] for row in rows) == first * 1_000_000
     assert not skipped
+
+
+@given(
+    stored=st.sampled_from(["integer", "text", "real", ""]),
+    fraction=st.sampled_from(["", ".0", ".250000"]),
+    joint=st.sampled_from([" ", "T"]),
+    numbers=st.lists(st.integers(0, 3000), min_size=2, max_size=12, unique=True).map(sorted),
+)
+def test_a_database_is_read_however_it_was_filled(
+    stored: str, fraction: str, joint: str, numbers: list[int]
+) -> None:
+    """Columns of text, as after an import of CSV, and times with fractions, as `datetime(6)` has them."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "lmt.db"
+        with closing(sqlite3.connect(path)) as opened:
+            for table, columns in (
+                ("TIMESTAMP_INFO", ("TS_ID", "TIMESTAMP text")),
+                ("OST_INFO", ("OST_ID", "OST_NAME text")),
+                ("OST_DATA", ("OST_ID", "TS_ID", "READ_BYTES", "WRITE_BYTES")),
+            ):
+                described = ", ".join(each if " " in each else f"{each} {stored}" for each in columns)
+                opened.execute(f"create table {table} ({described})")
+            for ost in (9, 10):
+                opened.execute("insert into OST_INFO values (?, ?)", (str(ost), f"fs-OST{ost:04x}"))
+            for number in numbers:
+                text = datetime.fromtimestamp(FIRST + number, UTC).strftime(f"%F{joint}%T") + fraction
+                opened.execute("insert into TIMESTAMP_INFO values (?, ?)", (str(number), text))
+                rows = [(str(ost), str(number), str(START + number), str(START)) for ost in (9, 10)]
+                opened.executemany("insert into OST_DATA values (?, ?, ?, ?)", rows)
+            opened.commit()
+        rows_read, skipped = rows_of(path)
+    late = round(float(fraction or 0) * 1e6)
+    expected = [
+        (ost, (FIRST + a) * 1_000_000 + late, (FIRST + b) * 1_000_000 + late, b - a, 0)
+        for ost in (9, 10)
+        for a, b in pairwise(numbers)
+    ]
+    fields = ("ost_index", "start_us", "end_us", "bytes_read", "bytes_written")
+    assert [tuple(row[name] for name in fields) for row in rows_read] == expected
+    assert skipped == []
 
 
 def test_a_database_of_other_tables_is_one_error(tmp_path: Path) -> None:
