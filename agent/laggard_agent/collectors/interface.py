@@ -28,8 +28,6 @@ ABSENT = (errno.ENOENT, errno.ENOTDIR)
 MAX_FILE_BYTES = 16 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 _SEQ_FILE_BYTES = 8 * 1024  # a read of /proc gives a page, with few exceptions
-MOST = 2**64
-_MOST_DIGITS = 20
 _CACHED_NAMES = 4096
 
 
@@ -225,25 +223,6 @@ def note_name(path: object, *, is_folder: bool = False) -> None:
     recorder = _recorder.get()
     if recorder is not None:
         recorder.named(str(path), is_folder=is_folder)
-
-
-def number(word: bytes | str) -> int | None:
-    """An unsigned 64-bit number; None for anything else."""
-    if not word.isdigit() or not word.isascii() or len(word) > _MOST_DIGITS:
-        return None
-    value = int(word)
-    return value if value < MOST else None
-
-
-def numbers(words: Sequence[bytes]) -> tuple[int, ...] | None:
-    """Unsigned 64-bit numbers; None without any, or when a word is none."""
-    if not b"".join(words).isdigit():
-        return None
-    try:
-        values = tuple(map(int, words))
-    except ValueError:  # thousands of digits
-        return None
-    return values if sum(values) < MOST or max(values) < MOST else None  # the sum is faster
 
 
 def printable(text: str) -> str:

@@ -246,6 +246,20 @@ def test_the_disk_below_a_brick(tmp_path: Path) -> None:
     assert (record["requests"], record["bytes"], record["write_us"]) == (200, 200 * 8 * 512, 9_500.0)
 
 
+def test_a_device_whose_requests_have_no_times_is_told_and_no_fast_disk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [
+        brick(tmp_path, "b0", 20.1, 20.0),
+        diskstats(tmp_path / "before", sda=(500, 3_000), md0=(0, 0)),
+        diskstats(tmp_path / "after", sda=(1_600, 24_900), md0=(1_100, 0)),
+    ]
+    found = analysed(*paths)
+    assert found.findings == [("slow", "disk sda below brick /bricks/b0")]
+    assert not any(record.get("device") == "md0" for record in found.records)
+    assert "md0: 1,100 requests without times" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

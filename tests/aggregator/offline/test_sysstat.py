@@ -5,6 +5,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -112,7 +113,7 @@ def samples(draw: st.DrawFn) -> list[Line]:
             draw(AMOUNT),
             draw(AMOUNT),
             draw(AMOUNT),
-            draw(st.integers(0, 10**5)) / 100,
+            draw(st.integers(1, 10**5)) / 100,
         )
         for at in range(count)
         for device in devices
@@ -190,6 +191,30 @@ def test_days_and_months_are_told_apart_by_all_dates_of_a_file(
     times = rows(write(tmp_path / "file", text), remarks=remarks)["oss1/sda"][:, 0]
     assert times.tolist() == [line.end - interval / 2 for line in lines]
     assert any("is read as month/day/year" in line for line in remarks) is told
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    requests=st.floats(0.1, 500).map(lambda rate: round(rate, 2)),
+    count=st.integers(1, 6),
+    timed=st.sampled_from(["none", "one", "all"]),
+)
+def test_a_device_whose_requests_have_no_times_is_named_and_not_judged(
+    tmp_path_factory: pytest.TempPathFactory, form: str, requests: float, count: int, timed: str
+) -> None:
+    """As md before Linux 5.14; few requests, or one with a time, are those of an idle or a fast disk."""
+    lines = []
+    for at, line in enumerate(forms.steady(["md0", "sda"], count, {})):
+        took = timed == "all" or (timed == "one" and at == 0)
+        own = replace(line, reads=requests, writes=0.0, await_ms=line.await_ms if took else 0.0)
+        lines.append(own if line.device == "md0" else line)
+    path = write(tmp_path_factory.mktemp("md") / "file", FORMS[form](lines))
+    remarks: list[str] = []
+    (rows,) = read_sysstat([path], 60.0, zone=UTC, remarks=remarks)
+    is_untimed = timed == "none" and 60 * requests * count >= 1000
+    assert list(rows.components) == (["oss1/sda"] if is_untimed else ["oss1/md0", "oss1/sda"])
+    named = [line for line in remarks if "md0" in line]
+    assert len(named) == is_untimed, remarks
 
 
 def test_the_first_report_of_iostat_is_left_out(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from laggard_agent.collectors.diskstats.sysfs_device import names_in
-from laggard_agent.collectors.interface import ABSENT, MOST, Context, Reading, number, read_file
+from laggard_agent.collectors.interface import ABSENT, Context, Reading, read_file
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges, named, raise_first
 from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
+from laggard_common.kernel_text import MOST, number
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_NAME_CHARS
 from laggard_common.wire.schema import Component, Field

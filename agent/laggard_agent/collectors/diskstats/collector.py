@@ -15,21 +15,17 @@ from typing import Any, ClassVar
 from laggard_agent.collectors.diskstats.block_devices import BlockDevices, Disk
 from laggard_agent.collectors.diskstats.layers import Usage
 from laggard_agent.collectors.diskstats.origins import START_TIME, Origins
-from laggard_agent.collectors.interface import MOST, Context, KernelFile, Reading, numbers
+from laggard_agent.collectors.interface import Context, KernelFile, Reading
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import OnceLogged
 from laggard_common.config import checked, each, regex
 from laggard_common.errors import CollectError
+from laggard_common.kernel_text import DISK_COUNTERS, MOST, disk_line
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, FieldKind
 
 _log = logging.getLogger(__name__)
 
-_NAMES = (
-    *("rd_ios", "rd_merges", "rd_sectors", "rd_ms", "wr_ios", "wr_merges", "wr_sectors", "wr_ms"),
-    *("in_flight", "io_ms", "weighted_ms"),
-    *("dc_ios", "dc_merges", "dc_sectors", "dc_ms", "fl_ios", "fl_ms"),
-)
 _UNITS = {"sectors": "sectors", "ms": "ms"}
 FIELDS = tuple(
     Field(
@@ -37,18 +33,14 @@ FIELDS = tuple(
         FieldKind.GAUGE if name == "in_flight" else FieldKind.COUNTER,
         _UNITS.get(name.partition("_")[2], "1"),
     )
-    for name in _NAMES
+    for name in DISK_COUNTERS
 )
 
-_LEADING = 3  # major, minor, name
-_KNOWN_COLUMNS = (20, 18, 14)
 _OLD_PARTITION = 7
 _REQUESTS, _REQUEST_MS = (0, 4, 11), (3, 7, 14)
 _WRITES = itemgetter(4)
-_TIMES = frozenset(at for at, name in enumerate(_NAMES) if name.endswith("_ms"))
+_TIMES = frozenset(at for at, name in enumerate(DISK_COUNTERS) if name.endswith("_ms"))
 STARTED_FIELDS = (*FIELDS, START_TIME)
-_NO_ROW: tuple[bytes, Row] = (b"", ())
-_END = {n: max((k for k in _KNOWN_COLUMNS if k <= n), default=0) for n in range(_KNOWN_COLUMNS[0])}
 _SETTLED_NS = 60 * 1_000_000_000
 _FALLS_NS = 10 * 1_000_000_000  # between selections for falls that changed nothing
 _RESCAN_NS = 10 * _SETTLED_NS  # of 64 disks it takes the CPU time of five samples
@@ -63,14 +55,7 @@ def parse(data: bytes, before: Mapping[bytes, tuple[bytes, Row]]) -> Parsed:
     columns or with anything but numbers has an empty name.
     """
     known = before.get
-    return {line: known(line) or _parse_line(line) for line in data.splitlines()}
-
-
-def _parse_line(line: bytes) -> tuple[bytes, Row]:
-    columns = line.split()
-    end = _END.get(len(columns), _KNOWN_COLUMNS[0])
-    row = numbers(columns[_LEADING:end])
-    return _NO_ROW if row is None else (columns[2], row + (None,) * (_KNOWN_COLUMNS[0] - end))
+    return {line: known(line) or disk_line(line) for line in data.splitlines()}
 
 
 @dataclass(frozen=True, slots=True)

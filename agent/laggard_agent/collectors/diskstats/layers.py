@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from laggard_agent.collectors.diskstats.sysfs_device import SysfsDevice
+from laggard_common.kernel_text import MANY_REQUESTS
 
 NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
-_MANY_REQUESTS = 1000
 _SOME_REQUESTS = 100
 _SOME_MS = 10
 _DEPTH = 8
@@ -78,7 +78,7 @@ class Layers:
         if own is None or own.ms:
             return 0
         may_count_nothing = name in self._paths or (device is not None and not device.has_iostats())
-        steps = (*((1,) if may_count_nothing else ()), _SOME_REQUESTS, _MANY_REQUESTS)
+        steps = (*((1,) if may_count_nothing else ()), _SOME_REQUESTS, MANY_REQUESTS)
         return next((requests for requests in steps if own.requests < requests), 0)
 
     def _represents(self, name: str) -> bool:
@@ -107,7 +107,7 @@ class Layers:
 
     def _lacks_times(self, own: Usage, below: list[str] | tuple[str, ...]) -> bool:
         some = own.requests >= _SOME_REQUESTS and self._sum(below).ms >= _SOME_MS
-        return not own.ms and (some or own.requests >= _MANY_REQUESTS)
+        return not own.ms and (some or own.requests >= MANY_REQUESTS)
 
     def _sum(self, names: list[str] | tuple[str, ...]) -> Usage:
         known = [self._usage[name] for name in names if name in self._usage]

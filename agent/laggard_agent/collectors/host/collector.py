@@ -10,10 +10,11 @@ from typing import ClassVar
 import psutil
 
 from laggard_agent.collectors.host import self_usage
-from laggard_agent.collectors.interface import MOST, Context, Reading, is_recorded, read_file
+from laggard_agent.collectors.interface import Context, Reading, is_recorded, read_file
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import raise_first
 from laggard_common.errors import CollectError
+from laggard_common.kernel_text import MOST
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType
 

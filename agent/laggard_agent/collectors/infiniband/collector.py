@@ -12,18 +12,11 @@ from errno import EINVAL, ENODATA, ENODEV, EOPNOTSUPP
 from pathlib import Path
 from typing import ClassVar
 
-from laggard_agent.collectors.interface import (
-    ABSENT,
-    Context,
-    Reading,
-    attribute,
-    number,
-    read_file,
-    unreadable,
-)
+from laggard_agent.collectors.interface import ABSENT, Context, Reading, attribute, read_file, unreadable
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import ColumnTable, OnceLogged, OwnRow, gauges, raise_first
 from laggard_common.errors import CollectError
+from laggard_common.kernel_text import number
 from laggard_common.wire.limits import MAX_FIELDS, MAX_NAME_CHARS
 from laggard_common.wire.schema import Component, Field, FieldKind
 

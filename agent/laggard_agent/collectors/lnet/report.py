@@ -7,8 +7,8 @@ that each begin with `nid`, and sections of numbers. Only lines of that form are
 import re
 from collections.abc import Mapping
 
-from laggard_agent.collectors.interface import number
 from laggard_agent.collectors.lnet.parse import NID, NidTable
+from laggard_common.kernel_text import number
 from laggard_common.wire.schema import Field, FieldKind
 
 _BEST = 1000

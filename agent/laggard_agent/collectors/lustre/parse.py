@@ -22,7 +22,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from laggard_agent.collectors.interface import number, printable
+from laggard_agent.collectors.interface import printable
+from laggard_common.kernel_text import number
 from laggard_common.wire.schema import Field, FieldKind
 
 _START_TIME = Field("start_time", FieldKind.GAUGE, "s")

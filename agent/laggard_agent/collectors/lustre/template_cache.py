@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeVar
 
-from laggard_agent.collectors.interface import MOST
 from laggard_agent.collectors.lustre.parse import Parsed
+from laggard_common.kernel_text import MOST
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_FIELDS
 from laggard_common.wire.schema import Field, FieldKind

@@ -116,8 +116,11 @@ class LocalTimes:
         parts = pc.binary_join_element_wise("0", pc.utf8_slice_codeunits(cells, _WHOLE), "")
         local = pc.strptime(whole, "%Y-%m-%dT%H:%M:%S", "s", error_is_null=True)
         zoned = pc.assume_timezone(local, self._zone, ambiguous=ambiguous, nonexistent="latest")
-        seconds: NDArray[Any] = zoned.cast(pa.int64()).cast(pa.float64()).to_numpy(zero_copy_only=False)
-        return seconds + parts.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        seconds: NDArray[Any] = (
+            zoned.cast(pa.int64()).cast(pa.float64()).to_numpy(zero_copy_only=False).copy()
+        )
+        seconds += parts.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return seconds
 
 
 def _second_pass(

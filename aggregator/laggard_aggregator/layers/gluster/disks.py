@@ -1,23 +1,26 @@
 """Disks of a brick's server: a copy of /proc/diskstats from before, and one from after."""
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from laggard_aggregator.layers.gluster.counters import DATA, GlusterLayer
 from laggard_common.errors import InputError
+from laggard_common.kernel_text import MANY_REQUESTS, disk_line
 
-_LINE = re.compile(r" *[0-9]{1,10} +[0-9]{1,10} +(\S{1,128})((?: +[0-9]{1,20}){11,40}) *")
 _SECTOR_BYTES = 512
 
 
 def matches(first: bytes) -> bool:
     """True when the first bytes are of such a copy."""
-    return _LINE.fullmatch(first.decode(errors="replace").partition("\n")[0]) is not None
+    line = first.partition(b"\n")[0]
+    return line[:1] in b" 0123456789" and bool(disk_line(line)[0])
 
 
-def layers(copies: Sequence[tuple[Path, str]]) -> Iterator[GlusterLayer]:
-    """The disks with requests between the copies, in the order in which counters rose. Raises InputError."""
+def layers(copies: Sequence[tuple[Path, str]], remarks: list[str]) -> Iterator[GlusterLayer]:
+    """The disks with requests between the copies, in the order in which counters rose. Raises InputError.
+
+    `remarks` gets a line about disks whose requests have no times, which are left out.
+    """
     if not copies:
         return
     if len(copies) != 2:
@@ -30,6 +33,11 @@ def layers(copies: Sequence[tuple[Path, str]]) -> Iterator[GlusterLayer]:
         reads, sectors_read, read_ms, writes, sectors_written, write_ms = risen
         if min(risen) < 0 or not reads + writes:
             continue
+        if reads + writes >= MANY_REQUESTS and not read_ms + write_ms:
+            remarks.append(
+                f"{name}: {reads + writes:,} requests without times: left out, its members are compared"
+            )
+            continue
         fops = {
             fop: (calls, ms * 1e6 / calls)
             for fop, calls, ms in zip(DATA, (reads, writes), (read_ms, write_ms), strict=True)
@@ -40,6 +48,6 @@ def layers(copies: Sequence[tuple[Path, str]]) -> Iterator[GlusterLayer]:
 
 def _counters(text: str) -> dict[str, list[int]]:
     """Of each disk: reads, sectors, milliseconds; writes, sectors, milliseconds."""
-    rows = (found for line in text.splitlines() if (found := _LINE.fullmatch(line)))
-    known = {found[1]: [int(value) for value in found[2].split()] for found in rows}
+    lines = map(disk_line, text.encode().splitlines())
+    known = {name.decode(): [value or 0 for value in row] for name, row in lines if name}
     return {name: [*values[:1], *values[2:5], *values[6:8]] for name, values in known.items()}

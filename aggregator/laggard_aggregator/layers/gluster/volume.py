@@ -60,7 +60,7 @@ def read(paths: Sequence[Path]) -> Volume:
     for process in statedumps.processes(dumps):
         passed = list(levels.layers(process))
         (bricks if process.is_brick else clients)[process.name] = passed
-    volume = Volume(whole, clients, bricks, list(disks.layers(copies)), remarks)
+    volume = Volume(whole, clients, bricks, list(disks.layers(copies, remarks)), remarks)
     if not any(layer.calls for layer in volume.layers if layer.layer != "disk"):
         raise InputError(str(paths[0]), "has no reads or writes: was latency-measurement on?")
     whole.sort(key=lambda layer: layer.layer != "client")

@@ -5,7 +5,7 @@ averages over the interval of the file, with two decimals.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -30,6 +30,7 @@ from laggard_aggregator.offline.sysstat.report import Report
 from laggard_aggregator.offline.sysstat.sadf_json import is_json, read_json
 from laggard_aggregator.offline.sysstat.sadf_xml import is_xml, read_xml
 from laggard_common.errors import InputError
+from laggard_common.kernel_text import MANY_REQUESTS
 
 _LAST_SECOND = 9.2e9
 _HEAD_BYTES = 4096
@@ -87,7 +88,7 @@ def read_sysstat(
 
 
 def _values(report: Report, interval_seconds: float) -> Iterator[_Value]:
-    """Latency and load of a file's samples, without partitions."""
+    """Latency and load of a file's samples, without partitions and devices whose requests have no times."""
     samples = list(_samples(report))
     devices: dict[str, set[str]] = defaultdict(set)
     for sample in samples:
@@ -95,6 +96,7 @@ def _values(report: Report, interval_seconds: float) -> Iterator[_Value]:
     partitions = {
         (host, device) for host, known in devices.items() for device in known if is_partition(device, known)
     }
+    judged: list[tuple[DiskSample, tuple[float, ...]]] = []
     for sample in samples:
         if (sample.host, sample.device) in partitions:
             continue
@@ -106,8 +108,29 @@ def _values(report: Report, interval_seconds: float) -> Iterator[_Value]:
         if not 0 < sample.seconds <= sample.end < _LAST_SECOND:
             report.leave_out("its time is none of a sample", sample.where)
             continue
-        middle_ns = round(sample.end * 2 - sample.seconds) * (NS // 2)
-        yield f"{sample.host}/{sample.device}", middle_ns, values
+        judged.append((sample, values))
+    untimed = _untimed(judged, interval_seconds)
+    for (_, device), requests in untimed.items():
+        report.remark(f"{device}: {requests:,.0f} requests without times: not judged, its members are")
+    for sample, values in judged:
+        if (sample.host, sample.device) not in untimed:
+            middle_ns = round(sample.end * 2 - sample.seconds) * (NS // 2)
+            yield f"{sample.host}/{sample.device}", middle_ns, values
+
+
+def _untimed(
+    judged: Iterable[tuple[DiskSample, tuple[float, ...]]], interval_seconds: float
+) -> dict[tuple[str, str], float]:
+    """Requests by host and device, of those whose many requests never took any time."""
+    requests: dict[tuple[str, str], float] = defaultdict(float)
+    timed = set()
+    for sample, (await_ms, operations, *_) in judged:
+        key = sample.host, sample.device
+        if operations > 0:
+            requests[key] += operations / interval_seconds * sample.seconds
+        if await_ms > 0:
+            timed.add(key)
+    return {key: total for key, total in requests.items() if total >= MANY_REQUESTS and key not in timed}
 
 
 def _samples(report: Report) -> Iterator[DiskSample]:

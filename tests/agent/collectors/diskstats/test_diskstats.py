@@ -10,11 +10,11 @@ from laggard_agent.collectors.diskstats.collector import (
     FIELDS,
     Diskstats,
     DiskstatsSettings,
-    _parse_line,
     parse,
 )
 from laggard_agent.collectors.diskstats.layers import Usage
 from laggard_agent.collectors.interface import Reading
+from laggard_common import kernel_text
 from laggard_common.errors import CollectError
 from laggard_common.wire.schema import Component
 from tests.support.builders.trees import disk_line, tree
@@ -93,7 +93,7 @@ LINES = st.builds(
 
 @given(st.lists(LINES | st.just(b""), max_size=6), st.integers(0, 6))
 def test_lines_known_from_the_read_before_are_parsed_as_new_ones(lines: list[bytes], known: int) -> None:
-    alone = {line: _parse_line(line) for line in lines}
+    alone = {line: kernel_text.disk_line(line) for line in lines}
     before = parse(b"\n".join([*lines[:known], b""]), {})
     assert parse(b"\n".join([*lines, b""]), before) == alone
 
