@@ -20,16 +20,18 @@ def concurrency(intervals: Sequence[Interval]) -> tuple[float, float, int]:
     return (total / span if span else 0.0), (total / busy if busy else 0.0), most
 
 
-def runs(ranges: Sequence[tuple[int, int]]) -> list[int]:
-    """Lengths of the runs of (start, size) in their order."""
+def runs(ranges: Sequence[tuple[int, int, int]]) -> list[int]:
+    """Bytes moved in the runs of (start, size, moved) in their order; what moved nothing is left out."""
     found: list[int] = []
-    reached = None
-    for start, size in ranges:
-        if start == reached:
-            found[-1] += size
+    reached: set[int] = set()
+    for start, size, moved in ranges:
+        if not moved:
+            continue
+        if start in reached:
+            found[-1] += moved
         else:
-            found.append(size)
-        reached = start + size
+            found.append(moved)
+        reached = {start + moved, start + size}
     return found
 
 

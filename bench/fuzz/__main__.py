@@ -35,7 +35,8 @@ NAMES = (
     ),
     *("layers of events", "layers of stamps", "layers as printed", "maps of layers", "gluster's layers"),
     *("jobs of Slurm", "jobs of PBS", "jobs of Flux", "jobs in JSON Lines", "inputs of the store"),
-    *("records of Darshan", "documents", "Ceph's dumps"),
+    *("records of Darshan", "documents", "Ceph's dumps", "sockets", "the host's files", "trees of devices"),
+    *("ELF", "compressed files", "answers of Prometheus", "settings"),
 )
 LONGEST_INPUT = 4096
 MOST_MIB = 1024

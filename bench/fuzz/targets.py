@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from bench.fuzz.jobs_targets import JOBS
 from bench.fuzz.layers_targets import LAYERS
+from bench.fuzz.system_targets import SYSTEM
 from laggard_agent.collectors.cgroup import counters as cgroup
 from laggard_agent.collectors.diskerrors.collector import parse_count
 from laggard_agent.collectors.diskstats import collector
@@ -300,5 +301,5 @@ TARGETS = {
     "I/O traces": Target(io_traces, _of("iotrace/*.log", "iotrace/*.txt")),
     "sysstat": Target(sysstats_files, tuple(form(_LINES).encode() for form in _FORMS)),
     "PCP and CSV": Target(tables, _TABLES),
-    **{name: Target(*each) for name, each in (LAYERS | JOBS).items()},
+    **{name: Target(*each) for name, each in (LAYERS | JOBS | SYSTEM).items()},
 }

@@ -1,11 +1,14 @@
 """Targets of `bench.fuzz` take their examples, and changed ones, without an error that they do not say."""
 
 import random
+import sys
+from types import FrameType
 
 import pytest
 
 from bench.fuzz.__main__ import NAMES
 from bench.fuzz.targets import TARGETS
+from tests.house.test_readers import ROWS
 from tests.support.darshan import skip_without_darshan
 
 CHANGED = 60
@@ -50,3 +53,27 @@ def test_examples_and_changed_ones(name: str) -> None:
         target.run(example)
     for _ in range(CHANGED):
         target.run(changed(chance.choice(seeds), chance))
+
+
+NOT_FUZZED = {"activity_file.py"}  # sadf reads these files
+
+
+def test_every_reader_is_run_by_a_target() -> None:
+    """Readers of docs/architecture.md, whose functions the examples of the targets call."""
+    skip_without_darshan()
+    readers = {reader for _, reader, _, _ in ROWS}
+    seen: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name != "<module>":
+            seen.add(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        for target in TARGETS.values():
+            for example in target.seeds or (b"x" * 300,):
+                target.run(example)
+    finally:
+        sys.setprofile(None)
+    called = {reader for reader in readers if any(name.endswith(f"/{reader}") for name in seen)}
+    assert {reader.rpartition("/")[2] for reader in readers - called} == NOT_FUZZED

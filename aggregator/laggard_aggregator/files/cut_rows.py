@@ -21,7 +21,8 @@ class CutRow:
         """A line about the row that was left out."""
         if self.file.rest:
             text = self.file.rest[:60].decode("utf-8", "ignore")
-            yield f"{self._path}: ends in the middle of a row, or without a line feed: left out: {text!r}"
+            ending = "ends in the middle of a row, or without a line feed: left out"
+            yield f"{self._path}: {ending}: {text!r} (append one where it is whole)"
 
 
 class _WholeRows:

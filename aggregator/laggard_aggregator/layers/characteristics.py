@@ -145,22 +145,24 @@ def busy_ns(begin: Ints, end: Ints) -> int:
 def sequentiality(columns: RequestColumns) -> Sequentiality:
     """Streams, runs and chains of the layer's requests in the order in which it accessed them.
 
-    Order: of ISSUE where the layer has its own, else of admission.
+    Order: of ISSUE where the layer has its own, else of admission. A short request is as long as what it
+    moved; the next one continues it there, or where it was meant to end. What moved nothing is left out.
     """
-    at = np.flatnonzero((columns.start >= 0) & (columns.size > 0))
+    moved = np.where(columns.done >= 0, np.minimum(columns.done, columns.size), columns.size)
+    at = np.flatnonzero((columns.start >= 0) & (moved > 0))
     empty = np.zeros(0, np.int64)
     if not len(at):
         return Sequentiality(0, empty, empty, 0)
     time = np.where(columns.issue[at] == ABSENT, columns.begin_ns[at], columns.issue[at])
     if (time[1:] < time[:-1]).any():
         at = at[np.argsort(time, kind="stable")]
-    space, start = columns.space[at], columns.start[at]
-    end = start + columns.size[at]
+    space, start, moved = columns.space[at], columns.start[at], moved[at]
+    end, meant = start + moved, start + columns.size[at]
     continues = np.zeros(len(at), np.bool_)
-    continues[1:] = (start[1:] == end[:-1]) & (space[1:] == space[:-1])
+    continues[1:] = ((start[1:] == end[:-1]) | (start[1:] == meant[:-1])) & (space[1:] == space[:-1])
     first = np.flatnonzero(~continues)
-    runs = np.add.reduceat(columns.size[at], first)
-    return Sequentiality(*_streams(space, start, end), runs, _chains(space, start, end))
+    runs = np.add.reduceat(moved, first)
+    return Sequentiality(*_streams(space, start, end), runs, _chains(space, start, end, meant))
 
 
 def _streams(space: NDArray[np.int32], start: Ints, end: Ints) -> tuple[int, Ints]:
@@ -189,16 +191,16 @@ def _reached(fresh: NDArray[np.bool_], high: Ints) -> Ints:
     return found
 
 
-def _chains(space: NDArray[np.int32], start: Ints, end: Ints) -> int:
+def _chains(space: NDArray[np.int32], start: Ints, end: Ints, meant: Ints) -> int:
     """Number of chains: requests that continue none of the `_CHAIN_REQUESTS` requests before them."""
-    count = len(start)
-    spaces = np.concatenate([space, space]).astype(np.int64)
-    address = np.concatenate([end, start])
-    place = np.concatenate([np.arange(count), np.arange(count)])
-    is_start = np.repeat(np.array([0, 1], np.int8), count)
+    count, short = len(start), np.flatnonzero(meant > end)
+    spaces = np.concatenate([space, space[short], space]).astype(np.int64)
+    address = np.concatenate([end, meant[short], start])
+    place = np.concatenate([np.arange(count), short, np.arange(count)])
+    is_start = np.repeat(np.array([0, 1], np.int8), (count + len(short), count))
     order = np.lexsort((-is_start, place, address, spaces))  # a request never continues itself
     ends_at = np.where(is_start[order] == 0, order, -1)
-    last = np.maximum.accumulate(np.where(ends_at >= 0, np.arange(2 * count), -1))
+    last = np.maximum.accumulate(np.where(ends_at >= 0, np.arange(len(order)), -1))
     starts = np.flatnonzero(is_start[order] == 1)
     candidate = last[starts]
     good = candidate >= 0

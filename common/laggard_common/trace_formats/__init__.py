@@ -1,1 +1,1 @@
-"""Formats of I/O traces that the agent folds and `laggard layers` analyses: one parser each."""
+"""Formats that both the agent and the aggregator read, such as I/O traces: one parser each."""

@@ -16,8 +16,8 @@ DRAWN = st.lists(
 )
 
 
-def columns(drawn: list[tuple[int, int, int, int]]) -> RequestColumns:
-    """Reads from (start, size, begin, duration)."""
+def columns(drawn: list[tuple[int, int, int, int]], done: list[int] | None = None) -> RequestColumns:
+    """Reads from (start, size, begin, duration), of which `done` bytes moved."""
     start, size, begin, lasting = (np.array(each, np.int64) for each in zip(*drawn, strict=True))
     return RequestColumns.of(
         len(drawn),
@@ -27,6 +27,7 @@ def columns(drawn: list[tuple[int, int, int, int]]) -> RequestColumns:
         size=size,
         operation=np.full(len(drawn), READ),
         space=np.zeros(len(drawn)),
+        **({} if done is None else {"done": np.array(done, np.int64)}),
     )
 
 
@@ -39,14 +40,18 @@ def test_concurrency(drawn: list[tuple[int, int, int, int]]) -> None:
     assert [found.mean, found.mean_busy] == pytest.approx([mean, busy])
 
 
-@given(DRAWN)
-def test_runs_and_streams(drawn: list[tuple[int, int, int, int]]) -> None:
+@given(DRAWN, st.data())
+def test_runs_and_streams(drawn: list[tuple[int, int, int, int]], data: st.DataObject) -> None:
+    """Short requests count with what they moved, and one that moved nothing does not."""
     ordered = sorted(drawn, key=lambda each: each[2])
-    ranges = [(start, size) for start, size, _, _ in ordered]
-    found = sequentiality(columns(ordered))
-    assert found.run_bytes.tolist() == naive.runs(ranges)
-    assert found.stream_bytes.tolist() == naive.streams(ranges)
-    assert 1 <= found.chains <= len(found.run_bytes)
+    done = [data.draw(st.integers(-1, size)) for _, size, _, _ in ordered]
+    moved = [size if count < 0 else count for (_, size, _, _), count in zip(ordered, done, strict=True)]
+    found = sequentiality(columns(ordered, done))
+    accessed = [(start, size, count) for (start, size, _, _), count in zip(ordered, moved, strict=True)]
+    assert found.run_bytes.tolist() == naive.runs(accessed)
+    assert found.stream_bytes.tolist() == naive.streams([(start, count) for start, _, count in accessed])
+    assert found.chains <= len(found.run_bytes)
+    assert (found.chains > 0) == any(moved)
 
 
 @given(DRAWN, DRAWN)

@@ -246,7 +246,7 @@ def test_a_file_that_ends_in_the_middle_of_a_row(tmp_path: Path) -> None:
     (rows,) = read_pcp([path], DEFAULT, 5.0, remarks)
     assert np.array_equal(rows.metrics["await"], whole.metrics["await"], equal_nan=True)
     ending = "ends in the middle of a row, or without a line feed: left out:"
-    assert remarks == [f"{path}: {ending} '2027-01-15 08:00:40,15,2'"]
+    assert remarks == [f"{path}: {ending} '2027-01-15 08:00:40,15,2' (append one where it is whole)"]
     with pytest.raises(InputError, match=r"data row 2: Expected 9 columns, got 2"):
         read(tmp_path, HEADER + ROWS.replace("10,110,100,1020,1000,10,0,40,0\n", "10,110\n"))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from laggard_common.kernel_text import MOST
+from laggard_common.trace_formats.kernel_text import MOST
 from laggard_common.wire.schema import Field, FieldKind
 
 OSD_LATENCIES = (

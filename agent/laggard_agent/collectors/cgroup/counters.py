@@ -15,7 +15,7 @@ from laggard_agent.collectors.cgroup.folders import GONE
 from laggard_agent.collectors.diskstats.block_devices import BlockDevices
 from laggard_agent.collectors.interface import attribute, note_read, read_file, refused, unreadable
 from laggard_common.errors import CollectError
-from laggard_common.kernel_text import MOST, number
+from laggard_common.trace_formats.kernel_text import MOST, number
 
 _USUAL_BYTES = 2048  # a large buffer costs more than the read
 _FILE_BYTES = 64 * 1024

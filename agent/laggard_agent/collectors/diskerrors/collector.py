@@ -18,7 +18,7 @@ from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges, named, raise_first
 from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
-from laggard_common.kernel_text import MOST, number
+from laggard_common.trace_formats.kernel_text import MOST, number
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_NAME_CHARS
 from laggard_common.wire.schema import Component, Field

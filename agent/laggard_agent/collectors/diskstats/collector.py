@@ -20,7 +20,7 @@ from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import OnceLogged
 from laggard_common.config import checked, each, regex
 from laggard_common.errors import CollectError
-from laggard_common.kernel_text import DISK_COUNTERS, MOST, disk_line
+from laggard_common.trace_formats.kernel_text import DISK_COUNTERS, MOST, disk_line
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, FieldKind
 

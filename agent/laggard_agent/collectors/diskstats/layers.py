@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from laggard_agent.collectors.diskstats.sysfs_device import SysfsDevice
-from laggard_common.kernel_text import MANY_REQUESTS
+from laggard_common.trace_formats.kernel_text import MANY_REQUESTS
 
 NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 _SOME_REQUESTS = 100

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from laggard_agent.collectors.interface import printable
-from laggard_common.kernel_text import number
+from laggard_common.trace_formats.kernel_text import number
 
 _ENTRY = re.compile(r'^"([^"\n]+)": ?"?([^",\n]*)"?,?$', re.MULTILINE)
 _ZERO = re.compile(r'^"(?:fop\.|read_\d|write_\d)[^"\n]*": ?"?0(?:\.0+)?"?,?\n', re.MULTILINE)

@@ -10,7 +10,7 @@ the time between the two dumps, otherwise by the difference of the two products.
 from collections.abc import Mapping
 
 from laggard_agent.collectors.gluster.dump import Fop, ProcessDump
-from laggard_common.kernel_text import MOST
+from laggard_common.trace_formats.kernel_text import MOST
 from laggard_common.wire.schema import Field, FieldKind
 
 START_TIME = Field("start_time", FieldKind.GAUGE, "s")

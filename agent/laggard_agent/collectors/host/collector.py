@@ -14,7 +14,7 @@ from laggard_agent.collectors.interface import Context, Reading, is_recorded, re
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import raise_first
 from laggard_common.errors import CollectError
-from laggard_common.kernel_text import MOST
+from laggard_common.trace_formats.kernel_text import MOST
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType
 

@@ -16,7 +16,7 @@ from laggard_agent.collectors.interface import ABSENT, Context, Reading, attribu
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import ColumnTable, OnceLogged, OwnRow, gauges, raise_first
 from laggard_common.errors import CollectError
-from laggard_common.kernel_text import number
+from laggard_common.trace_formats.kernel_text import number
 from laggard_common.wire.limits import MAX_FIELDS, MAX_NAME_CHARS
 from laggard_common.wire.schema import Component, Field, FieldKind
 

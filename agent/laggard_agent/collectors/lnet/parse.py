@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from laggard_common.kernel_text import number, numbers
+from laggard_common.trace_formats.kernel_text import number, numbers
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Field, FieldKind, FieldType
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from laggard_agent.collectors.lnet.parse import NID, NidTable
-from laggard_common.kernel_text import number
+from laggard_common.trace_formats.kernel_text import number
 from laggard_common.wire.schema import Field, FieldKind
 
 _BEST = 1000

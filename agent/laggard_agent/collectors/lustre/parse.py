@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from laggard_agent.collectors.interface import printable
-from laggard_common.kernel_text import number
+from laggard_common.trace_formats.kernel_text import number
 from laggard_common.wire.schema import Field, FieldKind
 
 _START_TIME = Field("start_time", FieldKind.GAUGE, "s")

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from laggard_agent.collectors.lustre.parse import Parsed
-from laggard_common.kernel_text import MOST
+from laggard_common.trace_formats.kernel_text import MOST
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_FIELDS
 from laggard_common.wire.schema import Field, FieldKind

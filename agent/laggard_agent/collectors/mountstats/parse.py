@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
-from laggard_common.kernel_text import MOST, number, numbers
+from laggard_common.trace_formats.kernel_text import MOST, number, numbers
 
 OPERATION_COUNTERS = (
     *("ops", "ntrans", "timeouts", "bytes_sent", "bytes_recv"),

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from laggard_agent.collectors.net.inet_diag import SocketDump, Values
 from laggard_agent.collectors.net.parse import rise
 from laggard_agent.collectors.rows import named
-from laggard_common.kernel_text import MOST
+from laggard_common.trace_formats.kernel_text import MOST
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_COMPONENTS
 from laggard_common.wire.schema import Component, Field, FieldKind

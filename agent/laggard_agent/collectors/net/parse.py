@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from itertools import pairwise
 
-from laggard_common.kernel_text import number, numbers
+from laggard_common.trace_formats.kernel_text import number, numbers
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Field, FieldKind
 

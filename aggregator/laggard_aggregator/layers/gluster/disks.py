@@ -5,7 +5,7 @@ from pathlib import Path
 
 from laggard_aggregator.layers.gluster.counters import DATA, GlusterLayer
 from laggard_common.errors import InputError
-from laggard_common.kernel_text import MANY_REQUESTS, disk_line
+from laggard_common.trace_formats.kernel_text import MANY_REQUESTS, disk_line
 
 _SECTOR_BYTES = 512
 

@@ -30,7 +30,7 @@ from laggard_aggregator.offline.sysstat.report import Report
 from laggard_aggregator.offline.sysstat.sadf_json import is_json, read_json
 from laggard_aggregator.offline.sysstat.sadf_xml import is_xml, read_xml
 from laggard_common.errors import InputError
-from laggard_common.kernel_text import MANY_REQUESTS
+from laggard_common.trace_formats.kernel_text import MANY_REQUESTS
 
 _LAST_SECOND = 9.2e9
 _HEAD_BYTES = 4096

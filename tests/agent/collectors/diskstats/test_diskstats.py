@@ -14,8 +14,8 @@ from laggard_agent.collectors.diskstats.collector import (
 )
 from laggard_agent.collectors.diskstats.layers import Usage
 from laggard_agent.collectors.interface import Reading
-from laggard_common import kernel_text
 from laggard_common.errors import CollectError
+from laggard_common.trace_formats import kernel_text
 from laggard_common.wire.schema import Component
 from tests.support.builders.trees import disk_line, tree
 from tests.support.clock import FakeClock

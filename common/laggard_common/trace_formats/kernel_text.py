@@ -16,7 +16,7 @@ _END = {n: max((k for k in _DISK_COLUMNS if k <= n), default=0) for n in range(_
 _NO_DISK: tuple[bytes, tuple[int | None, ...]] = (b"", ())
 
 MANY_REQUESTS = 1000
-"""Of so many requests without any time the kernel counts no times, as of md before Linux 5.14."""
+"""Requests of a device without any time from which on its times are unknown: md before Linux 5.14."""
 
 
 def disk_line(line: bytes) -> tuple[bytes, tuple[int | None, ...]]:
