@@ -329,10 +329,10 @@ class App:
         }
 
 
-def boot_id(path: Path = _BOOT_ID) -> str:
+def boot_id() -> str:
     """The kernel's ID of this boot, empty when unknown."""
     try:
-        return path.read_text().strip()
+        return _BOOT_ID.read_text().strip()
     except OSError:
         return ""
 

@@ -7,7 +7,6 @@ its names is used.
 
 import importlib
 import sys
-from collections.abc import Iterable
 from types import ModuleType
 
 UNTIL_NEEDED = (
@@ -46,9 +45,9 @@ class _StandIn(ModuleType):
         return getattr(module, name)
 
 
-def postpone(names: Iterable[str] = UNTIL_NEEDED) -> None:
-    """Puts stand-ins in the place of these modules, unless they are loaded."""
-    for name in names:
+def postpone() -> None:
+    """Puts stand-ins in the place of the modules UNTIL_NEEDED, unless they are loaded."""
+    for name in UNTIL_NEEDED:
         if name in sys.modules:
             continue
         sys.modules[name] = stand_in = _StandIn(name)

@@ -90,8 +90,8 @@ class SegmentQueue:
         self._segments: deque[SpoolSegment] = deque()
         self._header_bytes = 0  # of the newest segment
         self._next_file = 0
-        self._full = False
-        self._is_left = False  # a file that cannot be deleted
+        self._is_full = False
+        self._has_undeletable = False  # a file that cannot be deleted
         self._unreadable: set[Path | None] = set()
 
     def __iter__(self) -> Iterator[SpoolSegment]:
@@ -198,7 +198,7 @@ class SegmentQueue:
         for segment in done:
             self._segments.remove(segment)
             self.discard(segment)
-        self._full &= len(self._segments) > 1
+        self._is_full &= len(self._segments) > 1
         return bool(done)
 
     def make_room(self, newest_ns: int) -> bool:
@@ -226,8 +226,8 @@ class SegmentQueue:
             _log.warning("spool: %s; its batches are lost", exc)
             self.dropped_samples += self._unacked(segment) * self._batch_ticks
             held = []
-        if segment.path is not None and not self._full:  # logged once, until everything is acknowledged
-            self._full = True
+        if segment.path is not None and not self._is_full:  # logged once, until everything is acknowledged
+            self._is_full = True
             hours = (newest_ns - held[0].envelope.t0_ns) / 3600e9 if held else 0.0
             _log.warning("spool: full: %d bytes hold %.1f hours, dropping the oldest", self._max_bytes, hours)
         for batch in held:
@@ -244,11 +244,11 @@ class SegmentQueue:
         try:
             segment.delete()
         except SpoolError as exc:
-            if not self._is_left:
+            if not self._has_undeletable:
                 _log.warning("spool: cannot delete a file, which stays, emptied if possible: %s", exc)
-            self._is_left = True
+            self._has_undeletable = True
         else:
-            self._is_left = False
+            self._has_undeletable = False
 
     def _is_sent(self, key: Key, low: int, high: int) -> bool:
         return self.acked[key].covers(low, high) or self.sent[key].covers(low, high)

@@ -67,7 +67,7 @@ class Spool:
         self._disk_appends = 0
         self._too_large_samples = 0
         self.in_memory = False
-        self.found_late = False
+        self.took_over_late = False
         """True when an earlier agent's batches were found late; the publisher resets it."""
         self._on_disk = on_disk
         if not on_disk:
@@ -138,10 +138,10 @@ class Spool:
             if self._lock is None:
                 self._lock = _take_lock(self._directory)
             if not self._taken_over:  # missing at the start, such as a late mount
-                self.found_late = bool(self._take_over().segments)
+                self.took_over_late = bool(self._take_over().segments)
             with SpoolError.from_os_errors(self._directory):
-                found = os.statvfs(self._directory)
-            if found.f_bavail * found.f_frsize < self.queue.segment_bytes:
+                disk = os.statvfs(self._directory)
+            if disk.f_bavail * disk.f_frsize < self.queue.segment_bytes:
                 raise SpoolError(str(self._directory), "is nearly full")
             self._begin_segment()
         except (SpoolError, ServiceError) as exc:
@@ -194,11 +194,11 @@ class Spool:
         """
         if self._backlog is None:
             return None
-        found = self._backlog.next(is_live)
-        if found is None:
+        batch = self._backlog.next(is_live)
+        if batch is None:
             self._backlog = None
             return None
-        return replace(found, schema=self._schemas.get(found.key))
+        return replace(batch, schema=self._schemas.get(batch.key))
 
     def close(self) -> None:
         """Shuts down cleanly, so that the streams continue at the next start."""

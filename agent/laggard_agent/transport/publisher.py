@@ -47,7 +47,7 @@ _CLOSE_SECONDS = 0.5
 _FILES_SECONDS = 10.0
 _SESSIONS_ENDED = 3
 _ENDED_WITHIN_SECONDS = 120.0
-_PACKETS_LOST = 2
+_REPORTED_LOSSES = 2
 
 
 class Publisher:
@@ -95,14 +95,15 @@ class Publisher:
         self._files = Worker("mqtt files", worker.failed) if _has_files(settings) else None
         self._broker_check: asyncio.Task[None] | None = None
         self._packets_lost = 0
-        self._ends: deque[float] = deque(maxlen=_SESSIONS_ENDED)
+        self._session_ends: deque[float] = deque(maxlen=_SESSIONS_ENDED)
         self._told_of_ends = False
         self.connected = False
         """Whether a session is open."""
         self._warned = False
         self._status_due = 0.0
-        self._backlog = False
-        self._overflowed = False
+        self._has_backlog = False
+        self._backlog_grew = False
+        """Whether the spool has batches that are not live and were added since the backlog was rewound."""
         self.overflow_samples = 0
         """Samples discarded while the spool's disk hangs."""
 
@@ -131,10 +132,10 @@ class Publisher:
             return
         if len(self._live) >= _LIVE_BATCHES:
             self._live.popleft()
-            self._overflowed = True
-        if self._spool.found_late:
-            self._spool.found_late = False
-            self._overflowed = True
+            self._backlog_grew = True
+        if self._spool.took_over_late:
+            self._spool.took_over_late = False
+            self._backlog_grew = True
         self._live.append((self._now() + self._delay_seconds, batch))
         self._worker.run_on_loop(self._wake.set)
 
@@ -150,7 +151,7 @@ class Publisher:
         if spool.in_memory or spool.queue.pending_bytes() > DOCUMENTS_SHARE * self._settings.spool.max_bytes:
             return False
         spool.append(document)
-        self._overflowed = True
+        self._backlog_grew = True
         self._worker.run_on_loop(self._wake.set)
         return not spool.in_memory
 
@@ -194,7 +195,7 @@ class Publisher:
         if size:
             reason += f" while a packet of {size} bytes was sent"
             self._packets_lost += 1
-            if self._packets_lost == _PACKETS_LOST and not self._finishing:
+            if self._packets_lost == _REPORTED_LOSSES and not self._finishing:
                 _log.warning(
                     "the broker at %s ends each connection on a packet of %d bytes: is its limit lower"
                     " (mosquitto: max_packet_size)? Lower batch_samples makes smaller packets",
@@ -210,9 +211,9 @@ class Publisher:
 
     def _note_end(self) -> None:
         """Says once that one session after another ends: the broker keeps one client of a name."""
-        self._ends.append(self._now())
-        within = self._ends[-1] - self._ends[0]
-        if len(self._ends) < _SESSIONS_ENDED or within > _ENDED_WITHIN_SECONDS or self._told_of_ends:
+        self._session_ends.append(self._now())
+        within = self._session_ends[-1] - self._session_ends[0]
+        if len(self._session_ends) < _SESSIONS_ENDED or within > _ENDED_WITHIN_SECONDS or self._told_of_ends:
             return
         self._told_of_ends = True
         _log.warning(
@@ -282,7 +283,7 @@ class Publisher:
 
     async def _rewind(self) -> None:
         await self._worker.call(self._spool.rewind)
-        self._backlog = True
+        self._has_backlog = True
 
     async def _step(self) -> None:
         """Publishes the most urgent message, or sleeps until one is due."""
@@ -296,17 +297,17 @@ class Publisher:
             await self._publish_live()
         elif self._status_due <= now:
             await self._publish_status()
-        elif self._overflowed and not self._backlog:
-            self._overflowed = False
+        elif self._backlog_grew and not self._has_backlog:
+            self._backlog_grew = False
             await self._rewind()
         elif self._redelivery.due <= now:
             await self._redeliver(now)
-        elif self._backlog and self._rate.due <= now:
+        elif self._has_backlog and self._rate.due <= now:
             await self._publish_backlog(now)
         else:
             due = [self._status_due, self._redelivery.due]
             due += [self._live[0][0]] if self._live else []
-            due += [self._rate.due] if self._backlog else []
+            due += [self._rate.due] if self._has_backlog else []
             await self._sleep(min(due) - now)
 
     async def _publish_live(self) -> None:
@@ -319,7 +320,7 @@ class Publisher:
             return
         batch = await self._worker.call(partial(self._spool.next_backlog, self._is_live))
         if batch is None:
-            self._backlog = False
+            self._has_backlog = False
             return
         await self._publish(batch)
         self._rate.sent(batch, now)
@@ -404,7 +405,7 @@ class Publisher:
             for key in lost:
                 self._published_schemas.pop(key, None)
             self._rate.lost(lost)
-            self._backlog = True
+            self._has_backlog = True
 
     def _on_ack(self, payload: bytes) -> None:
         try:
@@ -418,9 +419,9 @@ class Publisher:
                 _log.info("the aggregator acknowledges again")
         for ack in acks:
             self._worker.piggyback(partial(self._redelivery.acknowledged, ack))
-            if self._backlog or self._rate.in_flight:
+            if self._has_backlog or self._rate.in_flight:
                 self._rate.acknowledged(ack, self._now())
-        if self._backlog:
+        if self._has_backlog:
             self._wake.set()
 
     # -- time

@@ -145,7 +145,7 @@ class Table:
             [schema.empty_table(), *tables], promote_options="default"
         ).unify_dictionaries()
 
-    def unchanged(self, read: Callable[[list[Part]], T], first_day: str = "", last_day: str = LAST_DAY) -> T:
+    def unchanged(self, read: Callable[[list[Part]], T], first_day: str = "") -> T:
         """The result of `read` for the current files, once none of them was merged meanwhile.
 
         For readers that keep more of a file than its rows; they open it by `page_checked_file`.
@@ -153,7 +153,7 @@ class Table:
         changes = 0
         while changes < _LISTINGS:
             try:
-                return read(self.files(first_day, last_day))
+                return read(self.files(first_day))
             except FileNotFoundError:
                 changes += 1
             except DamagedPartError as exc:

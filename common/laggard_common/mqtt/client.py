@@ -25,6 +25,9 @@ _PLAINER = {
     "Unspecified error": "the broker closed the connection",
 }
 """Texts of aiomqtt and paho that do not name the broker."""
+_KEEPALIVE_SECONDS = 30
+_MAX_QUEUED = 64
+"""Messages that wait for `on_message`."""
 _NODELAY = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 
 _log = logging.getLogger(__name__)
@@ -36,7 +39,7 @@ class MqttClient:
     """One MQTT 3.1.1 connection. Call `connect` once and `close` afterwards.
 
     `on_message` receives the payload of each message, `on_lost` runs when the connection ends. Both run on
-    the event loop. At most `max_queued` messages wait for `on_message`; aiomqtt drops further ones.
+    the event loop. At most _MAX_QUEUED messages wait for `on_message`; aiomqtt drops further ones.
     Operations raise MqttError when the connection is lost or the broker does not answer in time.
     """
 
@@ -48,18 +51,16 @@ class MqttClient:
         on_message: Callable[[bytes], None],
         on_lost: Callable[[], None],
         will: aiomqtt.Will | None = None,
-        keepalive_seconds: int = 30,
         timeout_seconds: float = 10.0,
-        max_queued: int = 64,
     ) -> None:
         self._client = aiomqtt.Client(
             **arguments,
             identifier=client_id,
             clean_session=True,
             will=will,
-            keepalive=keepalive_seconds,
+            keepalive=_KEEPALIVE_SECONDS,
             timeout=timeout_seconds,
-            max_queued_incoming_messages=max_queued,
+            max_queued_incoming_messages=_MAX_QUEUED,
             socket_options=_NODELAY,
             logger=_aiomqtt_log,
         )

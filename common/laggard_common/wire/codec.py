@@ -33,9 +33,9 @@ _IS_WIDTH = {width: bytes(code == width for code in range(256)) for width, _ in 
 class Encoder:
     """Encodes batches of one codec. Threads may share an encoder and its zstd context."""
 
-    def __init__(self, codec: int = DELTA_ZSTD, level: int = 3) -> None:
+    def __init__(self, codec: int = DELTA_ZSTD) -> None:
         self.codec = codec
-        self._zstd = zstandard.ZstdCompressor(level=level, write_checksum=False, write_content_size=True)
+        self._zstd = zstandard.ZstdCompressor(level=3, write_checksum=False, write_content_size=True)
         self._one_at_a_time = Lock()
 
     def encode(

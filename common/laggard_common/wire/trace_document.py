@@ -43,10 +43,10 @@ def fits(records: Sequence[Folded]) -> bool:
     return len(list(batches(records))) <= 1
 
 
-def encode_document(document: TraceDocument, encoder: EventEncoder | None = None) -> bytes:
-    """The content of a document; `encoder` has codec RAW, as a document is compressed as a whole."""
+def encode_document(document: TraceDocument) -> bytes:
+    """The content of a document; not compressed, as the message is compressed as a whole."""
     d = document
-    payload = (encoder or EventEncoder(RAW)).encode(d.records)
+    payload = EventEncoder(RAW).encode(d.records)
     head = [VERSION, d.job, d.log, d.session, d.start, d.end, len(d.records), d.records[0].first_ns]
     packed: bytes = msgpack.packb([*head, payload], use_bin_type=True)
     return packed

@@ -19,7 +19,7 @@ from laggard_agent.sampling.batcher import EncodedBatch
 from laggard_agent.settings import TracesSettings
 from laggard_agent.tools.iotrace.fold import fold
 from laggard_agent.tools.iotrace.marks import Mark, Marks
-from laggard_agent.tools.iotrace.trace_log import Line, TraceLog
+from laggard_agent.tools.iotrace.trace_log import LogLine, TraceLog
 from laggard_agent.transport.outbox import document
 from laggard_common.clock import Clock
 from laggard_common.errors import CollectError
@@ -73,7 +73,7 @@ class TraceFollower:
         """Parses the next parts of the logs, at most MOST_READ_BYTES; none while parts wait to be sent."""
         if self._parts:
             return
-        self._find()
+        self._follow_new()
         budget = MOST_READ_BYTES
         for log in sorted(self._open_logs(), key=lambda log: log.turn):
             before = budget
@@ -104,7 +104,7 @@ class TraceFollower:
 
     # -- logs
 
-    def _find(self) -> None:
+    def _follow_new(self) -> None:
         """Opens new logs, and lets go of those whose path is gone or another file."""
         present = self._present()
         left = [path for path, log in self._logs.items() if path not in present or not _is_same(log)]
@@ -119,7 +119,7 @@ class TraceFollower:
 
     def _present(self) -> dict[str, str]:
         """At most MAX_LOGS paths that match, followed ones first, and the job of each."""
-        found: dict[str, str] = {}
+        jobs: dict[str, str] = {}
         for pattern in self._patterns:
             try:
                 pattern.refresh()
@@ -128,22 +128,22 @@ class TraceFollower:
                 self._warn_once(pattern.text, exc.strerror or str(exc))
             for path in pattern.paths:
                 if path.isprintable():
-                    found.setdefault(path, pattern.job_of(path))
+                    jobs.setdefault(path, pattern.job_of(path))
                 else:
                     self._warn_once(path, "its name is not printable")
-        if len(found) <= MAX_LOGS:
-            return found
-        self._warn_once("", f"{len(found)} logs match, {MAX_LOGS} are followed")
-        return dict(sorted(found.items(), key=lambda each: each[0] not in self._logs)[:MAX_LOGS])
+        if len(jobs) <= MAX_LOGS:
+            return jobs
+        self._warn_once("", f"{len(jobs)} logs match, {MAX_LOGS} are followed")
+        return dict(sorted(jobs.items(), key=lambda item: item[0] not in self._logs)[:MAX_LOGS])
 
     def _open(self, path: str, job: str) -> bool:
         """Follows the log at `path`, from the mark of an earlier time on; a renamed one goes on."""
         try:
-            with regular_file(Path(path), os.O_NOFOLLOW) as (opened, found):
-                file = (found.st_dev, found.st_ino)
+            with regular_file(Path(path), os.O_NOFOLLOW) as (opened, status):
+                file = (status.st_dev, status.st_ino)
                 known = next((log for log in self._open_logs() if log.file == file), None)
                 if known is not None:
-                    return self._renamed(known, path, job)
+                    return self._goes_on_at(known, path, job)
                 mark = self._marks.of(file)
                 if mark is None or not mark.follows(opened) or (not mark.at and mark.job != job):
                     mark = Mark(*file, since_ns=self._clock.wall_ns(), job=job, path=path)
@@ -159,12 +159,12 @@ class TraceFollower:
         )
         return True
 
-    def _renamed(self, log: TraceLog, path: str, job: str) -> bool:
+    def _goes_on_at(self, log: TraceLog, path: str, job: str) -> bool:
         """Whether a log that leaves its path goes on at `path`; False for a second name of a log."""
         if not log.is_leaving:
             return False
         self._leaving.remove(log)
-        log.renamed(Path(path), job)
+        log.rename(Path(path), job)
         self._logs[path] = log
         return True
 
@@ -209,14 +209,14 @@ class TraceFollower:
             self._warn_once(str(log.path), "has no record of an I/O trace in its first lines")
         return budget
 
-    def _add(self, log: TraceLog, lines: Sequence[Line]) -> None:
+    def _add(self, log: TraceLog, lines: Sequence[LogLine]) -> None:
         start = log.ready_at
         for end, tail, records in _parts(lines):
             batch = None
             if records:
-                found = TraceDocument(log.job, log.name, self._marks.session, start, end, records)
+                content = TraceDocument(log.job, log.name, self._marks.session, start, end, records)
                 start = end
-                batch = document(TRACES, encode_document(found), self._clock.wall_ns())
+                batch = document(TRACES, encode_document(content), self._clock.wall_ns())
             self._parts.append(_TracePart(log.mark_at(end, tail), batch))
             log.ready_at = end
 
@@ -232,14 +232,13 @@ class TraceFollower:
             _log.warning("traces: %s: %s", visible(path) or "files", reason)
 
 
-def _parts(lines: Sequence[Line]) -> Iterator[tuple[int, int, Sequence[Folded]]]:
+def _parts(lines: Sequence[LogLine]) -> Iterator[tuple[int, int, Sequence[Folded]]]:
     """End, checksum and folded records of parts of `lines`, in order; halves where no document holds all."""
     if not lines:
         return
-    folded = list(fold(record for records, _, _ in lines for record in records))
+    folded = list(fold(record for line in lines for record in line.records))
     if fits(folded) or len(lines) == 1:
-        _, end, tail = lines[-1]
-        yield end, tail, folded
+        yield lines[-1].end, lines[-1].tail, folded
     else:
         half = len(lines) // 2
         yield from _parts(lines[:half])
@@ -248,12 +247,12 @@ def _parts(lines: Sequence[Line]) -> Iterator[tuple[int, int, Sequence[Folded]]]
 
 def _is_same(log: TraceLog) -> bool:
     try:
-        found = log.path.lstat()
+        status = log.path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:  # of a network file system, for a while
         return True
-    return (found.st_dev, found.st_ino) == log.file
+    return (status.st_dev, status.st_ino) == log.file
 
 
 class _Pattern:
@@ -275,5 +274,5 @@ class _Pattern:
 
     def job_of(self, path: str) -> str:
         """The number of the job in a path, empty without one."""
-        found = self._expression.fullmatch(path)
-        return (found.groupdict().get("job") or "") if found else ""
+        match = self._expression.fullmatch(path)
+        return (match.groupdict().get("job") or "") if match else ""

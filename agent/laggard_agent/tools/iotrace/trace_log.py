@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from laggard_agent.tools.iotrace.command import FORMATS, format_of
 from laggard_agent.tools.iotrace.marks import TAIL_BYTES, FileId, Mark
@@ -23,8 +24,12 @@ _CGROUP_JOB = re.compile(r"/job_([1-9][0-9]{0,9})(?:/|$)", re.MULTILINE)
 _ENVIRONMENT_JOB = re.compile(rb"(?:^|\0)SLURM_JOB_ID=([1-9][0-9]{0,9})(?:\0|$)")
 
 
-Line = tuple[Sequence[TraceRecord], int, int]
-"""The records of a line, the position of its end, and the checksum of the last bytes before that."""
+class LogLine(NamedTuple):
+    """The records of a line, the position of its `end`, and `tail`, the checksum of the bytes before that."""
+
+    records: Sequence[TraceRecord]
+    end: int
+    tail: int
 
 
 class TraceLog:
@@ -93,7 +98,7 @@ class TraceLog:
         self._skipping = False
         return self._last
 
-    def renamed(self, path: Path, job: str) -> None:
+    def rename(self, path: Path, job: str) -> None:
         """Continues at another path, with the job of that if it has one."""
         self.path, self.is_leaving = path, False
         self._path_job = job
@@ -103,7 +108,7 @@ class TraceLog:
         """The mark of the end of a line."""
         return replace(self._last, at=position, tail=tail, job=self.job)
 
-    def read(self, most_bytes: int) -> list[Line]:
+    def read(self, most_bytes: int) -> list[LogLine]:
         """The complete lines within the next `most_bytes`, at least MAX_LINE_BYTES. Raises OSError.
 
         None of those that were sent before the agent started. After an OSError the position is the same.
@@ -112,26 +117,26 @@ class TraceLog:
         data = memoryview(os.pread(self._fd, before + most_bytes, self.position - before))
         *lines, rest = bytes(data[before:]).split(b"\n")
         self._asked = False
-        found = []
+        read = []
         end = before
         for text in lines:
             end += len(text) + 1
             if self._skipping:
                 self._skipping = False
                 continue
-            records = self._parsed(text + b"\n")
+            records = self._parse(text + b"\n")
             position = self.position + end - before
             if position > self._known:
-                found.append((records, position, _checksum(data, end)))
+                read.append(LogLine(records, position, _checksum(data, end)))
         if not lines and len(rest) >= MAX_LINE_BYTES:
             end += len(rest)
             self._skipping = True
         if end > before:
             self.position += end - before
             self._last = self.mark_at(self.position, _checksum(data, end))
-        return found
+        return read
 
-    def _parsed(self, line: bytes) -> Sequence[TraceRecord]:
+    def _parse(self, line: bytes) -> Sequence[TraceRecord]:
         if self.reader is None:
             name = self._format_name if self._format_name != "auto" else format_of(line)
             self.reader = TraceReader(FORMATS[name](self._node))

@@ -11,7 +11,6 @@ from laggard_aggregator.files.atomic_write import written
 from laggard_aggregator.files.kept_json import read_kept
 from laggard_aggregator.jobs.records.model import ReadReport
 from laggard_aggregator.jobs.records.sacct_poll import (
-    Commands,
     SlurmCommands,
     check_rights,
     controller_start,
@@ -37,21 +36,20 @@ _MOST_RESTARTS = 256
 
 
 class PollTask:
-    """Polls sacct for the jobs of `[jobs]`. `commands`: Slurm's programs; `uid`: that of this process."""
+    """Polls sacct for the jobs of `[jobs]`. `uid`: that of this process."""
 
     def __init__(
         self,
         settings: AggregatorSettings,
         clock: Clock,
         polls: JobPolls,
-        commands: Commands | None = None,
         uid: int | None = None,
     ) -> None:
         assert settings.archive is not None
         self._jobs = settings.jobs
         self._clock = clock
         self._polls = polls
-        self._commands = commands if commands is not None else SlurmCommands()
+        self._commands = SlurmCommands()
         self._uid = os.geteuid() if uid is None else uid
         self._report = ReadReport()
         self._store = JobStore(settings.archive.directory, settings.site, self._report)
@@ -74,7 +72,7 @@ class PollTask:
             polling = asyncio.ensure_future(asyncio.to_thread(self.attempt, brief=brief))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({polling, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if stopping.done() and isinstance(self._commands, SlurmCommands):
+            if stopping.done():
                 self._commands.stop()
             stopping.cancel()
             await polling

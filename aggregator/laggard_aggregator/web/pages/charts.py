@@ -281,11 +281,11 @@ class Heat:
         return tuple(self.starts[places].tolist())
 
 
-def heat(courses: Sequence[tuple[Sequence[Column], int]], last: int = MAX_WINDOWS) -> Heat:
+def heat(courses: Sequence[tuple[Sequence[Column], int]]) -> Heat:
     """Heat map of one group; a cell shows the worst of its metrics, by the factor of that window alone.
 
-    `courses`: columns and worse side of each metric. At most `last` columns; with more windows each column
-    covers several.
+    `courses`: columns and worse side of each metric. At most MAX_WINDOWS columns; with more windows
+    each column covers several.
     """
     spans = {column.end: column.start for columns, _ in courses for column in columns}
     ends = sorted(spans)
@@ -313,7 +313,7 @@ def heat(courses: Sequence[tuple[Sequence[Column], int]], last: int = MAX_WINDOW
         latest=factors[:, -1].astype(np.float64) if ends else np.full(len(names), np.nan),
         count=len(ends),
     )
-    return _narrowed(whole, last)
+    return _narrowed(whole)
 
 
 def levels_of(column: Column, factors: NDArray[np.float64]) -> NDArray[np.uint8]:
@@ -343,13 +343,13 @@ def drawing(levels: NDArray[np.uint8], label: str, name: str) -> Markup:
     ).format(name, max(columns, 1), max(rows, 1), label, paths)
 
 
-def _narrowed(whole: Heat, last: int) -> Heat:
-    """The same with at most `last` columns, all but the first covering equally many windows."""
+def _narrowed(whole: Heat) -> Heat:
+    """The same with at most MAX_WINDOWS columns, all but the first covering equally many windows."""
     count = len(whole.ends)
-    if count <= last:
+    if count <= MAX_WINDOWS:
         return whole
-    each = -(-count // last)
-    first = np.arange(0, count, each) - (-count % each)
+    width = -(-count // MAX_WINDOWS)
+    first = np.arange(0, count, width) - (-count % width)
     first[0] = 0
     return replace(
         whole,

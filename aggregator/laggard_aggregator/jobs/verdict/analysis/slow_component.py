@@ -17,6 +17,7 @@ PEERS_SHARE = 0.5
 PEERS_HOURS = (1.0, 4.0, 12.0, 96.0)
 _LONGEST_WINDOW = 60
 _SHORTEST_WINDOW = 12
+_JOBS_A_WEEK = 1000.0
 _CONFIRM = 2
 """Windows, of the last three, in which a component must be anomalous: a job is short."""
 
@@ -26,12 +27,11 @@ def slow_in_job(
     latencies: FloatArray,
     load: Mapping[str, FloatArray],
     interval_seconds: float,
-    jobs_a_week: float = 1000.0,
 ) -> dict[str, float]:
     """Components slower than their peers in this job, with the factor: severity of the last anomalous window.
 
     `latencies`, each of `load`: shape (C, T), by component and interval, as in `GroupWindow`. Empty below
-    LEAST_PEERS components. `jobs_a_week` share the budget of one false alarm a week.
+    LEAST_PEERS components. _JOBS_A_WEEK share the budget of one false alarm a week.
     """
     count = latencies.shape[1]
     window = min(_LONGEST_WINDOW, max(_SHORTEST_WINDOW, count // 3))
@@ -43,7 +43,7 @@ def slow_in_job(
         window_samples=window,
         shift_samples=shift,
         confirm=_CONFIRM,
-        tests_at_once=max(round(jobs_a_week * len(components) * count * interval_seconds / 604_800), 1),
+        tests_at_once=max(round(_JOBS_A_WEEK * len(components) * count * interval_seconds / 604_800), 1),
     )
     detector = make_detector(settings, "latency")
     flags = np.zeros((len(components), 0), np.bool_)
@@ -70,15 +70,13 @@ def slow_in_job(
     return slow
 
 
-def below_peak(
-    rates: FloatArray, peaks: FloatArray, interval_seconds: float, minutes: float = PEAK_MINUTES
-) -> list[int]:
+def below_peak(rates: FloatArray, peaks: FloatArray, interval_seconds: float) -> list[int]:
     """Rows of `rates`, shape (C, T), below 30 % of `peaks`, shape (C,), for an hour on end under load.
 
     Beacon's rule (NSDI '19, section 4.2); intervals without any work or data end a stretch.
     """
     low = (rates > 0) & (rates < PEAK_SHARE * peaks[:, None])
-    least = int(np.ceil(minutes * 60 / interval_seconds))
+    least = int(np.ceil(PEAK_MINUTES * 60 / interval_seconds))
     return [row for row in range(len(rates)) if _longest(low[row]) >= least]
 
 

@@ -11,6 +11,8 @@ _GAINS = (0.612, 0.331, 0.212)
 """Standard deviation of the details of each level, of white noise of 1."""
 _QUIET = 0.1
 """Quantile of the absolute details that gives the spread: rows of phases are noisier than the background."""
+_BLOCK = 2**3
+"""Rows of a block of the low-pass reconstruction: three levels."""
 _SAMPLE = 16_384
 """Rows that give the spread, of a longer series evenly spaced ones."""
 _GAUSSIAN_QUANTILE = 0.1257
@@ -60,12 +62,11 @@ def _centred_mean(values: FloatArray, step: int, scratch: FloatArray) -> FloatAr
     return mean
 
 
-def low_pass(values: FloatArray, levels: int = 3) -> FloatArray:
-    """Reconstruction of `values`, shape (n,), from the approximation alone: means of blocks of 2 ** `levels`.
+def low_pass(values: FloatArray) -> FloatArray:
+    """Reconstruction of `values`, shape (n,), from the approximation alone: means of blocks.
 
     The decimated transform with all details dropped, as IOSI (FAST '14) and Beacon (NSDI '19, appendix B) use
     it to find bursts.
     """
-    block = 1 << levels
-    padded = np.concatenate((values, np.repeat(values[-1:], -values.size % block)))
-    return np.repeat(padded.reshape(-1, block).mean(1), block)[: values.size]
+    padded = np.concatenate((values, np.repeat(values[-1:], -values.size % _BLOCK)))
+    return np.repeat(padded.reshape(-1, _BLOCK).mean(1), _BLOCK)[: values.size]
