@@ -76,22 +76,21 @@ def _one(args: argparse.Namespace) -> int:
     """Prints a job; returns 0. Raises LaggardError, also where there is none."""
     asker: Asker = AskServer(args) if args.url else AskArchive(args)
     with closing(asker):
-        found = asker.runs(args.job, args.slow_components)
-        if not found:
+        runs = asker.runs(args.job, args.slow_components)
+        if not runs:
             raise InputError(asker.name, f"has no job {visible(args.job)}")
         if args.sentence:
-            _print([str(found[0]["sentence"])])
+            _print([str(runs[0]["sentence"])])
             return 0
-        if len(found) > 1 and not args.json:
-            _print([f"{len(found)} runs of {args.job}, the newest: the others by their keys"])
-            _print(f"  {each['key']}  {_moment(each['start'])}" for each in found)
-        for each in found if args.json else found[:1]:
-            if args.json:
-                _print([json.dumps(each)])
-                continue
-            width = terminal_width(sys.stdout)
-            for line in _details(each, args.slow_components):
-                _print(wrapped(line, width))
+        if args.json:
+            _print(json.dumps(run) for run in runs)
+            return 0
+        if len(runs) > 1:
+            _print([f"{len(runs)} runs of {args.job}, the newest: the others by their keys"])
+            _print(f"  {run['key']}  {_moment(run['start'])}" for run in runs)
+        width = terminal_width(sys.stdout)
+        for line in _details(runs[0], args.slow_components):
+            _print(wrapped(line, width))
     return 0
 
 

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from laggard_aggregator.cli import client
+from laggard_aggregator.cli.options import whole_number
 from laggard_aggregator.jobs.verdict import METHODS
 from laggard_aggregator.settings.jobs import JobsTable
 
@@ -81,7 +82,7 @@ def add_jobs_options(parser: argparse.ArgumentParser) -> None:
         help="jobs slower than this share of the median of their earlier runs, such as 0.5",
     )
     about = f"most jobs, newest first (default {DEFAULT_LIMIT}; with --json and --csv: all)"
-    add("--limit", metavar="N", type=_count, help=about)
+    add("--limit", metavar="N", type=whole_number, help=about)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print records, one JSON object a line")
     form.add_argument("--csv", action="store_true", help="print CSV")
@@ -145,12 +146,6 @@ def _jobid_format(text: str) -> str:
     for _, problem in JobsTable(jobid_format=text).problems():
         raise argparse.ArgumentTypeError(problem)
     return text
-
-
-def _count(text: str) -> int:
-    if not (text.isdecimal() and 1 <= int(text) <= 1 << 30):
-        raise argparse.ArgumentTypeError(f"expected a whole number of 1 or more, got {text}")
-    return int(text)
 
 
 def add_phases_options(parser: argparse.ArgumentParser) -> None:

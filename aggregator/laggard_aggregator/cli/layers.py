@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from laggard_aggregator.cli.options import positive
+from laggard_aggregator.cli.options import positive, whole_number
 
 _EXAMPLES = """\
 verbs, each with its own --help:
@@ -126,7 +126,7 @@ class SendCommand:
         add(
             "--max-mib",
             metavar="N",
-            type=_count,
+            type=whole_number,
             default=256,
             help="most to leave there (default %(default)s)",
         )
@@ -168,7 +168,7 @@ def _add_record_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--pid",
         metavar="N",
-        type=_count,
+        type=whole_number,
         action="append",
         default=[],
         help="a running process; may be repeated",
@@ -185,15 +185,15 @@ def _add_record_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="record the file system, too: direct I/O (iomap) and buffered writes (ext4)",
     )
-    add("--buffer-kib", metavar="N", type=_count, default=8192, help="buffer a CPU (default %(default)s)")
-    add("--max-mib", metavar="N", type=_count, default=1024, help="largest trace (default %(default)s)")
+    add(
+        "--buffer-kib",
+        metavar="N",
+        type=whole_number,
+        default=8192,
+        help="buffer a CPU (default %(default)s)",
+    )
+    add("--max-mib", metavar="N", type=whole_number, default=1024, help="largest trace (default %(default)s)")
     add("command", metavar="-- COMMAND", nargs=argparse.REMAINDER, help="run and record this")
-
-
-def _count(text: str) -> int:
-    if not (text.isdecimal() and 1 <= int(text) <= 1 << 30):
-        raise argparse.ArgumentTypeError(f"expected a whole number of 1 or more, got {text}")
-    return int(text)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -241,6 +241,13 @@ def count(text: str) -> int:
     return int(value)
 
 
+def whole_number(text: str) -> int:
+    """Parses a whole number of 1 or more."""
+    if not (text.isdecimal() and 1 <= int(text) <= 1 << 30):
+        raise argparse.ArgumentTypeError(f"expected a whole number of 1 or more, got {text}")
+    return int(text)
+
+
 def _number(text: str) -> float:
     try:
         return float(text)

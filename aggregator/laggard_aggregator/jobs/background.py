@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
@@ -65,28 +66,29 @@ class BackgroundTask:
         self._is_right = is_right
         self._stopped = threading.Event()
         self._rest_until_ns: dict[str, int] = {}
-        self._passes: dict[str, Callable[[], None]] = {}
+        self._passes: dict[str, Callable[[], object]] = {}
         served_by = read_forwarders(jobs.forwarders) if jobs.forwarders is not None else {}
         if settings.rollups:
             self._rollups = RollupPass(settings.directory)
             self._passes[ROLLUPS] = self._roll
         if jobs.enabled:
-            of = JoinSettings(jobs.grace_seconds, jobs.jobid_format, served_by)
-            self._join = JoinPass(settings.directory, site, of)
-            self._passes[JOBS] = self._join_jobs
-            self._passes[EARLY] = self._join_early
-            self._paths = PathPass(settings.directory, site, served_by)
-            self._passes[PATHS] = self._write_paths
-            self._index = JobIndex(settings.directory)
-            self._passes[INDEX] = self._refresh_index
-            self._findings = FindingsPass(settings.directory, site, self._index, judged, served_by)
-            self._logs = None
+            joining = JoinSettings(jobs.grace_seconds, jobs.jobid_format, served_by)
+            self._join = JoinPass(settings.directory, site, joining)
+            self._passes[JOBS] = partial(self._pace, JOBS, self._join_due)
+            self._passes[EARLY] = partial(self._pace, EARLY, self._join_ended)
+            paths = PathPass(settings.directory, site, served_by)
+            self._passes[PATHS] = lambda: paths.run(clock.wall_ns())
+            index = JobIndex(settings.directory)
+            self._passes[INDEX] = lambda: index.refresh(self._goes_on)
+            self._findings = FindingsPass(settings.directory, site, index, judged, served_by)
             if jobs.darshan_logs is not None:
-                self._logs = LogPass(settings.directory, site, self._index, jobs.darshan_logs)
-                self._passes[LOGS] = self._judge_logs
-            self._passes[FINDINGS] = self._judge_jobs
-            self._traces = TracePass(settings.directory, site, self._index)
-            self._passes[MERGES] = self._merge_traces
+                self._logs = LogPass(settings.directory, site, index, jobs.darshan_logs)
+                self._passes[LOGS] = partial(self._pace, LOGS, self._judge_logs)
+            self._passes[FINDINGS] = partial(self._pace, FINDINGS, self._judge_due)
+            traces = TracePass(settings.directory, site, index)
+            self._passes[MERGES] = partial(
+                self._pace, MERGES, lambda: traces.run(clock.wall_ns(), self._goes_on)
+            )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Makes a pass every PASS_SECONDS until `stop`, which ends a pass within a slice."""
@@ -118,7 +120,7 @@ class BackgroundTask:
         except OSError:
             return True
 
-    def _attempt(self, name: str, work: Callable[[], None]) -> bool:
+    def _attempt(self, name: str, work: Callable[[], object]) -> bool:
         failed = self._work.failing
         try:
             work()
@@ -141,22 +143,7 @@ class BackgroundTask:
         self._work.rolled_rows += rolled.rows
         self._work.lag_seconds = rolled.lag_seconds
 
-    def _write_paths(self) -> None:
-        self._paths.run(self._clock.wall_ns())
-
-    def _join_jobs(self) -> None:
-        self._paced(JOBS, self._join_due)
-
-    def _join_early(self) -> None:
-        self._paced(EARLY, self._join_ended)
-
-    def _judge_jobs(self) -> None:
-        self._paced(FINDINGS, self._judge_due)
-
-    def _merge_traces(self) -> None:
-        self._paced(MERGES, self._merge_due)
-
-    def _paced(self, name: str, work: Callable[[], None]) -> None:
+    def _pace(self, name: str, work: Callable[[], object]) -> None:
         """Does `work` unless it rests after the last time, so that it takes JOIN_SHARE of a core."""
         if self._clock.monotonic_ns() < self._rest_until_ns.get(name, 0):
             return
@@ -171,14 +158,7 @@ class BackgroundTask:
         self._work.judged_jobs += self._findings.run(self._clock.wall_ns(), self._goes_on)
 
     def _judge_logs(self) -> None:
-        self._paced(LOGS, self._judge_logs_due)
-
-    def _judge_logs_due(self) -> None:
-        if self._logs is not None:
-            self._findings.judge_again(self._logs.run(self._clock.wall_ns(), self._goes_on))
-
-    def _merge_due(self) -> None:
-        self._traces.run(self._clock.wall_ns(), self._goes_on)
+        self._findings.judge_again(self._logs.run(self._clock.wall_ns(), self._goes_on))
 
     def _join_due(self) -> None:
         joined = self._join.run(self._clock.wall_ns(), self._settings.raw_days, self._goes_on)
@@ -188,9 +168,6 @@ class BackgroundTask:
     def _join_ended(self) -> None:
         joined = self._join.run_early(self._clock.wall_ns(), self._settings.raw_days, self._goes_on)
         self._work.joined_jobs += joined
-
-    def _refresh_index(self) -> None:
-        self._index.refresh(self._goes_on)
 
     def _goes_on(self) -> bool:
         return not self._stopped.is_set()

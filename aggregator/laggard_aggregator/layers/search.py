@@ -6,6 +6,7 @@ set by limits of this module, or by the range of healthy recordings.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -61,15 +62,15 @@ def findings(stack: Stack, healthy: Sequence[Stack] = ()) -> list[LayerFinding]:
     Requests of others on the same devices are left out.
     """
     stack, healthy = of_the_top(stack), [of_the_top(each) for each in healthy]
-    found: list[LayerFinding] = []
     serialised = _serialisation(stack, healthy)
-    found += serialised
-    skipped = {(each.above, each.below) for each in serialised}
-    found += _held(stack, healthy, skipped)
-    found += _interleaving(stack, healthy)
-    found += _slow_device(stack, healthy)
-    found += _outside(stack, healthy, found)
-    return sorted(found, key=lambda each: -(each.share or 0.0))
+    skipped = {(finding.above, finding.below) for finding in serialised}
+    candidates = serialised + _held(stack, healthy, skipped)
+    for bottom in stack.bottoms():
+        candidates += _interleaving(stack, bottom, healthy)
+    for bottom in stack.bottoms():
+        candidates += _slow_device(stack, bottom, healthy)
+    candidates += _outside(stack, healthy, candidates)
+    return sorted(candidates, key=lambda finding: -(finding.share or 0.0))
 
 
 def held(stack: Stack, boundary: Boundary) -> tuple[float, float, float]:
@@ -137,7 +138,7 @@ def _serialisation(stack: Stack, healthy: Sequence[Stack]) -> list[LayerFinding]
         if busy[1] < BUSY_SHARE * busy[0]:
             continue
         names = [stack.layers[each].name for each in (above, below)]
-        if _in_range(lambda s, n=names: _ratio(s, n), stack, healthy):  # type: ignore[misc]
+        if _in_range(partial(_ratio, names=names), stack, healthy):
             continue
         return [_serialised(stack, boundary, high, low)]
     return []
@@ -217,7 +218,7 @@ def _held(stack: Stack, healthy: Sequence[Stack], skipped: set[tuple[int, int]])
         if share < HELD_SHARE or before + after < least:
             continue
         names = (upper.name, stack.layers[boundary.lower].name)
-        if _in_range(lambda s, n=names: _held_between(s, n), stack, healthy):  # type: ignore[misc]
+        if _in_range(partial(_held_between, names=names), stack, healthy):
             continue
         found.append(_finding_held(stack, boundary, before, after, min(share, 1.0)))
     return found
@@ -279,19 +280,15 @@ def _busy_share(stack: Stack, boundary: Boundary) -> float:
     return min(1.0, below / above) if above else 1.0
 
 
-def _interleaving(stack: Stack, healthy: Sequence[Stack]) -> list[LayerFinding]:
-    """Short runs of long sequences at the lowest layer, of each device beside others, followed up."""
-    return [found for bottom in stack.bottoms() for found in _interleaved_above(stack, bottom, healthy)]
-
-
-def _interleaved_above(stack: Stack, lowest: int, healthy: Sequence[Stack]) -> list[LayerFinding]:
+def _interleaving(stack: Stack, lowest: int, healthy: Sequence[Stack]) -> list[LayerFinding]:
+    """Short runs of long sequences at the lowest layer of a device, followed up."""
     placed = [at for at in stack.path(lowest) if len(stack.characteristics[at].sequentiality.run_bytes)]
     if not placed or not _is_interleaved(stack, placed[0]):
         return []
     bottom = placed[0]
     run = stack.characteristics[bottom].sequentiality.mean_run_bytes
     name = stack.layers[bottom].name
-    if _in_range(lambda s: _run_of(s, name), stack, healthy):
+    if _in_range(partial(_run_of, name=name), stack, healthy):
         return []
     highest = bottom
     for at in placed[1:]:
@@ -332,12 +329,8 @@ def _run_of(stack: Stack, name: str) -> float | None:
     return None if at is None else stack.characteristics[at].sequentiality.mean_run_bytes
 
 
-def _slow_device(stack: Stack, healthy: Sequence[Stack]) -> list[LayerFinding]:
-    """The lowest device of each stack of devices that is slow by itself, one request after the other."""
-    return [found for at in stack.bottoms() for found in _slow_by_itself(stack, at, healthy)]
-
-
-def _slow_by_itself(stack: Stack, at: int, healthy: Sequence[Stack]) -> list[LayerFinding]:
+def _slow_device(stack: Stack, at: int, healthy: Sequence[Stack]) -> list[LayerFinding]:
+    """The lowest device, where it is slow by itself, one request after the other."""
     if stack.layers[at].name != "device":
         return []
     seen = stack.characteristics[at]

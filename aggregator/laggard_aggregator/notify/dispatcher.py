@@ -74,18 +74,19 @@ class Dispatcher:
 
     async def run(self, view: Status) -> None:
         """Reports incidents until cancelled."""
-        await _restarted(partial(self._run, view))
+        await _keep_running(partial(self._run, view))
 
     async def _run(self, view: Status) -> None:
         outbox, timelines = await asyncio.to_thread(self._open)
+        works = {"outbox": partial(self._maintain, view, outbox, timelines)}
+        for route in self.routes:
+            name = route.channel.name
+            works[f"{name} route"] = partial(route.run, view, outbox, timelines)
+            works[f"{name} delivery"] = partial(route.worker.run, outbox)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(_restarted(partial(self._maintain, view, outbox, timelines)), name="outbox")
-                for route in self.routes:
-                    name = route.channel.name
-                    reporting = partial(route.run, view, outbox, timelines)
-                    group.create_task(_restarted(reporting), name=f"{name} route")
-                    group.create_task(_restarted(partial(route.worker.run, outbox)), name=f"{name} delivery")
+                for name, work in works.items():
+                    group.create_task(_keep_running(work), name=name)
         finally:
             try:
                 await self._queue_further(outbox)
@@ -133,7 +134,7 @@ class Dispatcher:
                 route.worker.wake.set()
 
 
-async def _restarted(work: Callable[[], Awaitable[None]]) -> None:
+async def _keep_running(work: Callable[[], Awaitable[None]]) -> None:
     """Runs `work`, and runs it again RESTART_SECONDS after an error. Logs an unusable outbox once."""
     reason = ""
     while True:
@@ -207,7 +208,7 @@ class ChannelRoute:
     async def _report_raised(
         self, raised: list[Incident], view: Status, outbox: Outbox, timelines: AlarmTimelines
     ) -> None:
-        for incidents in await self._grouped(raised, view, outbox):
+        for incidents in await self._divide(raised, view, outbox):
             located = await asyncio.to_thread(view.locating())
             found = (report(each, view, timelines, self._page, located) for each in incidents[:MAX_LISTED])
             reports = tuple(each for each in found if each is not None)
@@ -223,7 +224,7 @@ class ChannelRoute:
             self._notified |= {each.component: each for each in opened}
 
     async def _report_cleared(self, cleared_now: list[Incident], view: Status, outbox: Outbox) -> None:
-        for incidents in await self._grouped(cleared_now, view, outbox):
+        for incidents in await self._divide(cleared_now, view, outbox):
             ids = [each.id for each in incidents]
             notification = Notification(
                 id=f"r.{digest(*ids)}",
@@ -254,7 +255,7 @@ class ChannelRoute:
         self.worker.wake.set()
         _log.info("%s: %s queued: %s", self.channel.name, notification.id, notification.subject)
 
-    async def _grouped(self, incidents: list[Incident], view: Status, outbox: Outbox) -> list[list[Incident]]:
+    async def _divide(self, incidents: list[Incident], view: Status, outbox: Outbox) -> list[list[Incident]]:
         """The incidents of each notification: one, or all when they are many; none while a limit is reached.
 
         Incidents held back by a limit are reported together later.

@@ -97,18 +97,19 @@ def due(view: Status, notified: Collection[str], site: str, limits: Limits) -> l
     `notified`: components with an open incident, which are left out. Alarms of silenced components are left
     out for now.
     """
-    found: dict[str, list[Alarm]] = {}
+    by_component: dict[str, list[Alarm]] = {}
     for alarm in view.alarms().values():
         if alarm.component not in notified and limits.due(alarm, view):
-            found.setdefault(alarm.component, []).append(alarm)
+            by_component.setdefault(alarm.component, []).append(alarm)
     incidents = []
-    for component, alarms in found.items():
+    for component, alarms in by_component.items():
         worst, since = min(alarms, key=rank), min(alarm.since for alarm in alarms)
         name, severity = view.shown(component), _known(worst.severity)
         if view.silenced(component, name) is None:
             id_ = digest(site, component, repr(since))
-            of = (worst.group, worst.level, worst.metric, severity, since)
-            incidents.append(Incident(component, name, *of, id=id_))
+            incidents.append(
+                Incident(component, name, worst.group, worst.level, worst.metric, severity, since, id_)
+            )
     return sorted(incidents, key=lambda incident: (-incident.severity, incident.component))
 
 

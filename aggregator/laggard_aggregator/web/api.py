@@ -183,7 +183,7 @@ def find_component(
 
 def history(past: Past, now: float, group: str, name: str) -> HistoryAnswer:
     """A component over a range of time. Raises NotKnownError where the archive has nothing of it."""
-    if not past.found:
+    if not past.is_known:
         raise NotKnownError(" ".join(past.notes))
     return {
         "time": now,

@@ -6,6 +6,7 @@ import stat
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 _FS_IOC_FIEMAP = 0xC020660B
 _SYNC = 1
@@ -19,9 +20,17 @@ _SECTOR = 512
 MAX_EXTENTS = 1 << 20
 
 
-def extents(descriptor: int) -> Iterator[tuple[int, int, int, bool]]:
-    """Yields logical and physical byte, length, and whether the extent is unwritten; the file is synced
-    first.
+class MappedExtent(NamedTuple):
+    """Logical and physical byte, length in bytes, and whether it is unwritten."""
+
+    logical: int
+    physical: int
+    length: int
+    is_unwritten: bool
+
+
+def extents(descriptor: int) -> Iterator[MappedExtent]:
+    """Yields the extents; the file is synced first.
 
     Raises OSError where the file system has no FIEMAP.
     """
@@ -37,7 +46,7 @@ def extents(descriptor: int) -> Iterator[tuple[int, int, int, bool]]:
             )
             count += 1
             if not flags & _NOT_PLACED:
-                yield logical, physical, length, bool(flags & _UNWRITTEN)
+                yield MappedExtent(logical, physical, length, bool(flags & _UNWRITTEN))
             start = logical + length
             if flags & _LAST:
                 return
@@ -60,22 +69,23 @@ def filefrag_lines(path: Path) -> tuple[list[str], os.stat_result | None]:
         if not stat.S_ISREG(known.st_mode):
             return [], None
         try:
-            found = list(extents(descriptor))
+            mapped = list(extents(descriptor))
         except OSError:
             return [], known
-        return list(_lines(path, known.st_size, os.fstatvfs(descriptor).f_frsize or _SECTOR, found)), known
+        block = os.fstatvfs(descriptor).f_frsize or _SECTOR
+        return list(_lines(path, known.st_size, block, mapped)), known
     finally:
         os.close(descriptor)
 
 
-def _lines(path: Path, size: int, block: int, found: list[tuple[int, int, int, bool]]) -> Iterator[str]:
-    if any(part % block for each in found for part in each[:3]):
+def _lines(path: Path, size: int, block: int, mapped: list[MappedExtent]) -> Iterator[str]:
+    if any(part % block for extent in mapped for part in extent[:3]):
         block = _SECTOR
     blocks = -(-size // block)
     name = "".join(c if c.isprintable() else "?" for c in str(path))
     yield f"File size of {name} is {size} ({blocks} blocks of {block} bytes)\n"
     yield " ext:     logical_offset:        physical_offset: length:   expected: flags:\n"
-    for number, (logical, physical, length, unwritten) in enumerate(found):
+    for number, (logical, physical, length, unwritten) in enumerate(mapped):
         first, place, count = logical // block, physical // block, length // block
         flags = "unwritten" if unwritten else ""
         yield (

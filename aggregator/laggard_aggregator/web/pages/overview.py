@@ -182,24 +182,28 @@ def map_row(now: Now, group: str, whole: Heat, at: int, metric: str = "") -> dic
 def troubles(now: Now) -> tuple[str, ...]:
     """Problems of Laggard itself, as text."""
     c, durability = now.counters, now.durability
-    found = [
-        (bool(now.unready), now.unready),
-        *((True, f"the {problem}") for problem in failing(c, durability).values()),
-        (
-            c.queue_dropped > 0,
-            f"{formatting.counted(c.queue_dropped, 'message')} dropped: ingest does not keep up",
-        ),
-        (c.archive_dropped > 0, f"{formatting.counted(c.archive_dropped, 'record')} missing in the archive"),
-        (c.gaps > 0, f"{formatting.counted(c.gaps, 'message')} never came"),
-    ]
-    return tuple(text for is_so, text in found if is_so)
+    problems = [now.unready, *(f"the {problem}" for problem in failing(c, durability).values())]
+    for count, noun, what in (
+        (c.queue_dropped, "message", "dropped: ingest does not keep up"),
+        (c.archive_dropped, "record", "missing in the archive"),
+        (c.gaps, "message", "never came"),
+    ):
+        problems.append(f"{formatting.counted(count, noun)} {what}" if count else "")
+    return tuple(filter(None, problems))
 
 
-def tiles(now: Now, found: Sequence[Slow]) -> list[tuple[str, str, str, str, str]]:
-    """The health of the fleet: title, value, detail, state and link of each tile.
+class Tile(NamedTuple):
+    """`state`: `good`, `warn`, `bad`, or `none` while nothing is known of it."""
 
-    The state is `good`, `warn`, `bad`, or `none` while nothing is known of it.
-    """
+    title: str
+    value: str
+    detail: str
+    state: str
+    url: str
+
+
+def tiles(now: Now, found: Sequence[Slow]) -> list[Tile]:
+    """The health of the fleet."""
     marked, slight = by_grade(found)
     alarms = sum(each.alarm for each in found)
     known = "good" if has_verdicts(now) else "none"
@@ -223,21 +227,21 @@ def tiles(now: Now, found: Sequence[Slow]) -> list[tuple[str, str, str, str, str
     latest = max((each.end for each in now.judgements), default=np.nan)
     told = f"last window ended {formatting.ago(latest, now.time)}" if now.judgements else "no window yet"
     return [
-        (
+        Tile(
             "Stragglers",
             f"{len(marked):,}" if has_verdicts(now) or found else formatting.DASH,
             ", ".join(text for some, text in details if some),
             "bad" if marked else "warn" if slight else known,
             "#stragglers",
         ),
-        (
+        Tile(
             "Components compared",
             f"{compared:,}",
             f"{silent:,} silent" if silent else alone or ("all with data" if live else "none with peers yet"),
             "warn" if silent else known,
             "/groups",
         ),
-        (
+        Tile(
             "Peer groups",
             f"{len(now.groups):,}",
             ", ".join(
@@ -253,7 +257,7 @@ def tiles(now: Now, found: Sequence[Slow]) -> list[tuple[str, str, str, str, str
             "none" if not now.judgements else "warn" if unjudged else "good",
             "/groups",
         ),
-        (
+        Tile(
             "Nodes up",
             f"{up:,} of {nodes:,}",
             f"{formatting.counted(unhealthy, 'node')} unhealthy"
@@ -264,7 +268,7 @@ def tiles(now: Now, found: Sequence[Slow]) -> list[tuple[str, str, str, str, str
             "bad" if gone else "warn" if unhealthy else "good" if nodes else "none",
             "/nodes",
         ),
-        (
+        Tile(
             "Laggard itself",
             "unhealthy" if wrong else "healthy",
             "; ".join(wrong) or told,

@@ -103,34 +103,34 @@ class Past:
     events: tuple[Event, ...] = ()
 
     @property
-    def found(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the archive knows the subject at that time."""
         return bool(self.series or self.verdicts or self.events)
 
     def table(self, now: Now, query: Query) -> PageTable[Row] | None:
         """The table of `verdicts`."""
-        of = PageColumn[Row]
+        column = PageColumn[Row]
         columns = {
             "anomalous_windows": (
-                of("start", "Window", lambda row: row["start"], is_time=True),
-                of("end", "", lambda row: row["end"], is_time=True),
-                of("metric", "Metric", lambda row: row["metric"]),
-                of("observed", "Value", lambda row: row["observed"], right=True),
-                of("reference", "Peers", lambda row: row["reference"], right=True),
-                of("unit", "", lambda row: row["unit"] or None),
-                of("factor", "Factor", lambda row: row["factor"], right=True),
-                of("score", "Score", lambda row: row["score"], right=True),
-                of("straggler", "", lambda row: row["straggler"]),
+                column("start", "Window", lambda row: row["start"], is_time=True),
+                column("end", "", lambda row: row["end"], is_time=True),
+                column("metric", "Metric", lambda row: row["metric"]),
+                column("observed", "Value", lambda row: row["observed"], right=True),
+                column("reference", "Peers", lambda row: row["reference"], right=True),
+                column("unit", "", lambda row: row["unit"] or None),
+                column("factor", "Factor", lambda row: row["factor"], right=True),
+                column("score", "Score", lambda row: row["score"], right=True),
+                column("straggler", "", lambda row: row["straggler"]),
             ),
             "anomalous_components": (
-                of("name", "Component", lambda row: now.shown(row["component"])),
-                of("component", "", lambda row: row["component"]),
-                of("group", "Group", lambda row: row["group"]),
-                of("metric", "Metric", lambda row: row["metric"]),
-                of("worst_severity", "Worst average", lambda row: row["worst"], right=True),
-                of("windows", "Anomalous windows", lambda row: row["windows"], right=True),
-                of("first", "First", lambda row: row["first"], is_time=True),
-                of("last", "Last", lambda row: row["end"], is_time=True),
+                column("name", "Component", lambda row: now.shown(row["component"])),
+                column("component", "", lambda row: row["component"]),
+                column("group", "Group", lambda row: row["group"]),
+                column("metric", "Metric", lambda row: row["metric"]),
+                column("worst_severity", "Worst average", lambda row: row["worst"], right=True),
+                column("windows", "Anomalous windows", lambda row: row["windows"], right=True),
+                column("first", "First", lambda row: row["first"], is_time=True),
+                column("last", "Last", lambda row: row["end"], is_time=True),
             ),
         }.get(self.listed)
         if columns is None:
@@ -266,8 +266,8 @@ def _series(chart: Chart, group: GroupView, component: str, rows: Sequence[Row])
     at = chart.components.index(component)
     source = SOURCES[group.source]
     for load, values in ((False, chart.metrics), (True, chart.load)):
-        for name, each in values.items():
-            if load and not np.isfinite(each[at]).any():
+        for name, rates in values.items():
+            if load and not np.isfinite(rates[at]).any():
                 continue
             hot = np.zeros(chart.ends.size, dtype=np.bool_)
             for row in rows if not load else ():
@@ -275,7 +275,7 @@ def _series(chart: Chart, group: GroupView, component: str, rows: Sequence[Row])
                     hot |= (chart.ends > row["start"]) & (chart.ends - chart.step_seconds < row["end"])
             known = source.charts[name].unit if load else unit(group.source, name)
             yield PastSeries(
-                name, known, load, chart.ends, each[at], bands(each), hot & np.isfinite(each[at])
+                name, known, load, chart.ends, rates[at], bands(rates), hot & np.isfinite(rates[at])
             )
 
 
@@ -298,15 +298,15 @@ def _group(name: str, asked: TimeRange, reader: HistoryReader) -> Past:
 
 def _node(name: str, asked: TimeRange, reader: HistoryReader) -> Past:
     rows = reader.verdicts(asked.start, asked.end, under=name)
-    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    series: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in rows:
         if row["anomalous"]:
             key = (row["component"], row["group"], row["metric"])
-            each = found.setdefault(key, {**row, "windows": 0, "worst": np.nan, "first": row["start"]})
-            each["windows"] += 1
-            each["worst"] = float(np.fmax(each["worst"], row["severity"]))
-            each["end"] = row["end"]
-    worst = sorted(found.values(), key=lambda each: (-np.nan_to_num(each["worst"]), each["component"]))
+            total = series.setdefault(key, {**row, "windows": 0, "worst": np.nan, "first": row["start"]})
+            total["windows"] += 1
+            total["worst"] = float(np.fmax(total["worst"], row["severity"]))
+            total["end"] = row["end"]
+    worst = sorted(series.values(), key=lambda total: (-np.nan_to_num(total["worst"]), total["component"]))
     quiet = f"The archive has no anomalous window of the node or its components from {_ends(asked)}."
     notes = (*(() if worst else (quiet,)), *_troubles(reader))
     return Past(asked, notes, verdicts=tuple(worst), listed="anomalous_components")
@@ -324,7 +324,7 @@ def _history(group: str, windows: Sequence[Row], rows: Sequence[Row], asked: Tim
     def place(row: Row) -> int:
         return min(int((row["end"] - asked.start) / width), MAX_COLUMNS - 1)
 
-    found: dict[tuple[str, str], list[Column]] = {}
+    columns: dict[tuple[str, str], list[Column]] = {}
     for metric in dict.fromkeys(row["metric"] for row in windows):
         mine = [row for row in rows if row["metric"] == metric]
         members = Members(tuple(sorted({row["component"] for row in mine})))
@@ -346,7 +346,7 @@ def _history(group: str, windows: Sequence[Row], rows: Sequence[Row], asked: Tim
                 figures[name][cell] = np.fmax(figures[name][cell], _known(row[name]))
         for at in sorted(spans):
             calm = NORMAL if any(row["judged"] for row in spans[at]) else UNJUDGED
-            found.setdefault((group, metric), []).append(
+            columns.setdefault((group, metric), []).append(
                 Column(
                     start=min(row["start"] for row in spans[at]),
                     end=max(row["end"] for row in spans[at]),
@@ -357,18 +357,16 @@ def _history(group: str, windows: Sequence[Row], rows: Sequence[Row], asked: Tim
                     **{name: values[at] for name, values in figures.items()},
                 )
             )
-    return WindowHistory.of_columns(found)
+    return WindowHistory.of_columns(columns)
 
 
 def _troubles(reader: HistoryReader) -> tuple[str, ...]:
-    found = [
-        (
-            bool(reader.damaged),
-            f"Left out, as unreadable: {counted(len(reader.damaged), 'file')} of the archive.",
-        ),
-        (reader.cut, f"Incomplete: reading stops after {reader.seconds:.0f} s and at {MAX_ROWS:,} rows."),
-    ]
-    return tuple(text for is_so, text in found if is_so)
+    notes = []
+    if reader.damaged:
+        notes.append(f"Left out, as unreadable: {counted(len(reader.damaged), 'file')} of the archive.")
+    if reader.cut:
+        notes.append(f"Incomplete: reading stops after {reader.seconds:.0f} s and at {MAX_ROWS:,} rows.")
+    return tuple(notes)
 
 
 def _nothing(asked: TimeRange) -> str:

@@ -122,8 +122,8 @@ class Pages:
         """Routes of the pages."""
         page = self._page
         return [
-            page("/", "overview", lambda now, asked, _: overview.overview(now, _query(asked))),
-            page("/groups", "groups", lambda now, asked, _: groups.groups(now, _query(asked))),
+            page("/", "overview", lambda now, request, _: overview.overview(now, _query(request))),
+            page("/groups", "groups", lambda now, request, _: groups.groups(now, _query(request))),
             page("/group/{rest:path}", "group", _group, past=self._past_group),
             page(
                 "/component/{rest:path}",
@@ -133,19 +133,19 @@ class Pages:
                 decides=True,
                 past=self._past_component,
             ),
-            page("/nodes", "nodes", lambda now, asked, _: nodes.nodes(now, _query(asked)), nodes=True),
+            page("/nodes", "nodes", lambda now, request, _: nodes.nodes(now, _query(request)), nodes=True),
             page(
                 "/node/{rest:path}",
                 "node",
-                lambda now, asked, _: nodes.node(now, _name(asked), _query(asked)),
+                lambda now, request, _: nodes.node(now, _name(request), _query(request)),
                 node=True,
                 decides=True,
-                past=lambda asked, when: self._past.node(_name(asked), when),
+                past=lambda request, when: self._past.node(_name(request), when),
             ),
             page(
                 "/search",
                 "search",
-                lambda now, asked, _: search.search(now, _query(asked)),
+                lambda now, request, _: search.search(now, _query(request)),
                 nodes=True,
                 jobs=self._find_jobs,
             ),
@@ -158,7 +158,7 @@ class Pages:
                 past=lambda _, when: self._past.alarms(when),
             ),
             Route(FORM_PATH, self._decide, methods=["POST"]),
-            page("/shadows", "shadows", lambda now, asked, _: shadows.shadows(now, _query(asked))),
+            page("/shadows", "shadows", lambda now, request, _: shadows.shadows(now, _query(request))),
             Route("/events", self._streams.answer),
             Route("/static/{name:path}", self._static),
         ]
@@ -193,25 +193,25 @@ class Pages:
         """
 
         async def answer(request: Request) -> Response:
-            asked, was = None, None
+            asked, archived = None, None
             if past is not None:
                 asked = Asked.of(request, self._view.now)
-                was = await self._ask(past, request, asked.range)
+                archived = await self._ask(past, request, asked.range)
             events = await self.alarm_log.events(self._view.history, self._view.now) if alarms else ()
-            if was is not None:
-                events = _within(was, events)
+            if archived is not None:
+                events = _within(archived, events)
 
             def present() -> Now:
                 now = self.state_reader.now(nodes=nodes, node=_name(request) if node else None)
-                if was is None:
+                if archived is None:
                     return now
-                history = was.history or now.history.between(was.range.start, was.range.end)
+                history = archived.history or now.history.between(archived.range.start, archived.range.end)
                 return replace(now, history=history)
 
             if form := _text(request, "format"):
                 async with self.lock:
                     return await asyncio.to_thread(
-                        _file, present(), request, form, make=make, events=events, was=was
+                        _file, present(), request, form, make=make, events=events, archived=archived
                     )
             acts = self._acts(request)
             matches = [] if jobs is None else await jobs(request)
@@ -229,16 +229,16 @@ class Pages:
                         "path": key[0],
                         "acts": acts,
                         "asked": asked,
-                        "past": was,
+                        "past": archived,
                         "jobs": matches,
                     }
                     begun = time.monotonic()
-                    if was is not None:
-                        values["past_table"] = await asyncio.to_thread(was.table, now, _query(request))
+                    if archived is not None:
+                        values["past_table"] = await asyncio.to_thread(archived.table, now, _query(request))
                     try:
                         page = await asyncio.to_thread(make, now, request, events)
                     except NotKnownError as exc:
-                        if was is None or not was.found:
+                        if archived is None or not archived.is_known:
                             body, _ = await asyncio.to_thread(
                                 self._render, "not_found", what=str(exc), **values
                             )
@@ -360,30 +360,32 @@ def _has_jobs(archive: Path | None) -> bool:
     return archive is not None and (archive / "kind=jobs").is_dir()
 
 
-def _alarms(now: Now, asked: Request, events: Events) -> Any:
-    when = Asked.of(asked, now.time).range
+def _alarms(now: Now, request: Request, events: Events) -> Any:
+    when = Asked.of(request, now.time).range
     active = {k: alarm for k, alarm in now.alarms.items() if when is None or alarm.raised_at <= when.end}
-    return alarms.alarms(now, episodes(events, active), _query(asked))
+    return alarms.alarms(now, episodes(events, active), _query(request))
 
 
-def _file(now: Now, request: Request, form: str, *, make: Make, events: Events, was: Past | None) -> Response:
+def _file(
+    now: Now, request: Request, form: str, *, make: Make, events: Events, archived: Past | None
+) -> Response:
     """A table of a page as CSV or JSON: the first, or that which the parameter `table` names."""
-    found = [] if was is None else [was.table(now, _query(request))]
+    found = [] if archived is None else [archived.table(now, _query(request))]
     try:
         page = make(now, request, events)
         found = [page["table"], *page.get("tables", ()), *found]
     except NotKnownError as exc:
-        if was is None or not was.found:
+        if archived is None or not archived.is_known:
             raise HTTPException(404, str(exc)) from exc
     return table_file(found, _text(request, "table"), form, now.time)
 
 
-def _group(now: Now, asked: Request, _: Events) -> dict[str, Any]:
-    return groups.group(now, _name(asked), _query(asked))
+def _group(now: Now, request: Request, _: Events) -> dict[str, Any]:
+    return groups.group(now, _name(request), _query(request))
 
 
-def _component(now: Now, asked: Request, events: Events) -> dict[str, Any]:
-    return component.component(now, *_component_path(asked), _query(asked), events)
+def _component(now: Now, request: Request, events: Events) -> dict[str, Any]:
+    return component.component(now, *_component_path(request), _query(request), events)
 
 
 def _component_path(request: Request) -> tuple[str, str]:
@@ -393,10 +395,10 @@ def _component_path(request: Request) -> tuple[str, str]:
         raise HTTPException(400, str(exc)) from exc
 
 
-def _within(was: Past, events: Events) -> Events:
+def _within(archived: Past, events: Events) -> Events:
     """The alarm events of a range: of the archive, and those of the log that came since."""
-    since = {event for event in events if was.range.start <= event.at <= was.range.end}
-    return tuple(sorted(since.union(was.events), key=lambda event: -event.at))
+    since = {event for event in events if archived.range.start <= event.at <= archived.range.end}
+    return tuple(sorted(since.union(archived.events), key=lambda event: -event.at))
 
 
 def _text(request: Request, name: str) -> str:
