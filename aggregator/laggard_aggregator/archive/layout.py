@@ -127,7 +127,7 @@ def day_of(time_ns: int) -> str:
 
 def parts(where: Path) -> list[Part]:
     """The current files of a folder in order; none when the folder is missing. Raises OSError."""
-    sorted_parts = sorted(_all_parts(where), key=lambda part: (part.first, -part.last))
+    sorted_parts = sorted(_listed_parts(where), key=lambda part: (part.first, -part.last))
     kept: list[Part] = []
     for part in sorted_parts:
         if not kept or part.last > kept[-1].last:
@@ -163,7 +163,7 @@ def mark_used(where: Path, number: int) -> None:
 def superseded(where: Path) -> list[Path]:
     """Files of a folder that a merged file replaced, and temporary files left by a crash."""
     kept = {part.name for part in parts(where)}
-    merged = [part.path for part in _all_parts(where) if part.name not in kept]
+    merged = [part.path for part in _listed_parts(where) if part.name not in kept]
     return [*merged, *(path for path in where.glob(".*.tmp") if path not in _unfinished)]
 
 
@@ -185,7 +185,7 @@ def days(directory: Path, kind: str, source: str = "*", site: str = "*") -> list
 def damaged_files(directory: Path, kind: str, source: str = "*", site: str = "*") -> Counter[str]:
     """The number of files of a table that were set aside, by day. Raises OSError."""
     folders = days(directory / DAMAGED, kind, source, site)
-    return Counter(day for day, where in folders for _ in _all_parts(where))
+    return Counter(day for day, where in folders for _ in _listed_parts(where))
 
 
 def all_parts(directory: Path) -> Iterator[Part]:
@@ -219,7 +219,7 @@ def _names(where: Path) -> list[str]:
         return []
 
 
-def _all_parts(where: Path) -> Iterator[Part]:
+def _listed_parts(where: Path) -> Iterator[Part]:
     for name in _names(where):
         match = _NAME.fullmatch(name)
         if match:

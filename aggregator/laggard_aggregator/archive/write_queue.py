@@ -273,7 +273,7 @@ class WriteQueue:
             self._last_lsn = record.lsn
             self._writer.document(record)
         elif isinstance(record, WindowClose):
-            self._writer.close(record)
+            self._writer.window_close(record)
         elif isinstance(record, Judgement):
             self._writer.judgement(record)
         else:

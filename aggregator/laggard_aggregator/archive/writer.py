@@ -215,12 +215,12 @@ class ArchiveWriter:
         self._groups = schemas.group_rows(membership, topology, lateness_seconds, after_seconds)
         self._own["groups"].extend(self._groups)
 
-    def batch(self, taken: Batch) -> None:
-        """Takes in a batch, also when it raises ArchiveError as it made a flush necessary and that failed."""
+    def batch(self, batch: Batch) -> None:
+        """Adds a batch, also when it raises ArchiveError as it made a flush necessary and that failed."""
         try:
-            self._clock(taken.received_ns)
+            self._clock(batch.received_ns)
         finally:
-            full = self._add(taken)
+            full = self._add_batch(batch)
         if full:
             self.flush()
 
@@ -234,7 +234,7 @@ class ArchiveWriter:
         if self._document_bytes >= MAX_PENDING_DOCUMENT_BYTES:
             self.flush()
 
-    def close(self, close: WindowClose) -> None:
+    def window_close(self, close: WindowClose) -> None:
         """Adds a window close, even when it raises ArchiveError as `batch` does."""
         try:
             self._clock(round(close.closed_at * 1e9))
@@ -275,7 +275,7 @@ class ArchiveWriter:
         for (source, site), pending in list(self._documents.items()):
             table = pa.concat_tables(pending).unify_dictionaries()
             self._write("events", source, site, table)
-            self._document_bytes -= sum(taken.nbytes for taken in self._documents.pop((source, site)))
+            self._document_bytes -= sum(document.nbytes for document in self._documents.pop((source, site)))
         for kind, schema in _OWN_TABLES.items():
             if self._own[kind]:
                 table = schemas.table_of(self.run_ns, self._own[kind], schema)
@@ -287,18 +287,18 @@ class ArchiveWriter:
                 self._verdicts[kind] = []
         self._opened_ns = None
 
-    def _add(self, taken: Batch) -> bool:
+    def _add_batch(self, batch: Batch) -> bool:
         """Whether enough waits for a flush, with the batch."""
-        if not taken.counters.indexes.size or not self._is_new("counters", taken.schema.source, taken.lsn):
+        if not batch.counters.indexes.size or not self._is_new("counters", batch.schema.source, batch.lsn):
             return False
-        source = (taken.schema.source, taken.site)
-        if not self._takes(source, taken):
+        source = (batch.schema.source, batch.site)
+        if not self._admits(source, batch):
             return False
         waiting = self._pending.setdefault(source, [])
-        if not waiting or not waiting[-1].has_room(taken, FLUSH_ROWS, FLUSH_CELLS):
+        if not waiting or not waiting[-1].has_room(batch, FLUSH_ROWS, FLUSH_CELLS):
             waiting.append(Pending())
         self._cells -= waiting[-1].cells
-        waiting[-1].add(taken)
+        waiting[-1].add(batch)
         self._cells += waiting[-1].cells
         full = waiting[-1].rows >= FLUSH_ROWS or self._cells >= self._flush_at
         if full:
@@ -314,7 +314,7 @@ class ArchiveWriter:
         self._documents.setdefault((document.source, document.site), []).append(table)
         self._document_bytes += table.nbytes
 
-    def _takes(self, source: tuple[str, str], taken: Batch) -> bool:
+    def _admits(self, source: tuple[str, str], batch: Batch) -> bool:
         """Whether the batch can be written; its schema is to be written if it is new today.
 
         A batch is left out when its schema contradicts the one of the same node, stream and epoch, as nobody
@@ -322,12 +322,12 @@ class ArchiveWriter:
         does not keep to the wire format, or invents fields or streams, sends such. Of a day's schemas a hash
         is kept: each has a whole dictionary, and a busy node has many epochs.
         """
-        schema = taken.schema
+        schema = batch.schema
         of_node = (*source, schema.node)
         if self._latest.get(of_node) is schema:
             return True
-        rows = taken.counters.indexes.size * taken.counters.tick_ns.size
-        key, content = (*of_node, taken.stream, schema.epoch), hash(schema)
+        rows = batch.counters.indexes.size * batch.counters.tick_ns.size
+        key, content = (*of_node, batch.stream, schema.epoch), hash(schema)
         if self._schemas_written.get(key, content) != content:
             self.dropped_rows += rows
             return False
@@ -337,7 +337,7 @@ class ArchiveWriter:
                 return False
             self._schemas_written[key] = content
             self._schemas_of[schema.node] += 1
-            self._schemas.setdefault(source, []).append(schemas.schema_row(taken))
+            self._schemas.setdefault(source, []).append(schemas.schema_row(batch))
         self._latest[of_node] = schema
         return True
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,11 +102,18 @@ class Room:
 NO_ROOM = Room(0, 0)
 
 
-_Admitted = tuple[BatchEntry, Topic, Envelope, Schema | None, BoolArray | None, int]
-"""A batch before it is decoded, or a document, which has no schema.
+class _Admitted(NamedTuple):
+    """A batch before it is decoded, or a document, which has no schema.
 
-The last are which ticks are no duplicates, None for all, and `Batch.schema_bytes`.
-"""
+    `new_ticks`: which ticks are no duplicates, None for all. `schema_bytes`: as in Batch.
+    """
+
+    entry: BatchEntry
+    topic: Topic
+    envelope: Envelope
+    schema: Schema | None = None
+    new_ticks: BoolArray | None = None
+    schema_bytes: int = 0
 
 
 class Admission:
@@ -154,13 +161,13 @@ class Admission:
         self._room, self._replayed = room, replayed
         admitted: list[_Admitted] = []
         for waited in self._limit.due(messages[0][2]) if messages and not replayed else ():
-            admitted += self._receive(waited, self._waited_schema)
+            admitted += self._receive(waited, self._admit_late_schema)
         for message in messages:
             if message[0].split("/", 4)[3:4] == ["ack"]:
                 continue  # an aggregator's, under a wide subscription
             self.counts.messages += 1
             admitted += self._receive(message)
-        yield from self._decoded(admitted)
+        yield from self._decode(admitted)
 
     def pop_restored(self) -> list[Message]:
         """The messages that waited for their schema in the snapshot, once.
@@ -271,38 +278,38 @@ class Admission:
         self.wire_errors.clear()
         self.refused.clear()
 
-    def _waited_schema(self, message: Message) -> list[_Admitted]:
-        return self._schema(parse_topic(message[0]), message)
+    def _admit_late_schema(self, message: Message) -> list[_Admitted]:
+        return self._admit_schema(parse_topic(message[0]), message)
 
     def _receive(
         self, message: Message, admit: Callable[[Message], list[_Admitted]] | None = None
     ) -> list[_Admitted]:
         """The batches that `message` admits: its own, or those that waited for it."""
         try:
-            return (admit or self._checked)(message)
+            return (admit or self._admit)(message)
         except WireError as exc:
             self.wire_errors[exc.reason] += 1
             return []
 
-    def _checked(self, message: Message) -> list[_Admitted]:
+    def _admit(self, message: Message) -> list[_Admitted]:
         name, payload, received_ns = message
         topic = self._topics.get(name) or self._topic(name)
         if topic.site != self.site:
             self.refused["site"] += 1
             return []
         if topic.channel == "schema":
-            return self._schema(topic, message) if self._reads(topic, message) else []
+            return self._admit_schema(topic, message) if self._is_wanted(topic, message) else []
         envelope = wire.decode_envelope(payload)
         if envelope.node != topic.node or (topic.channel == "data" and envelope.source != topic.source):
             self.refused["topic"] += 1
         elif topic.channel == "status":
-            self._status(topic, envelope, received_ns)
+            self._take_status(topic, envelope, received_ns)
         elif envelope.kind == Kind.EVENTS:
-            return self._document(topic, envelope, message)
+            return self._admit_document(topic, envelope, message)
         elif envelope.kind == Kind.STATE:
             self.refused["kind"] += 1
         else:
-            return self._counters(topic, envelope, message)
+            return self._admit_counters(topic, envelope, message)
         return []
 
     def _topic(self, name: str) -> Topic:
@@ -314,15 +321,15 @@ class Admission:
             self._topics[name] = topic
         return topic
 
-    def _status(self, topic: Topic, envelope: Envelope, received_ns: int) -> None:
+    def _take_status(self, topic: Topic, envelope: Envelope, received_ns: int) -> None:
         if envelope.kind != Kind.STATE:
             self.refused["kind"] += 1
             return
         status = wire.decode_state(envelope.payload)
-        if self._node(topic, received_ns):
+        if self._add_node(topic, received_ns):
             self.nodes.status(topic.node, status, envelope.t0_ns, received_ns)
 
-    def _reads(self, topic: Topic, message: Message) -> bool:
+    def _is_wanted(self, topic: Topic, message: Message) -> bool:
         """Whether a schema is new and is to be read now, by its first bytes. Raises WireError."""
         node, source, stream_id, epoch = wire.schema_head(message[1])
         if (node, source) != (topic.node, topic.source):
@@ -337,7 +344,7 @@ class Admission:
         self.refused["schemas"] += 1
         return False
 
-    def _schema(self, topic: Topic, message: Message) -> list[_Admitted]:
+    def _admit_schema(self, topic: Topic, message: Message) -> list[_Admitted]:
         name, payload, received_ns = message
         schema = wire.decode_schema(payload)
         entry = SchemaEntry(self._sequence.last, received_ns, name, payload)
@@ -368,7 +375,7 @@ class Admission:
         waited = self._waiting.release((topic.node, topic.source, schema.stream), schema.epoch)
         return [admitted for message in waited for admitted in self._receive(message)]
 
-    def _counters(self, topic: Topic, envelope: Envelope, message: Message) -> list[_Admitted]:
+    def _admit_counters(self, topic: Topic, envelope: Envelope, message: Message) -> list[_Admitted]:
         received_ns = message[2]
         source = self._source(topic, received_ns)
         if source is None or not self._is_in_time(topic.node, envelope, received_ns):
@@ -413,7 +420,8 @@ class Admission:
             for run in [seqs] if whole else [range(seq, seq + 1) for seq in compress(seqs, is_new)]:
                 self.acks.accept(entry.lsn, topic.node, stream, run)
         own_bytes, stream.schema_bytes = (stream.schema_bytes, 0) if accepted else (0, stream.schema_bytes)
-        return [(entry, topic, envelope, schema, None if whole else np.repeat(is_new, ticks), own_bytes)]
+        new_ticks = None if whole else np.repeat(is_new, ticks)
+        return [_Admitted(entry, topic, envelope, schema, new_ticks, own_bytes)]
 
     def _is_in_time(self, node: str, envelope: Envelope, received_ns: int) -> bool:
         """Whether the ticks of a batch are of a time that is accepted. Raises WireError."""
@@ -426,7 +434,7 @@ class Admission:
         self.nodes.heard(node, last_ns, received_ns)
         return False
 
-    def _document(self, topic: Topic, envelope: Envelope, message: Message) -> list[_Admitted]:
+    def _admit_document(self, topic: Topic, envelope: Envelope, message: Message) -> list[_Admitted]:
         received_ns = message[2]
         size = document_bytes(envelope)
         source = self._source(topic, received_ns)
@@ -449,12 +457,12 @@ class Admission:
         entry = BatchEntry(self._sequence.last, received_ns, message[0], message[1])
         self.record(entry)
         self.acks.accept(entry.lsn, topic.node, stream, seqs)
-        return [(entry, topic, envelope, None, None, 0)]
+        return [_Admitted(entry, topic, envelope)]
 
-    def _decoded(self, admitted: Sequence[_Admitted]) -> Iterator[Accepted]:
+    def _decode(self, admitted: Sequence[_Admitted]) -> Iterator[Accepted]:
         """The documents and the decoded batches, in order; malformed payloads of batches are counted."""
-        decoded = self._decoder.decode_all([each[2] for each in admitted if each[3] is not None])
-        for entry, topic, envelope, schema, chosen, schema_bytes in admitted:
+        decoded = self._decoder.decode_all([one.envelope for one in admitted if one.schema is not None])
+        for entry, topic, envelope, schema, new_ticks, schema_bytes in admitted:
             if schema is None:
                 size = document_bytes(envelope)
                 name = (topic.site, topic.role, topic.node, envelope.source)
@@ -467,7 +475,7 @@ class Admission:
             if counters.values.shape[2] > len(schema.fields) or _highest(counters) >= len(schema.components):
                 self.wire_errors["payload"] += 1  # fields or components that the schema does not have
                 continue
-            new = counters if chosen is None else counters.only(chosen)
+            new = counters if new_ticks is None else counters.only(new_ticks)
             scraped = envelope.stream.startswith(SCRAPED)
             self.nodes.data(topic.node, int(new.read_ns[-1]), entry.received_ns, scraped=scraped)
             yield Batch(
@@ -488,7 +496,7 @@ class Admission:
         if messages:
             self.refused["schema_missing"] += messages
 
-    def _node(self, topic: Topic, now_ns: int) -> bool:
+    def _add_node(self, topic: Topic, now_ns: int) -> bool:
         """Adds the node if it is new; False where there are MAX_NODES."""
         if topic.node not in self.nodes and len(self.nodes) >= MAX_NODES:
             self.refused["nodes"] += 1
@@ -500,7 +508,7 @@ class Admission:
         """The source, created if new; None at a limit."""
         sources = self._sources.get(topic.node)
         if sources is None:
-            if not self._node(topic, now_ns):
+            if not self._add_node(topic, now_ns):
                 return None
             sources = self._sources[topic.node] = {}
         source = sources.get(topic.source)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 from laggard_common import wire
 from laggard_common.errors import WireError
@@ -276,6 +276,13 @@ def sharing(schema: Schema, earlier: Schema | None) -> tuple[Schema, int]:
     return replace(schema, components=components), size
 
 
+class _PendingBatches(NamedTuple):
+    lsn: int
+    node: str
+    stream: StreamState
+    seqs: range
+
+
 class Acks:
     """Batches of a site that are not durable yet, and nodes to be sent an acknowledgement.
 
@@ -285,20 +292,20 @@ class Acks:
     def __init__(self, site: str, sources: Mapping[str, Mapping[str, SourceStreams]]) -> None:
         self._site = site
         self._sources = sources
-        self._pending: deque[tuple[int, str, StreamState, range]] = deque(maxlen=MAX_PENDING)
+        self._pending: deque[_PendingBatches] = deque(maxlen=MAX_PENDING)
         self._dropped_lsn = 0  # the newest one that `_pending` had no room for
         self._requested: dict[str, None] = {}  # nodes in the order of their requests
 
     def accept(self, lsn: int, node: str, stream: StreamState, seqs: range) -> None:
         """Notes batches `seqs`, accepted as `lsn` or as a part of it, as not durable yet."""
         if len(self._pending) == MAX_PENDING:
-            self._dropped_lsn = self._pending[0][0]
+            self._dropped_lsn = self._pending[0].lsn
         stream.pending += 1
-        self._pending.append((lsn, node, stream, seqs))
+        self._pending.append(_PendingBatches(lsn, node, stream, seqs))
 
     def durable(self, lsn: int) -> None:
         """Marks every batch up to `lsn` as durable, to be acknowledged."""
-        while self._pending and self._pending[0][0] <= lsn:
+        while self._pending and self._pending[0].lsn <= lsn:
             _, node, stream, seqs = self._pending.popleft()
             stream.pending -= 1
             stream.durable.add_all(seqs)

@@ -158,9 +158,9 @@ class Journal:
         elif end < size:
             _log.warning("journal: %s: %d bytes at the end are torn or damaged", path, size - end)
 
-    def _damage(self, message: str, *of: object) -> None:
+    def _damage(self, message: str, *values: object) -> None:
         self.damaged += 1
-        _log.warning("journal: " + message, *of)
+        _log.warning("journal: " + message, *values)
 
     def release(self, number: int) -> str:
         """Deletes the segments before `number`; about the first that stays, empty when all are gone."""

@@ -187,13 +187,13 @@ def open_windows(
     """
     if kind_of(paths) == "archive":
         replay = _replay(paths[0], given, _adjustment(given, None))
-        for window, pipeline in replay.windows():
-            yield window, pipeline.groups[window.group].detect
+        for window, machine in replay.windows():
+            yield window, machine.groups[window.group].detect
         return
     settings = _without_functions(given)
     grids = read_grids(paths, columns, settings)
-    engine = Judge({grid.group: settings for grid in grids})
-    for window in windows_in_order(grids, settings.window_samples, _history(engine, grids)):
+    judge = Judge({grid.group: settings for grid in grids})
+    for window in windows_in_order(grids, settings.window_samples, _history(judge, grids)):
         yield window, settings
 
 
@@ -212,22 +212,22 @@ def _judged(  # noqa: PLR0917
     """
     series = sum(len(grid.components) * len(grid.metrics) for grid in grids)
     settings = replace(settings, tests_at_once=max(series, 1))
-    engine = Judge({}, topology=topology)
+    judge = Judge({}, topology=topology)
     for grid in grids:
-        engine.add_group(grid.group, trained.applied(settings, grid.group) if trained else settings)
-    history = _history(engine, grids)
+        judge.add_group(grid.group, trained.applied(settings, grid.group) if trained else settings)
+    history = _history(judge, grids)
     total = sum(grid.window_ends(settings.window_samples).size for grid in grids)
     for done, window in enumerate(windows_in_order(list(grids), settings.window_samples, history), 1):
         activity.add(window)
-        yield from engine.evaluate(window)
+        yield from judge.evaluate(window)
         if progress is not None:
             progress("judging", done / total)
 
 
-def _history(engine: Judge, grids: Sequence[Grid]) -> dict[str, int]:
+def _history(judge: Judge, grids: Sequence[Grid]) -> dict[str, int]:
     """Number of samples before a window that the detectors of each grid's group need."""
     return {
-        grid.group: max(engine.history_samples(grid.group, metric) for metric in grid.metrics)
+        grid.group: max(judge.history_samples(grid.group, metric) for metric in grid.metrics)
         for grid in grids
     }
 

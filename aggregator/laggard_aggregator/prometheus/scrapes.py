@@ -86,7 +86,7 @@ class ScrapeReader:
         classes = self._classes(server, at)
         readings: dict[int, list[ScrapedReading]] = {}
         for key, counters in self._components(series).items():
-            component = self._named(key, classes.get(key, {}), counters)
+            component = self._component(key, classes.get(key, {}), counters)
             if component is None:
                 self.counts.left_out += 1
                 continue
@@ -104,8 +104,8 @@ class ScrapeReader:
             key = tuple(one.labels.get(name, "") for name in self.source.identity)
             other = frozenset((name, value) for name, value in one.labels.items() if name not in own)
             if one.times.size and all(key):
-                of = bound(one.labels[BUCKET]) if bounds and BUCKET in one.labels else None
-                alike.setdefault(key, {}).setdefault(other, {})[one.labels.get(_NAME, ""), of] = one
+                le = bound(one.labels[BUCKET]) if bounds and BUCKET in one.labels else None
+                alike.setdefault(key, {}).setdefault(other, {})[one.labels.get(_NAME, ""), le] = one
         self._chosen = {key: self._choice(key, alternatives) for key, alternatives in alike.items()}
         return {key: alike[key][labels] for key, labels in self._chosen.items()}
 
@@ -124,7 +124,7 @@ class ScrapeReader:
             return before
         return min((labels for labels, time in newest.items() if time >= latest), key=sorted)
 
-    def _named(
+    def _component(
         self, key: Key, info: Mapping[str, str], counters: Mapping[Counter, LabelledSeries]
     ) -> ScrapedComponent | None:
         """The component; None where its names cannot be those of a node or component."""
@@ -168,9 +168,9 @@ class ScrapeReader:
     def _value(self, scraped: Mapping[Counter, float], mapped: MappedField) -> int | None:
         """A field's value; None where a counter is missing, or is not a number that a counter can have."""
         total = 0.0
-        of = bound(mapped.le) if mapped.le else None
+        le = bound(mapped.le) if mapped.le else None
         for name in mapped.counters:
-            value = scraped.get((name, of))
+            value = scraped.get((name, le))
             if value is None:
                 return None
             total += value

@@ -25,7 +25,7 @@ def made(directory: Path) -> None:
     for ordinal, (schema, at_ns) in enumerate([(SCHEMA, START_NS), (grown, MIDNIGHT_NS + 60 * SECOND)]):
         writer.batch(batch(schema, ordinal, at_ns))
         writer.flush()
-    writer.close(WindowClose(2, "luns", 0.0, 60.0, 62.0))
+    writer.window_close(WindowClose(2, "luns", 0.0, 60.0, 62.0))
     writer.judgement(judgement())
     writer.flush()
 

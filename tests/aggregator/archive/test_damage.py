@@ -40,7 +40,7 @@ def written(directory: Path, parts: int = 1) -> None:
     writer.groups(ConfiguredMembership(()), Topology(), 1.0, 0.0)
     for place in range(parts):
         writer.batch(batch(SCHEMA, 2 * place, START_NS + place * SECOND))
-        writer.close(WindowClose(2 * place + 1, "luns", 0.0, 60.0, START_NS / 1e9 + place))
+        writer.window_close(WindowClose(2 * place + 1, "luns", 0.0, 60.0, START_NS / 1e9 + place))
         writer.document(document(2 * place, START_NS + place * SECOND, source=layout.OWN))
         writer.judgement(replace(judgement(), shadow=replace(judgement(), transitions=())))
         writer.flush()

@@ -31,7 +31,7 @@ def write(directory: Path, times: list[int]) -> None:
     writer = ArchiveWriter(directory, "site", times[0])
     for place, at_ns in enumerate(times):
         writer.batch(batch(SCHEMA, 2 * place, at_ns))
-        writer.close(WindowClose(2 * place + 1, "luns", 0.0, 60.0, at_ns / 1e9))
+        writer.window_close(WindowClose(2 * place + 1, "luns", 0.0, 60.0, at_ns / 1e9))
         writer.flush()
 
 

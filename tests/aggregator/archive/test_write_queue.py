@@ -132,7 +132,7 @@ def test_a_run_that_goes_on_writes_nothing_twice(tmp_path: Path) -> None:
     for ordinal in (1, 2):
         first.batch(batch(ordinal))
     first.flush()
-    first.close(close)
+    first.window_close(close)
     first.flush()
     rows, _ = part_reader.written(tmp_path, START)
     assert rows == {("counters", "diskstats"): 2, ("closes", "laggard"): 3}

@@ -230,7 +230,7 @@ def full_disk() -> Iterator[None]:
 def test_what_a_full_disk_refuses_is_written_when_there_is_room(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path, "site", START_NS)
     writer.batch(batch(SCHEMA))
-    writer.close(WindowClose(1, "luns", 0.0, 60.0, START_NS / 1e9))
+    writer.window_close(WindowClose(1, "luns", 0.0, 60.0, START_NS / 1e9))
     with full_disk(), pytest.raises(ArchiveError, match="File too large"):
         writer.flush()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -302,8 +302,8 @@ def test_a_batch_that_opens_a_day_is_kept_when_the_day_before_cannot_be_written(
 
 def test_a_judgement_belongs_to_its_groups_close_whatever_came_since(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path, "site", START_NS)
-    writer.close(WindowClose(7, "luns", 0.0, 60.0, START_NS / 1e9))
-    writer.close(WindowClose(8, "others", 0.0, 60.0, START_NS / 1e9))
+    writer.window_close(WindowClose(7, "luns", 0.0, 60.0, START_NS / 1e9))
+    writer.window_close(WindowClose(8, "others", 0.0, 60.0, START_NS / 1e9))
     writer.batch(batch(SCHEMA, 9))
     writer.judgement(judgement())
     writer.flush()

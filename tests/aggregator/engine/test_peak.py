@@ -87,7 +87,7 @@ def test_the_archive_replays_it_and_other_detectors_leave_it_out(tmp_path: Path)
         for batch in receive(core, messages):
             writer.batch(batch)
         for each in core.closes(core.windows.due(now_ns), now_ns):
-            writer.close(each)
+            writer.window_close(each)
             for judged in core.close(each):
                 writer.judgement(judged)
                 judgements.append(judged)

@@ -190,7 +190,7 @@ def test_the_archive_has_the_shadows_verdicts_apart_and_replays_them(tmp_path: P
         for batch in receive(core, messages):
             writer.batch(batch)
         for each in core.closes(core.windows.due(now_ns), now_ns):
-            writer.close(each)
+            writer.window_close(each)
             for judged in core.close(each):
                 writer.judgement(judged)
                 judgements.append(judged)

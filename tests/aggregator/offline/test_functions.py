@@ -44,7 +44,7 @@ def archived(
     for batch in offered:
         now = batch.received_ns
         for close in pipeline.closes(pipeline.windows.due(now), now):
-            writer.close(close)
+            writer.window_close(close)
             for judgement in pipeline.close(close):
                 writer.judgement(judgement)
                 judged.append(judgement)

@@ -106,7 +106,7 @@ def run_online(
     for place, offered in enumerate(counters(seed, seconds)):
         due = pipeline.windows.due(offered.received_ns)
         for close in map(decided, pipeline.closes(due, offered.received_ns)):
-            writer.close(close)
+            writer.window_close(close)
             for judgement in pipeline.close(close):
                 writer.judgement(judgement)
                 judged.append(judgement)

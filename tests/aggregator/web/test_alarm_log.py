@@ -28,7 +28,7 @@ def raised(component: str, at: float, kind: str = "raised") -> Judgement:
 def written(directory: Path, *judgements: Judgement) -> None:
     writer = ArchiveWriter(directory, "site", round(live_status.NOW * 1e9))
     for ordinal, judged in enumerate(judgements):
-        writer.close(WindowClose(ordinal, judged.group, judged.start, judged.end, judged.end))
+        writer.window_close(WindowClose(ordinal, judged.group, judged.start, judged.end, judged.end))
         writer.judgement(judged)
     writer.flush()
 

@@ -98,5 +98,5 @@ def _close(writer: ArchiveWriter, lsn: int, window_end: int, end: int) -> None:
     if window_end == end - 3600 + 2 * WINDOW:
         alarm = replace(live_status.alarm(GROUP, SLOW), since=float(end - 3600), raised_at=float(window_end))
         judged = replace(judged, transitions=(AlarmEvent("raised", alarm, float(window_end)),))
-    writer.close(WindowClose(lsn, GROUP, judged.start, judged.end, judged.end + 5))
+    writer.window_close(WindowClose(lsn, GROUP, judged.start, judged.end, judged.end + 5))
     writer.judgement(judged)

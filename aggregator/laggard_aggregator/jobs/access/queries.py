@@ -5,7 +5,7 @@ searches as if they did not exist, and take no time of their own. The default is
 """
 
 import json
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -111,7 +111,7 @@ class JobQueries:
 
         For the daemon's verdicts: nobody's access is checked.
         """
-        return self._of_daemon(
+        return self._any_jobs(
             f"select {COLUMNS}, s.revision_at as joined_at from {FROM_JOBS} where s.revision_at >= :since"  # noqa: S608
             " and (v.joined_at is null or v.joined_at < s.revision_at)"
             " order by s.revision_at, j.id limit :most",
@@ -123,7 +123,7 @@ class JobQueries:
         jobs = []
         for key in keys:
             condition, values = _of_key(key)
-            jobs += self._of_daemon(
+            jobs += self._any_jobs(
                 f"select {COLUMNS}, s.revision_at as joined_at from {FROM_JOBS}"  # noqa: S608 - own texts
                 f" where {condition} and v.joined_at is not null and s.revision_at is not null",
                 values,
@@ -132,7 +132,7 @@ class JobQueries:
 
     def judged_since(self, since_ns: int, limit: int) -> list[VisibleJob]:
         """Those with a verdict of that time or later, the latest first. For the daemon, as `judged`."""
-        return self._of_daemon(
+        return self._any_jobs(
             f"select {COLUMNS}, s.revision_at as joined_at from {FROM_JOBS}"  # noqa: S608 - own texts
             " where v.revision_at >= :since and s.revision_at is not null"
             " order by v.revision_at desc, j.id limit :most",
@@ -145,7 +145,7 @@ class JobQueries:
         For the daemon's verdicts, as a job's load is known from its join on: nobody's access is checked.
         """
         values = {"since": since_ns, "at": since_ns / 1e9 - _BESIDE_SECONDS, "most": limit}
-        return self._of_daemon(SLOW_BESIDE, values)
+        return self._any_jobs(SLOW_BESIDE, values)
 
     def slow_before_rollups(self, now: float, limit: int) -> list[VisibleJob]:
         """Jobs judged slow before the rollups of their last hour were there, which are now.
@@ -153,17 +153,21 @@ class JobQueries:
         For the daemon's verdicts: nobody's access is checked.
         """
         values = {"now": now, "at": now - _BESIDE_SECONDS, "most": limit}
-        return self._of_daemon(SLOW_BEFORE_ROLLUPS, values)
+        return self._any_jobs(SLOW_BEFORE_ROLLUPS, values)
 
     def last_join(self) -> int:
         """When a job was joined last, in ns; 0 without one."""
-        return int(self._reader.rows("select max(revision_at) as last from summaries", {})[0]["last"] or 0)
+        return self._last_revision("summaries")
 
     def last_verdict(self) -> int:
         """When a job was judged last, in ns; 0 without one."""
-        return int(self._reader.rows("select max(revision_at) as last from verdicts", {})[0]["last"] or 0)
+        return self._last_revision("verdicts")
 
-    def _of_daemon(self, sql: str, values: dict[str, Any]) -> list[VisibleJob]:
+    def _last_revision(self, table: str) -> int:
+        sql = f"select max(revision_at) as last from {table}"  # noqa: S608 - names of this module
+        return int(self._reader.rows(sql, {})[0]["last"] or 0)
+
+    def _any_jobs(self, sql: str, values: dict[str, Any]) -> list[VisibleJob]:
         return [VisibleJob(row, _DAEMON) for row in self._reader.rows(sql, values)]
 
     def _with_findings(self, principal: Principal, rows: list[Row]) -> list[VisibleJob]:
@@ -178,7 +182,8 @@ class JobQueries:
             " where job in (select value from json_each(:ids)) order by job, rank",
             {"ids": json.dumps(list(by_id))},
         )
-        seen = self._seen(principal, {finding["neighbour"] for finding in findings if finding["neighbour"]})
+        keys = {finding["neighbour"] for finding in findings if finding["neighbour"]}
+        seen = {key for key in keys if self._newest_rows(principal, *_of_key(key))}
         for row in rows:
             row["findings"] = []
         for finding in findings:
@@ -188,10 +193,6 @@ class JobQueries:
                 finding |= {"cause": key, "text": text}
             row["findings"].append(finding)
         return [VisibleJob(row, principal) for row in rows]
-
-    def _seen(self, principal: Principal, keys: Set[str]) -> set[str]:
-        """Those of some keys of jobs that a principal may see."""
-        return {key for key in keys if self._granted(principal, *_of_key(key))}
 
     def every(self, principal: Principal, selection: JobSelection) -> Iterator[VisibleJob]:
         """Yields all jobs of a list, newest first, a page at a time: the same rows as its pages."""
@@ -219,7 +220,7 @@ class JobQueries:
 
     def job(self, principal: Principal, job_key: str) -> VisibleJob | None:
         """The job of a key; None where there is none that the principal may see."""
-        jobs = self._visible(principal, *_of_key(job_key))
+        jobs = self._newest_jobs(principal, *_of_key(job_key))
         return jobs[0] if jobs else None
 
     def find(self, principal: Principal, text: str) -> list[VisibleJob]:
@@ -227,14 +228,14 @@ class JobQueries:
         if "/" in text:
             job = self.job(principal, text)
             return [job] if job else []
-        shown = self._visible(principal, "j.job = :key", {"key": text})
+        shown = self._newest_jobs(principal, "j.job = :key", {"key": text})
         if shown or not (text.isascii() and text.isdecimal() and len(text) < 19):
             return shown
         return self.of_number(principal, int(text))
 
     def of_number(self, principal: Principal, number: int) -> list[VisibleJob]:
         """Jobs with a number of the scheduler, below 2^63, newest first: runs again, of other clusters."""
-        return self._visible(principal, "j.raw_id = :key", {"key": number})
+        return self._newest_jobs(principal, "j.raw_id = :key", {"key": number})
 
     def runs_of_number(self, job: VisibleJob) -> list[Row]:
         """Times of all jobs of a job's cluster with its number, whoever may see them: no more is told."""
@@ -280,7 +281,7 @@ class JobQueries:
         same = " and ".join(f"j.{name} = :own_{name}" for name in names)
         values = {f"own_{name}": job[name] for name in names} | {"start": job["start"], "most": limit}
         order = "j.at < :start and j.end <= :start order by j.at desc, j.id desc limit :most"
-        return self._allowed(job.principal, f"{same} and {order}", values)[::-1]
+        return self._first_jobs(job.principal, f"{same} and {order}", values)[::-1]
 
     def neighbours(self, job: VisibleJob) -> list[JobNeighbour]:
         """Jobs that shared components or nodes with a job, those with most metadata operations first.
@@ -326,7 +327,7 @@ class JobQueries:
         plus = "" if principal.sees_all else "+"  # keeps the index of all jobs from the choice
         condition = f"{plus}s.amplification > {AMPLIFIED}"
         most = min(limit, MAX_PAGE)
-        rows = self._of_grants(principal, condition, f"{plus}s.amplification desc, j.id", {"most": most})
+        rows = self._first_rows(principal, condition, f"{plus}s.amplification desc, j.id", {"most": most})
         amplified = {row["id"]: row | {"amplification": row["s_amplification"]} for row in rows}
         for row in self._with_factor(principal, AMPLIFICATION, most):
             amplified[row["id"]] = row | {"amplification": max(row["factor"], row["s_amplification"] or 0.0)}
@@ -366,12 +367,12 @@ class JobQueries:
             {"after": after, "before": before, "since": since} | more,
         )
 
-    def _granted(self, principal: Principal, condition: str, values: dict[str, Any]) -> list[Row]:
+    def _newest_rows(self, principal: Principal, condition: str, values: dict[str, Any]) -> list[Row]:
         """The jobs of a condition, newest first."""
-        rows = self._of_grants(principal, condition, "j.at desc", {"most": _MAX_MATCHES} | values)
+        rows = self._first_rows(principal, condition, "j.at desc", {"most": _MAX_MATCHES} | values)
         return sorted(rows, key=lambda row: (row["at"], row["id"]), reverse=True)[:_MAX_MATCHES]
 
-    def _of_grants(
+    def _first_rows(
         self, principal: Principal, condition: str, order: str, values: dict[str, Any]
     ) -> list[Row]:
         """The first jobs of a condition, from one search for each user and account that may be seen.
@@ -385,11 +386,11 @@ class JobQueries:
             by_id |= {row["id"]: row for row in self._reader.rows(sql, values | more)}
         return list(by_id.values())
 
-    def _visible(self, principal: Principal, condition: str, values: dict[str, Any]) -> list[VisibleJob]:
+    def _newest_jobs(self, principal: Principal, condition: str, values: dict[str, Any]) -> list[VisibleJob]:
         """The jobs of a condition with their stored findings, newest first."""
-        return self._with_findings(principal, self._granted(principal, condition, values))
+        return self._with_findings(principal, self._newest_rows(principal, condition, values))
 
-    def _allowed(self, principal: Principal, rest: str, values: dict[str, Any]) -> list[VisibleJob]:
+    def _first_jobs(self, principal: Principal, rest: str, values: dict[str, Any]) -> list[VisibleJob]:
         access, more = access_of(principal)
         sql = f"select {COLUMNS} from {FROM_JOBS} where {access} and {rest}"  # noqa: S608 - texts of this module
         rows = self._reader.rows(sql, {"most": _MAX_MATCHES} | values | more)

@@ -57,19 +57,19 @@ class _PeerMembers:
     def sums(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
         """Sum of the records' `values` (R,) by member."""
         weights = values[self.records] * self.weight
-        found: NDArray[np.float64] = np.bincount(self.member, weights, len(self.names)).astype(np.float64)
-        return found
+        sums: NDArray[np.float64] = np.bincount(self.member, weights, len(self.names)).astype(np.float64)
+        return sums
 
 
 def straggler_findings(tables: JobTables, accesses: Accesses, nodes: dict[int, str]) -> Iterator[Judged]:
     """Slow OSTs; slow ranks and nodes where no OST explains them. `nodes`: by rank, as far as known."""
     explained = np.zeros(accesses.bytes.size, np.bool_)
     for judge in (_osts(tables, accesses), _nodes(tables, accesses, nodes), _ranks(tables, accesses)):
-        for found in judge:
-            if isinstance(found, _PeerMembers):
-                yield from _stragglers(tables, accesses, found, explained)
+        for group in judge:
+            if isinstance(group, _PeerMembers):
+                yield from _stragglers(tables, accesses, group, explained)
             else:
-                yield found
+                yield group
     yield from _shared(tables, accesses, explained)
 
 
@@ -114,13 +114,13 @@ def _stragglers(
         return
     slow = np.flatnonzero(ratios.slow)
     for place in slow[np.argsort(-times[slow], kind="stable")][:_MOST].tolist():
-        of = np.zeros(accesses.bytes.size, np.bool_)
-        of[group.records[group.member == place]] = True
-        if group.kind == "node" and np.unique(accesses.rank[of]).size < 2:
+        chosen = np.zeros(accesses.bytes.size, np.bool_)
+        chosen[group.records[group.member == place]] = True
+        if group.kind == "node" and np.unique(accesses.rank[chosen]).size < 2:
             continue  # a rank alone is named as a rank
-        finding = _straggler(tables, accesses, group, ratios, place, of)
+        finding = _straggler(tables, accesses, group, ratios, place, chosen)
         if finding is not None:
-            explained |= of
+            explained |= chosen
             yield finding
     if group.kind == "rank":
         yield from _uneven(tables, accesses, group, ratios, times, amounts)
@@ -148,13 +148,13 @@ def _slow_osts(
         if not candidates:
             return
         *_, place, own = min(candidates, key=lambda candidate: candidate[:3])
-        of = np.zeros(accesses.bytes.size, np.bool_)
-        of[group.records[own]] = True
-        finding = _straggler(tables, accesses, group, ratios, place, of)
+        chosen = np.zeros(accesses.bytes.size, np.bool_)
+        chosen[group.records[own]] = True
+        finding = _straggler(tables, accesses, group, ratios, place, chosen)
         if finding is not None:
-            explained |= of
+            explained |= chosen
             yield finding
-        group = group.kept(~of[group.records])
+        group = group.kept(~chosen[group.records])
         rest = compared(group.sums(accesses.time_us), group.sums(accesses.bytes))
         if rest is None:
             return
@@ -165,14 +165,14 @@ def _slow_files(accesses: Accesses, group: _PeerMembers, ratios: PeerRatios) -> 
     """Records (P,) of `group` that took MIN_RATIO times the time a byte of the median OST."""
     pace = float(np.nanmedian(1.0 / ratios.speed))
     took = accesses.time_us[group.records] / np.maximum(accesses.bytes[group.records], 1)
-    found: NDArray[np.bool_] = took >= MIN_RATIO * pace
-    return found
+    is_slow: NDArray[np.bool_] = took >= MIN_RATIO * pace
+    return is_slow
 
 
 def _is_work(amounts: NDArray[np.int64]) -> NDArray[np.bool_]:
     """True for amounts (P,) of at least MIN_WORK of their median."""
-    found: NDArray[np.bool_] = amounts >= MIN_WORK * (float(np.median(amounts)) if amounts.size else 0.0)
-    return found
+    is_work: NDArray[np.bool_] = amounts >= MIN_WORK * (float(np.median(amounts)) if amounts.size else 0.0)
+    return is_work
 
 
 def _straggler(  # noqa: PLR0917
@@ -181,9 +181,9 @@ def _straggler(  # noqa: PLR0917
     group: _PeerMembers,
     ratios: PeerRatios,
     place: int,
-    of: NDArray[np.bool_],
+    chosen: NDArray[np.bool_],
 ) -> IoFinding | None:
-    waited = accesses.waited_us(of)
+    waited = accesses.waited_us(chosen)
     share = waited / accesses.busy_us if accesses.busy_us else 0.0
     if share < MIN_SHARE:
         return None
@@ -198,11 +198,11 @@ def _straggler(  # noqa: PLR0917
     component, advice = name, _OF_RANK
     if group.kind == "ost":
         component = name.replace(" ", "")
-        files = int(np.unique(accesses.file_id[of]).size)
-        took = float(np.median(accesses.time_us[of & (accesses.time_us > 0)]))
+        files = int(np.unique(accesses.file_id[chosen]).size)
+        took = float(np.median(accesses.time_us[chosen & (accesses.time_us > 0)]))
         were = "s were" if files > 1 else " was"
         text += f" {files:,} file{were} on it, and took a median of {seconds(took)} s."
-        stripes = float(np.median(accesses.stripes[of]))
+        stripes = float(np.median(accesses.stripes[chosen]))
         advice = f"Ask the operators to look at {name}" + (
             "; striping over more OSTs would not have helped."
             if stripes < 2
@@ -232,9 +232,9 @@ def _uneven(  # noqa: PLR0917
     others = float(np.median(np.delete(amounts, place)))
     if ratios.slow[place] or amounts[place] < IMBALANCE * max(others, 1.0):
         return
-    of = np.zeros(accesses.bytes.size, np.bool_)
-    of[group.records[group.member == place]] = True
-    share = accesses.waited_us(of) / accesses.busy_us if accesses.busy_us else 0.0
+    chosen = np.zeros(accesses.bytes.size, np.bool_)
+    chosen[group.records[group.member == place]] = True
+    share = accesses.waited_us(chosen) / accesses.busy_us if accesses.busy_us else 0.0
     if share < MIN_SHARE:
         return
     name, did = group.names[place], done(accesses.direction)
@@ -347,9 +347,9 @@ def _nodes(
         return
     number = {name: place for place, name in enumerate(names)}
     of_rank = {rank: number[name] for rank, name in nodes.items()}
-    of = np.array([of_rank.get(rank, -1) for rank in accesses.rank.tolist()], np.int64)
-    own = np.flatnonzero((of >= 0) & (accesses.bytes > 0) & (accesses.time_us > 0))
-    yield _PeerMembers("node", "nodes", [f"Node {plain(name, 64)}" for name in names], own, of[own])
+    member = np.array([of_rank.get(rank, -1) for rank in accesses.rank.tolist()], np.int64)
+    own = np.flatnonzero((member >= 0) & (accesses.bytes > 0) & (accesses.time_us > 0))
+    yield _PeerMembers("node", "nodes", [f"Node {plain(name, 64)}" for name in names], own, member[own])
 
 
 def _shared(tables: JobTables, accesses: Accesses, explained: NDArray[np.bool_]) -> Iterator[IoFinding]:

@@ -84,20 +84,20 @@ class JobIndex:
     def connect(self) -> sqlite3.Connection:
         """A connection that only reads. Raises ArchiveError."""
         try:
-            found = sqlite3.connect(
+            db = sqlite3.connect(
                 f"{self.path.absolute().as_uri()}?mode=ro",
                 uri=True,
                 timeout=BUSY_SECONDS,
                 isolation_level=None,
             )
-            found.execute("pragma query_only = 1")
-            found.execute(f"pragma cache_size = -{_CACHE_KIB}")
-            if found.execute("pragma user_version").fetchone()[0] != VERSION:
-                found.close()
+            db.execute("pragma query_only = 1")
+            db.execute(f"pragma cache_size = -{_CACHE_KIB}")
+            if db.execute("pragma user_version").fetchone()[0] != VERSION:
+                db.close()
                 raise ArchiveError(str(self.path), "the index of jobs is being built")
         except FAILURES as exc:
             raise ArchiveError(str(self.path), f"the index of jobs cannot be read: {exc}") from exc
-        return found
+        return db
 
     def report(self, exc: Exception) -> None:
         """Has the next `refresh` build the index again where `exc`, of a reader, says that it is damaged."""

@@ -9,7 +9,7 @@ is done again with the same results.
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from laggard_aggregator.files.atomic_write import replace_durably
 from laggard_aggregator.files.kept_json import read_kept
 from laggard_aggregator.jobs.join.accounts import JobAccount, JoinedJob
 from laggard_aggregator.jobs.join.jobs_of_time import JobsOfTime, read_jobs
-from laggard_aggregator.jobs.join.membership import Occupation, behind
+from laggard_aggregator.jobs.join.membership import behind
 from laggard_aggregator.jobs.join.scan import Join
 from laggard_aggregator.jobs.join.server_jobs import JobIdFormat
 from laggard_aggregator.jobs.join.summary import component_rows, coverage_of, series_rows, summary_row
@@ -157,9 +157,9 @@ class JoinPass:
         """Accounts of some of the jobs known."""
         own = {job.key for job in jobs}
         others = [
-            Occupation(len(jobs) + each.job, each.node, each.start_ns, each.end_ns)
-            for each in known.occupations
-            if known.keys[each.job] not in own
+            replace(occupation, job=len(jobs) + occupation.job)
+            for occupation in known.occupations
+            if known.keys[occupation.job] not in own
         ]
         served_by = self._settings.served_by
         join = Join(self.directory, self.site, jobs, others, format_=self._format, served_by=served_by)
@@ -167,10 +167,10 @@ class JoinPass:
 
     def _ended(self, waiting: _Waiting, before_ns: int) -> list[str]:
         """Keys of the jobs that ended until then, in the order of their ends."""
-        found = [
+        ended = [
             (end, key) for key, (_, end) in waiting.jobs.items() if end is not None and end * 1e9 <= before_ns
         ]
-        return [key for _, key in sorted(found)]
+        return [key for _, key in sorted(ended)]
 
     def _write(self, accounts: Iterable[JobAccount], now_ns: int, raw_days: int) -> None:
         by_day: dict[str, list[JobAccount]] = {}
@@ -179,8 +179,8 @@ class JoinPass:
             day = day_of(account.job.end_ns / 1e9)
             if account.job.start_ns >= oldest or not self._knew_more(account, day):
                 by_day.setdefault(day, []).append(account)
-        for day, found in sorted(by_day.items()):
-            write_results(self.directory, self.site, day, found, now_ns)
+        for day, of_day in sorted(by_day.items()):
+            write_results(self.directory, self.site, day, of_day, now_ns)
 
     def _knew_more(self, account: JobAccount, day: str) -> bool:
         """Whether the archive has a summary from when more of the job's counters were there."""
@@ -275,9 +275,9 @@ class JoinPass:
         """Notes the jobs of a time that have one of these nodes and numbers; None: any."""
         names = None if nodes is None else {short_name(node) for node in nodes}
         known = read_jobs(self.directory, self.site, first_ns - _MARGIN_NS, last_ns + MOST_GAP_NS)
-        for each in known.occupations:
-            key = known.keys[each.job]
-            if key not in known.jobs or (names is not None and short_name(each.node) not in names):
+        for occupation in known.occupations:
+            key = known.keys[occupation.job]
+            if key not in known.jobs or (names is not None and short_name(occupation.node) not in names):
                 continue
             job = known.jobs[key]
             if numbers is None or str(job.raw_id) in numbers:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,6 +65,17 @@ class DividedIncrements:
     end_ns: IntArray
 
 
+class _Piece(NamedTuple):
+    """A part of the increment in `row`, from the share `low` to `high` of it, in one state."""
+
+    row: int
+    state: int
+    low: float
+    high: float
+    begin_ns: int
+    end_ns: int
+
+
 @dataclass(slots=True)
 class Membership:
     """Who had which node when. `jobs_of[state]`: the jobs of each state: none, one, or several."""
@@ -82,7 +94,7 @@ class Membership:
             if each.end_ns > each.start_ns:
                 by_node[each.node].append(each)
         states: dict[tuple[int, ...], int] = {(): FREE}
-        keys, found, times = [], [], []
+        keys, key_states, times = [], [], []
         for number, (node, held) in enumerate(sorted(by_node.items())):
             self._node[node] = number
             for at_ns, jobs in _segments(held):
@@ -91,8 +103,8 @@ class Membership:
                 if jobs not in states:
                     states[jobs] = len(states)
                     self.jobs_of.append(jobs)
-                found.append(states[jobs])
-        self._keys, self._states = np.array(keys, dtype=np.int64), np.array(found, dtype=np.int64)
+                key_states.append(states[jobs])
+        self._keys, self._states = np.array(keys, dtype=np.int64), np.array(key_states, dtype=np.int64)
         self._times = np.array(times, dtype=np.int64)
 
     def divide(self, nodes: IntArray, from_ns: IntArray, to_ns: IntArray) -> DividedIncrements:
@@ -110,14 +122,14 @@ class Membership:
         edges = [
             piece
             for at in np.flatnonzero(~within).tolist()
-            for piece in self._divided(at, int(first[at]), int(last[at]), int(from_ns[at]), int(to_ns[at]))
+            for piece in self._pieces(at, int(first[at]), int(last[at]), int(from_ns[at]), int(to_ns[at]))
         ]
         if not edges:
             return DividedIncrements(row, states, whole, from_ns[row], to_ns[row])
-        others, of, low, high, begin, end = (np.array(each) for each in zip(*edges, strict=True))
+        others, state, low, high, begin, end = (np.array(column) for column in zip(*edges, strict=True))
         return DividedIncrements(
             np.concatenate([row, others]),
-            np.concatenate([states, of]),
+            np.concatenate([states, state]),
             np.concatenate([whole, np.stack([low, high], axis=1)]),
             np.concatenate([from_ns[row], begin]),
             np.concatenate([to_ns[row], end]),
@@ -127,9 +139,7 @@ class Membership:
         """Number of a node, -1 for one without jobs."""
         return self._node.get(node, -1)
 
-    def _divided(
-        self, row: int, first: int, last: int, from_ns: int, to_ns: int
-    ) -> list[tuple[int, int, float, float, int, int]]:
+    def _pieces(self, row: int, first: int, last: int, from_ns: int, to_ns: int) -> list[_Piece]:
         bounds = [from_ns, *self._times[first + 1 : last + 1].tolist(), to_ns]
         spans = [
             (int(state), max(begin, from_ns), min(end, to_ns))
@@ -138,14 +148,15 @@ class Membership:
             )
         ]
         if any(state != FREE and end > begin for state, begin, end in spans):
-            spans = [each for each in spans if each[0] != FREE]
+            spans = [span for span in spans if span[0] != FREE]
         every = sum(max(end - begin, 0) for _, begin, end in spans)
-        found, passed = [], 0
+        pieces, passed = [], 0
         for state, begin, end in spans:
             if end > begin:
-                found.append((row, state, passed / every, (passed + end - begin) / every, begin, end))
+                share = passed / every, (passed + end - begin) / every
+                pieces.append(_Piece(row, state, *share, begin, end))
                 passed += end - begin
-        return found
+        return pieces
 
     def _offset(self, at_ns: int) -> int:
         return int(min(max((at_ns - self.origin_ns) // 1000, 0), _TIME_MOST))
@@ -162,14 +173,14 @@ def _segments(held: Iterable[Occupation]) -> list[tuple[int, tuple[int, ...]]]:
         events[each.start_ns].append((1, each.job))
         events[each.end_ns].append((-1, each.job))
     now: dict[int, int] = defaultdict(int)
-    found: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+    segments: list[tuple[int, tuple[int, ...]]] = [(0, ())]
     for at_ns in sorted(events):
         for change, job in events[at_ns]:
             now[job] += change
         jobs = tuple(sorted(job for job, count in now.items() if count > 0))
-        if jobs != found[-1][1]:
-            found.append((at_ns, jobs))
-    return found
+        if jobs != segments[-1][1]:
+            segments.append((at_ns, jobs))
+    return segments
 
 
 def behind(occupations: Iterable[Occupation], served_by: Mapping[str, str]) -> list[Occupation]:
