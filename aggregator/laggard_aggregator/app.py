@@ -33,9 +33,7 @@ from laggard_aggregator.notify.channel import Channel, make_channels
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.notify.email.channel import MailChannel
 from laggard_aggregator.notify.email.owner_mails import OwnerMails
-from laggard_aggregator.runtime.housekeeping import keep_house
-from laggard_aggregator.runtime.loops import CatchUp, IngestLoop, Results, WindowLoop
-from laggard_aggregator.runtime.watchdog import Watchdog
+from laggard_aggregator.runtime.loops import CatchUp, IngestLoop, Results, Watchdog, WindowLoop, keep_house
 from laggard_aggregator.settings.aggregator import AggregatorSettings, StateTable
 from laggard_aggregator.settings.from_settings import membership, topology
 from laggard_aggregator.settings.http import tls_context

@@ -29,8 +29,9 @@ from laggard_aggregator.log import snapshots
 T = TypeVar("T")
 
 _PERIODS: Mapping[str, Sequence[str]] = {
-    "laggard_aggregator.runtime.loops": ("DURABLE_SECONDS", "RELEASE_SECONDS"),
-    "laggard_aggregator.runtime.housekeeping": ("ACK_SECONDS", "CLOCK_SECONDS", "SWEEP_SECONDS"),
+    "laggard_aggregator.runtime.loops": (
+        *("DURABLE_SECONDS", "RELEASE_SECONDS", "ACK_SECONDS", "CLOCK_SECONDS", "SWEEP_SECONDS"),
+    ),
     "laggard_aggregator.engine.recovery": ("RETRY_SECONDS", "DURABLE_SECONDS"),
     "laggard_aggregator.archive.write_queue": ("RETAIN_SECONDS",),
     "laggard_aggregator.ingest.nodes": ("OFFSETS_NS",),
@@ -52,10 +53,9 @@ _PERIODS: Mapping[str, Sequence[str]] = {
 """Periods of the product, which are multiplied by the pace of a simulation."""
 
 _POLLS: Mapping[str, Mapping[str, float]] = {
-    "laggard_aggregator.runtime.loops": {"POLL_SECONDS": 3.0},
+    "laggard_aggregator.runtime.loops": {"POLL_SECONDS": 3.0, "STATUS_SECONDS": 60.0},
     "laggard_aggregator.engine.recovery": {"POLL_SECONDS": 5.0},
     "laggard_aggregator.archive.write_queue": {"WRITE_SECONDS": 5.0, "FLUSH_SECONDS": FLUSH_SECONDS},
-    "laggard_aggregator.runtime.watchdog": {"STATUS_SECONDS": 60.0},
     "laggard_aggregator.notify.dispatcher": {"POLL_SECONDS": 0.55},
     "laggard_aggregator.notify.worker": {"IDLE_SECONDS": 60.0},
     "laggard_aggregator.jobs.background": {"PASS_SECONDS": PASS_SECONDS / WHOLE_SHAPE[0]},

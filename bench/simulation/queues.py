@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from bench.simulation.broker import MAX_IN_FLIGHT
 from bench.simulation.processes import SECOND
 from laggard_aggregator.ingest import schema_wait
-from laggard_aggregator.runtime import housekeeping
+from laggard_aggregator.runtime import loops
 
 if TYPE_CHECKING:
     from bench.simulation.site import Site
@@ -30,7 +30,7 @@ async def check_idle_queues(site: "Site") -> None:
     """Notes queues that have something while nothing is to be done, at several moments in a row."""
     always = await _filled_on(site)
     if always == {_EXPIRES}:
-        await asyncio.sleep(schema_wait.HELD_NS / SECOND + housekeeping.SWEEP_SECONDS)
+        await asyncio.sleep(schema_wait.HELD_NS / SECOND + loops.SWEEP_SECONDS)
         always = await _filled_on(site)
     if always:
         site.record.problem(f"memory: although all is delivered, there are {', '.join(sorted(always))}")

@@ -8,7 +8,7 @@ import pytest
 from laggard_aggregator.app import App
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.offline.archive_replay import ArchiveReplay
-from laggard_aggregator.runtime import housekeeping
+from laggard_aggregator.runtime import loops
 from laggard_aggregator.status.view import failing
 from laggard_common import wire
 from laggard_common.wire import topics
@@ -33,7 +33,7 @@ class SteppedClock(HandClock):
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real seconds pass between batches here, five of the test's clock."""
-    monkeypatch.setattr(housekeeping, "ACK_SECONDS", 0.02)
+    monkeypatch.setattr(loops, "ACK_SECONDS", 0.02)
 
 
 async def publish(to: object, app: App, clock: HandClock, seqs: range) -> None:

@@ -2,9 +2,10 @@
 
 import argparse
 
-from laggard_aggregator.archive.verify import verify
+from laggard_aggregator.archive import layout, part_reader
 from laggard_aggregator.files.json_line import line
-from laggard_aggregator.status import formatting
+from laggard_aggregator.status.formatting import counted
+from laggard_common.errors import InputError
 from laggard_common.visible import visible
 
 DAMAGED = 1
@@ -12,23 +13,30 @@ DAMAGED = 1
 
 def run(args: argparse.Namespace) -> int:
     """Checks all files. Raises InputError for a folder that is no archive or cannot be read."""
+    layout.check_archive(args.directory)
+    checked = without = 0
     problems: list[str] = []
-
-    def report(problem: str) -> None:
-        problems.append(problem)
-        if not args.json:
-            print(visible(problem))
-
-    files = verify(args.directory, report)
+    with InputError.from_os_errors(args.directory):
+        for part in layout.all_parts(args.directory):
+            try:
+                layout.check(part)
+            except FileNotFoundError:
+                continue  # merged meanwhile
+            except layout.DamagedPartError as exc:
+                problems.append(str(exc))
+                if not args.json:
+                    print(visible(str(exc)))
+            checked += 1
+            without += not part.digest
+        aside = part_reader.count_damaged(args.directory)
     if args.json:
-        counts = {"checked": files.checked, "damaged": files.damaged, "without_digest": files.without}
-        record = {"record": "archive", **counts, "damaged_before": files.aside, "problems": problems}
-        print(line(record))
-        return DAMAGED if files.damaged else 0
-    print(f"{formatting.counted(files.checked, 'file')} checked, {files.damaged} damaged")
-    if files.without:
-        print(f"{formatting.counted(files.without, 'file')} of an earlier version without a digest")
-    if files.aside:
-        place = visible(str(files.aside_folder))
-        print(f"{formatting.counted(files.aside, 'damaged file')} found before in {place}")
-    return DAMAGED if files.damaged else 0
+        counts = {"checked": checked, "damaged": len(problems), "without_digest": without}
+        print(line({"record": "archive", **counts, "damaged_before": aside, "problems": problems}))
+    else:
+        print(f"{counted(checked, 'file')} checked, {len(problems)} damaged")
+        if without:
+            print(f"{counted(without, 'file')} of an earlier version without a digest")
+        if aside:
+            place = visible(str(args.directory / layout.DAMAGED))
+            print(f"{counted(aside, 'damaged file')} found before in {place}")
+    return DAMAGED if problems else 0

@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import NamedTuple
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ from laggard_aggregator.cli.user_times import epoch_seconds
 from laggard_aggregator.files.atomic_write import written
 from laggard_aggregator.files.csv_lines import csv_lines
 from laggard_aggregator.files.json_line import line
-from laggard_aggregator.jobs.darshan import output, records, screen
+from laggard_aggregator.jobs.darshan import records, screen
 from laggard_aggregator.jobs.darshan.building import BuildReport, MineSources, build
 from laggard_aggregator.jobs.darshan.engines import LogEngine, open_engine
 from laggard_aggregator.jobs.darshan.job_list import FACTOR_COLUMNS, JobFilter, job_list
@@ -23,7 +24,7 @@ from laggard_aggregator.jobs.darshan.statistics import STATISTICS
 from laggard_aggregator.jobs.darshan.store import MineStore
 from laggard_aggregator.jobs.darshan.stored_job import judge_stored
 from laggard_aggregator.status.formatting import counted, plain, zoned
-from laggard_aggregator.status.text_table import terminal_width
+from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
 from laggard_common.errors import ConfigError
 from laggard_common.visible import visible
 
@@ -137,8 +138,8 @@ def _readable(table: pa.Table) -> pa.Table:
         "longest": table["top_share"],
         **{name: table[name] for name in FACTOR_COLUMNS if name in table.column_names},
     }
-    found = pa.table(shown)
-    return found.select([name for name in found.column_names if found[name].null_count < max(len(found), 1)])
+    jobs = pa.table(shown)
+    return jobs.select([name for name in jobs.column_names if jobs[name].null_count < max(len(jobs), 1)])
 
 
 def _stats(args: argparse.Namespace) -> int:
@@ -168,12 +169,38 @@ def _print_table(args: argparse.Namespace, table: pa.Table) -> None:
 
 def _lines(args: argparse.Namespace, table: pa.Table) -> Iterator[str]:
     if args.json:
-        yield from map(line, output.records(table))
+        yield from map(line, _records(table))
     elif args.csv:
         rows = (row.values() for row in table.to_pylist())
         yield from (text.rstrip("\n") for text in csv_lines(table.column_names, rows))
     else:
-        yield from output.text_lines(table, terminal_width(sys.stdout))
+        yield from _text_lines(table)
+
+
+def _text_lines(table: pa.Table) -> list[str]:
+    columns = [TableColumn(field.name, right=not pa.types.is_string(field.type)) for field in table.schema]
+    rows = [[_shown(value) for value in row.values()] for row in table.to_pylist()]
+    return text_table(columns, rows, terminal_width(sys.stdout))
+
+
+def _records(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """Rows for JSON: numbers also for decimals, None for values that JSON lacks, texts for other types."""
+    for row in table.to_pylist():
+        yield {name: _plain(value) for name, value in row.items()}
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return int(value) if value.as_tuple().exponent == 0 else float(value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 init = MineVerb(_init)

@@ -1,4 +1,4 @@
-"""The two loops over the machine: one admits messages, one closes windows and hands out the results."""
+"""The daemon's loops: admission, windows and their results, periodic work, keep-alives to its manager."""
 
 import asyncio
 import logging
@@ -14,13 +14,15 @@ from laggard_aggregator.control.requests import RequestHandler
 from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.ingest.batches import JOBS, Document, Message
-from laggard_aggregator.ingest.ingest_queue import IngestQueue
+from laggard_aggregator.ingest.ingest_queue import FloodDetector, IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.prometheus_input import ScrapeView
 from laggard_aggregator.log.entries import LogSequence, WindowClose
 from laggard_aggregator.log.journal import GroupCommit
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.windows.schedule import WindowClock
+from laggard_common.daemon import memory
+from laggard_common.daemon.sd_notify import Notifier
 from laggard_common.daemon.service import is_set_within
 
 _log = logging.getLogger(__name__)
@@ -33,6 +35,17 @@ MAX_CATCH_UP = 12
 """After a restart windows wait at most this many times `catch_up_seconds` for the queue to empty."""
 POLL_SECONDS = 0.2
 """Interval of checking for that, and of looking for new groups; a known deadline is met exactly."""
+ACK_SECONDS = 1.0
+MAX_ACKS = 3000
+"""Nodes acknowledged at a time: at a very large site several batches share one acknowledgement."""
+MAX_NAMED = 10
+"""Log lines a second about nodes of one name."""
+CLOCK_SECONDS = 5.0
+SWEEP_SECONDS = 60.0
+FORGET_SWEEPS = 60
+"""Number of sweeps after which silent nodes and components are dropped."""
+STATUS_SECONDS = 10.0
+CHECKS_PER_WATCHDOG = 4
 CatchUp = Callable[[asyncio.Event, Callable[[], None]], Awaitable[None]]
 """Waits for stored messages of the broker until done or stopped; calls its second argument in between."""
 
@@ -252,3 +265,87 @@ class WindowLoop:
             self.iterations += 1
             self.results.status.lagged(max(self.clock.wall_ns() - deadline_ns, 0) / 1e9)
         self._closing = False
+
+
+async def keep_house(
+    machine: Machine,
+    clock: WindowClock,
+    locks: tuple[asyncio.Lock, asyncio.Lock],
+    results: Results,
+    *,
+    subscriber: Subscriber,
+    senders: FloodDetector,
+) -> None:
+    """Publishes acknowledgements, checks the clock, and sweeps the machine, until cancelled.
+
+    A sweep holds both of `locks`; `results` gets the alarms that it cleared. It gives up old data, and
+    waits until the clock is confirmed.
+    """
+    swept_ns, sweep_due_ns, clock_due_ns, sweeps = 0, 0, 0, 0
+    named: set[str] = set()
+    while True:
+        await asyncio.sleep(ACK_SECONDS)
+        if subscriber.connected:
+            await subscriber.publish(machine.admission.acks.messages(MAX_ACKS))
+        named &= machine.admission.nodes_twice
+        for node in sorted(machine.admission.nodes_twice - named)[:MAX_NAMED]:
+            _log.warning("two agents publish as node %s, or its spool was copied", node)
+            named.add(node)
+        now_ns = clock.monotonic_ns()
+        if now_ns >= clock_due_ns:
+            clock_due_ns = now_ns + round(CLOCK_SECONDS * 1e9)
+            nodes = machine.admission.nodes
+            offsets = nodes.latest_offsets(now_ns)
+            spread_ns = nodes.median_interval_ns if offsets else 0
+            if clock.check(offsets, known=nodes.with_clock > 0, spread_ns=spread_ns):
+                nodes.clock_set(clock.wall_ns())
+        if now_ns < sweep_due_ns or not clock.confirmed:
+            continue
+        if sweeps:
+            senders.end_period((now_ns - swept_ns) / 1e9)
+        swept_ns, sweep_due_ns = now_ns, now_ns + round(SWEEP_SECONDS * 1e9)
+        sweeps += 1
+        async with locks[0], locks[1]:
+            cleared = machine.sweep(clock.wall_ns(), forget=sweeps % FORGET_SWEEPS == 0)
+        results.cleared(cleared)
+        await asyncio.to_thread(memory.trim)  # memory that a burst or a compaction needed
+
+
+class Watchdog:
+    """Sends a keep-alive each time that every loop made progress since the last one.
+
+    `progress()`: iterations of each loop so far, None for a loop without work. `status`: the status line.
+    """
+
+    def __init__(
+        self,
+        notifier: Notifier,
+        *,
+        progress: Callable[[], Sequence[int | None]],
+        status: Callable[[], str],
+    ) -> None:
+        self._notifier = notifier
+        self._progress = progress
+        self._status = status
+        self._seen: Sequence[int] = ()
+
+    def check(self) -> bool:
+        """Sends a keep-alive if all loops made progress or are idle; whether it did."""
+        now = self._progress()
+        seen = self._seen or (0,) * len(now)
+        if any(count == before for count, before in zip(now, seen, strict=True)):
+            return False
+        self._seen = [before if count is None else count for count, before in zip(now, seen, strict=True)]
+        self._notifier.alive()
+        return True
+
+    async def run(self) -> None:
+        """Reports readiness, then the status and keep-alives until cancelled."""
+        self._notifier.ready(self._status())
+        seconds = STATUS_SECONDS
+        if self._notifier.watchdog_seconds is not None:
+            seconds = min(seconds, self._notifier.watchdog_seconds / CHECKS_PER_WATCHDOG)
+        while True:
+            await asyncio.sleep(seconds)
+            self._notifier.status(self._status())
+            self.check()

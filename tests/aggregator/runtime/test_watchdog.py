@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 
 from laggard_aggregator.app import App
-from laggard_aggregator.runtime.watchdog import Watchdog
+from laggard_aggregator.runtime.loops import Watchdog
 from laggard_common.daemon.sd_notify import Notifier
 from tests.support.aggregator import running, settings
 from tests.support.service_manager import manager, told

@@ -7,14 +7,13 @@ as members and identities change late, and every ten minutes.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter, lt
 from typing import Any, ClassVar
 
 from laggard_agent.collectors.diskstats.block_devices import BlockDevices, Disk
 from laggard_agent.collectors.diskstats.layers import Usage
-from laggard_agent.collectors.diskstats.origins import START_TIME, Origins
 from laggard_agent.collectors.interface import Context, KernelFile, Reading
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import OnceLogged
@@ -40,12 +39,36 @@ _OLD_PARTITION = 7
 _REQUESTS, _REQUEST_MS = (0, 4, 11), (3, 7, 14)
 _WRITES = itemgetter(4)
 _TIMES = frozenset(at for at, name in enumerate(DISK_COUNTERS) if name.endswith("_ms"))
-STARTED_FIELDS = (*FIELDS, START_TIME)
+STARTED_FIELDS = (*FIELDS, Field("start_time", FieldKind.GAUGE, "s"))
 _SETTLED_NS = 60 * 1_000_000_000
 _FALLS_NS = 10 * 1_000_000_000  # between selections for falls that changed nothing
 _RESCAN_NS = 10 * _SETTLED_NS  # of 64 disks it takes the CPU time of five samples
 
 Parsed = dict[bytes, tuple[bytes, Row]]
+_MOST_IDS = 4096
+
+
+class Origins:
+    """The devices by ID, also those that went: counters are not continued from those of another one.
+
+    `changes`: the epoch second since when an ID belongs to another device, by ID.
+    """
+
+    def __init__(self) -> None:
+        self._devices: dict[str, Hashable] = {}
+        self.changes: dict[str, int] = {}
+
+    def update(self, devices: Mapping[str, Hashable], now_ns: int) -> None:
+        """Notes the device of each ID."""
+        for id_, device in devices.items():
+            before = self._devices.pop(id_, device)
+            self._devices[id_] = device
+            if device != before:
+                self.changes[id_] = max(now_ns // 10**9, self.changes.get(id_, 0) + 1)
+        while len(self._devices) > _MOST_IDS + len(devices):
+            oldest = next(iter(self._devices))
+            del self._devices[oldest]
+            self.changes.pop(oldest, None)
 
 
 def parse(data: bytes, before: Mapping[bytes, tuple[bytes, Row]]) -> Parsed:

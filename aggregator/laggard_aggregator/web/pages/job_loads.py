@@ -32,8 +32,7 @@ from laggard_aggregator.web.jobs_api import JobsService, checked_parameters, pri
 from laggard_aggregator.web.pages.component_loads import component_table
 from laggard_aggregator.web.pages.jobs import LIST_PATH
 from laggard_aggregator.web.pages.site import Asked
-from laggard_aggregator.web.pages.table_files import table_file
-from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Query
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Query, table_file
 from laggard_aggregator.web.problems import Show
 from laggard_common.visible import visible
 

@@ -32,8 +32,7 @@ from laggard_aggregator.web.pages.job_search import JobMatch
 from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, Acts, Now, StateReader
 from laggard_aggregator.web.pages.past import Past, PastReader, PastUnavailableError
 from laggard_aggregator.web.pages.static_files import StaticFiles
-from laggard_aggregator.web.pages.table_files import table_file
-from laggard_aggregator.web.pages.tables import Query
+from laggard_aggregator.web.pages.tables import Query, table_file
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

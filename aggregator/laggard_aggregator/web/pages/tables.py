@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from starlette.exceptions import HTTPException
+from starlette.responses import Response, StreamingResponse
+
 from laggard_aggregator.files.csv_lines import csv_cell
 from laggard_aggregator.status import formatting, urls
 
@@ -257,3 +260,19 @@ def paged(items: Sequence[Any], number: int, size: int, make: Callable[[Any], An
     number = min(max(number, 1), Page((), 1, size, len(items)).last)
     shown = items[(number - 1) * size : number * size]
     return Page(tuple(map(make, shown) if make else shown), number, size, len(items))
+
+
+def table_file(choices: Sequence[PageTable[Any] | None], name: str, form: str, now: float) -> Response:
+    """The first of the tables of a page, or the one of this name, in the format csv or json.
+
+    Raises HTTPException for a table or a format that there is not.
+    """
+    tables = {table.name: table for table in reversed(choices) if table is not None}
+    table = tables.get(name) if name else next(reversed(tables.values()), None)
+    if table is None or form not in ("csv", "json"):
+        known = f" of {', '.join(reversed(tables))}" if tables else ""
+        raise HTTPException(400, f"expected a table{known}, and the format csv or json")
+    if form == "json":
+        return StreamingResponse(table.json(now), media_type="application/json")
+    headers = {"content-disposition": f'attachment; filename="laggard-{table.name}.csv"'}
+    return StreamingResponse(table.csv(), headers=headers, media_type="text/csv")
