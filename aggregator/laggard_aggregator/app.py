@@ -83,7 +83,9 @@ class App:
         self._credentials = read_credentials(settings.http.credentials_file, settings.http.operators)
         self._identity = Identity(settings.identity, settings.principal, settings.http.operators)
         self._actions = Actions(
-            settings.http.operators if settings.state is not None else (), settings.http.external_url
+            settings.http.operators if settings.state is not None else (),
+            settings.http.external_url,
+            "" if settings.state is None else str(settings.state.directory),
         )
         channels = make_channels(settings.channels)
         self._owner_mails = self._new_owner_mails(channels)

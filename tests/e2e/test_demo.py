@@ -61,6 +61,7 @@ def test_page_top_metrics_and_terminal_name_the_same_lun(tmp_path: Path) -> None
         metrics, page = get_text(address), get_text(url)
         (job,) = get_json(f"{url}/api/v1/jobs/1")["jobs"]
         jobs, job_page = get_text(f"{url}/jobs"), get_text(f"{url}/jobs/1")
+        slow_jobs = get_text(f"{url}/jobs?finding=slow+component&from=-7d")
         component_page = get_text(f"{url}/component/luns/oss-08/loop27")
         printed = log.read_text()
         assert_api_is_as_described(url)
@@ -76,7 +77,10 @@ def test_page_top_metrics_and_terminal_name_the_same_lun(tmp_path: Path) -> None
     assert "more straggler" not in headline
     assert '<a href="./jobs"' in page
     assert "recording%2F1%2F" in jobs
-    assert re.search(r'data-label="Verdict">too few runs', jobs)
+    assert re.search(
+        r'data-label="Verdict">too few runs <span class="soft">slow component oss-08/loop27', jobs
+    )
+    assert "recording%2F1%2F" in slow_jobs, "it has just ended: it is of this week"
     assert "recorded on 2026-11-21" in job_page
     assert (job["verdict"], job["coverage"]) == ("too few runs", 1.0)
     assert_factors_are_quotients(listed[0], top, metrics, printed, page, component_page)

@@ -132,7 +132,8 @@ def _details(job: Record, method: str = "") -> Iterator[str]:
     yield f"  {_moment(job['start'])} to {_moment(job['end'])}, {_lasted(job)}, {nodes}"
     yield f"  key {job['key']}, project {job['account'] or '-'}, partition {job['partition'] or '-'}"
     yield f"  {job['sentence']}"
-    if (slow := job.get("slow_components", "")) and slow not in job["sentence"]:
+    said = " ".join((job["sentence"], *(finding["text"] for finding in job["findings"])))
+    if (slow := job.get("slow_components", "")) and slow not in said:
         yield f"  slow within it: {slow}"
     if method and all(finding["kind"] != "slow component" for finding in job["findings"]):
         yield f"  no slow component by {method}: {_NEEDS[method]}"

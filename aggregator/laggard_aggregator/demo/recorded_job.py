@@ -1,4 +1,4 @@
-"""The recorded run as a job of the demo's archive: the fio process that made the load, at its own times.
+"""The recorded run as a job of the demo's archive: the fio process that made the load, just ended.
 
 Volumes are those of the LUNs' recorded counters. There is one run, so none that it could be judged by.
 """
@@ -30,9 +30,14 @@ SECTOR_BYTES: Final = 512.0
 _READS, _READ_SECTORS, _READ_MS, _WRITES, _WRITTEN_SECTORS, _WRITE_MS = 0, 2, 3, 4, 6, 7
 
 
-def write_recorded_job(recording: Recording, site: Site) -> None:
-    """Writes the job with its results and verdict, and the index. Raises ArchiveError."""
-    start, end = recording.start, recording.samples[-1].time
+def write_recorded_job(recording: Recording, site: Site, ended_at: float) -> None:
+    """Writes the job with its results and verdict, and the index. Raises ArchiveError.
+
+    `ended_at`: epoch seconds, to which the job's times are moved: lists of recent jobs have it.
+    """
+    recorded_on = datetime.fromtimestamp(recording.samples[-1].time, UTC).date().isoformat()
+    moved_by = float(round(ended_at - recording.samples[-1].time))
+    start, end = recording.start + moved_by, recording.samples[-1].time + moved_by
     now_ns = round(end * SECOND_NS)
     date = datetime.fromtimestamp(end, UTC).date().isoformat()
     told = {
@@ -42,7 +47,7 @@ def write_recorded_job(recording: Recording, site: Site) -> None:
         "job": "1",
         "user": "root",
         "application": "fio",
-        "name": f"fio on {len(recording.luns)} LUNs, recorded on {date}; the other pages replay it",
+        "name": f"fio on {len(recording.luns)} LUNs, recorded on {recorded_on}; the other pages replay it",
         "state": "COMPLETED",
         "start": start,
         "end": end,
@@ -55,14 +60,16 @@ def write_recorded_job(recording: Recording, site: Site) -> None:
     store.add(job)
     store.flush(now_ns)
     key = job["job_key"][0].as_py()
-    account = recorded_account(recording, key, {lun: site.nodes[lun] for lun in recording.luns})
+    account = recorded_account(recording, key, {lun: site.nodes[lun] for lun in recording.luns}, moved_by)
     write_results(site.archive, SITE, date, [account], now_ns)
     FindingsPass(site.archive, SITE, JobIndex(site.archive)).run(now_ns)
 
 
-def recorded_account(recording: Recording, key: str, nodes: Mapping[str, str]) -> JobAccount:
-    """The job's sums. `nodes`: of each LUN, the node that has it in the demo."""
-    at_ns = np.array([round(sample.time * SECOND_NS) for sample in recording.samples])
+def recorded_account(
+    recording: Recording, key: str, nodes: Mapping[str, str], moved_by: float = 0.0
+) -> JobAccount:
+    """The job's sums. `nodes`: of each LUN, the node that has it in the demo; `moved_by`: of its times, s."""
+    at_ns = np.array([round((sample.time + moved_by) * SECOND_NS) for sample in recording.samples])
     start_ns, end_ns = int(at_ns[0]), int(at_ns[-1])
     account = JobAccount(JoinedJob(key, 1, start_ns, end_ns, ((MACHINE, start_ns, end_ns),)))
     read = [lun_counters(sample) for sample in recording.samples]

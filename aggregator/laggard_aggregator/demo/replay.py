@@ -2,11 +2,12 @@
 
 One recorded second is one tick of the replay and one sampling interval of the agents. At ten times the speed
 rates (I/Os per second) are ten times the recorded ones; ratios of counters, such as await, are unchanged.
+Time with I/O in progress is that of as many independent loads at once: a second has no ten of them.
 """
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ from laggard_common.clock import Clock
 from laggard_common.daemon.service import is_set_within
 
 _LEADING = 3  # major, minor, name
-_IN_FLIGHT = 8
-"""The only column after the name that is not a counter (Documentation/admin-guide/iostats.rst)."""
+_IN_FLIGHT, _BUSY_MS = 8, 9
+"""The only column after the name that is not a counter, and the time with I/O in progress
+(Documentation/admin-guide/iostats.rst)."""
 
 
 class Replay:
@@ -34,7 +36,8 @@ class Replay:
         self, recording: Recording, roots: Mapping[str, Path], speed: int, clock: Clock, align_ticks: int = 1
     ) -> None:
         self._recording = recording
-        self._samples: Iterator[Sample] = itertools.chain(recording.samples, repeated(recording.recovered()))
+        samples = itertools.chain(recording.samples, repeated(recording.recovered()))
+        self._samples: Iterator[Sample] = compressed(samples, speed)
         self._luns = {root: [lun for lun in roots if roots[lun] == root] for root in set(roots.values())}
         self._clock = clock
         self._align_ticks = align_ticks
@@ -92,6 +95,33 @@ class Replay:
 
     async def _sleep_until(self, due_ns: int, stop: asyncio.Event) -> None:
         await is_set_within(stop, max((due_ns - self._clock.wall_ns()) / 1e9, 0.0))
+
+
+def compressed(samples: Iterable[Sample], speed: int) -> Iterator[Sample]:
+    """Yields `samples` with the busy time that they have when replayed `speed` times as fast.
+
+    A device that is busy for a share u of the time is idle for (1 - u) ** n of it under n such loads.
+    """
+    before: Sample | None = None
+    known: dict[str, NDArray[np.object_]] = {}
+    busy: dict[str, float] = {}
+    for sample in samples if speed > 1 else ():
+        counters = lun_counters(sample)
+        for lun, own in counters.items():
+            if before is None or lun not in known:
+                busy[lun] = float(own[_BUSY_MS])
+                continue
+            span_ms = 1000.0 * (sample.time - before.time)
+            share = min(max((own[_BUSY_MS] - known[lun][_BUSY_MS]) / span_ms, 0.0), 1.0)
+            busy[lun] += span_ms / speed * (1.0 - (1.0 - share) ** speed)
+        before, known = sample, {lun: own.copy() for lun, own in counters.items()}
+        rows = {}
+        for lun, own in counters.items():
+            own[_BUSY_MS] = round(busy[lun])
+            rows[lun] = _row(sample.rows[lun].split()[:_LEADING], own)
+        yield Sample(sample.time, rows)
+    if speed == 1:
+        yield from samples
 
 
 def repeated(samples: tuple[Sample, ...]) -> Iterator[Sample]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,7 +65,7 @@ class Demo:
         try:
             async with self._agents:
                 await self._until("broker and aggregator", listening.is_set, stop)
-                writing = asyncio.to_thread(write_recorded_job, self._recording, self._site)
+                writing = asyncio.to_thread(write_recorded_job, self._recording, self._site, time.time())
                 await asyncio.gather(writing, self._start(app.view, stop))
                 await self._watch(app.view, stop, once)
         finally:
@@ -78,11 +79,14 @@ class Demo:
             f"{len(r.luns)} LUNs, recorded for {r.seconds:.0f} s; one of them slow for a while: {r.fault}."
         )
         self._say(f"Replayed {self._speed} times as fast, each LUN to an agent of its own: rates are")
-        self._say(f"{self._speed} times those recorded, latencies (await) as recorded. After the end of the")
-        self._say("recording its last part, without the fault, is repeated.")
+        self._say(f"{self._speed} times those recorded, latencies (await) as recorded, utilisation that of")
+        self._say("as many loads at once. After the end of the recording its last part, without the")
+        self._say("fault, is repeated.")
         self._say(f"Configuration, logs, archive: {self._folder}")
         self._say(self._where())
-        self._say(f"The load as a job, with its times and volumes as recorded: {self._url}/jobs")
+        self._say(
+            f"The load as a job that has just ended, its rates and volumes as recorded: {self._url}/jobs"
+        )
 
     async def _start(self, view: Status, stop: asyncio.Event) -> None:
         """Starts one agent per LUN and one for this machine, once the aggregator is ready."""

@@ -16,9 +16,6 @@ CONFIRM = 3
 BATCH_SAMPLES = 5
 OWN_WINDOW_SAMPLES = 10
 
-RESULT_DAYS = 36_500
-"""The recorded job is as old as the recording."""
-
 HTTP_PORT = 9464  # where `laggard top` looks, if nobody else is there
 
 
@@ -41,6 +38,11 @@ class Site:
     def archive(self) -> Path:
         """The archive's folder."""
         return self.folder / "archive"
+
+    @property
+    def state(self) -> Path:
+        """The state's folder, for decisions such as a silence."""
+        return self.folder / "state"
 
     def agent_toml(self, node: str) -> Path:
         """The configuration of a node's agent."""
@@ -151,7 +153,9 @@ shift_samples = {OWN_WINDOW_SAMPLES // 2}
 
 [archive]
 directory = {json.dumps(str(site.archive))}
-rollup_days = {RESULT_DAYS}
+
+[state]
+directory = {json.dumps(str(site.state))}
 
 [jobs]
 enabled = false

@@ -70,7 +70,7 @@ def within(value: float | None, error: float | None, unit: str) -> str:
         return DASH
     if error is None or not math.isfinite(error):
         return f"{figure(value, unit)} or more"
-    if error < 0.0005 * abs(value):
+    if error < 10.0 ** (math.floor(math.log10(abs(value))) - 2 if value else 0):  # of the third figure
         return figure(value, unit)
     return f"{figure(value)} ± {figure(error) if error >= 1000 else f'{error:.2g}'} {unit}"
 

@@ -42,11 +42,12 @@ class Actions:
     """Checks requests of `operators`, names of the credentials file, and hands them to `answer`.
 
     `answer` is None while the state is not loaded. `page`: address of the pages for others, such as a
-    proxy's.
+    proxy's. `state`: the state directory, empty without one.
     """
 
-    def __init__(self, operators: Collection[str] = (), page: str = "") -> None:
+    def __init__(self, operators: Collection[str] = (), page: str = "", state: str = "") -> None:
         self.operators = frozenset(operators)
+        self.state = state
         self.answer: Answer | None = None
         self._own = urlsplit(page).netloc.lower()
         self._key = secrets.token_bytes(32)

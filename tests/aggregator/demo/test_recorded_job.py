@@ -19,10 +19,12 @@ ANYONE = Principal("", Role.SUPPORT)
 def test_the_job_is_what_was_recorded(tmp_path: Path) -> None:
     recording = read_recording()
     site = make_site(tmp_path, recording.luns, 0.1)
-    write_recorded_job(recording, site)
+    ended_at = recording.samples[-1].time + 1_000_000.0
+    write_recorded_job(recording, site, ended_at)
     queries = JobQueries(JobIndex(site.archive))
     (job,) = queries.find(ANYONE, "1")
-    assert (job["user"], job["application"], job["start"]) == ("root", "fio", recording.start)
+    assert (job["user"], job["application"]) == ("root", "fio")
+    assert job["end"] == pytest.approx(ended_at)
     assert job["end"] - job["start"] == pytest.approx(recording.seconds)
     assert job["s_coverage"] == 1.0
 
@@ -48,6 +50,8 @@ def test_the_job_is_what_was_recorded(tmp_path: Path) -> None:
     assert slowest["component"] == recording.faulty
     verdict = JobJudge(site.archive, queries).verdict(job)
     assert (verdict.verdict, verdict.sentence[:26]) == ("too few runs", "Too few runs: 0 earlier on")
+    (slow,) = (each for each in verdict.findings if each.kind == "slow component")
+    assert (slow.cause, round(slow.factor)) == (f"{site.nodes[recording.faulty]}/{recording.faulty}", 23)
     spans = {each.direction: (each.start, each.end) for each in verdict.phases}
     assert spans["read"] == spans["write"] == pytest.approx((job["start"], job["end"]), abs=1.0)
     assert queries.find(NOBODY, "1") == []

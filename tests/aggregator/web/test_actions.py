@@ -262,6 +262,11 @@ def test_without_operators_pages_say_how_to_switch_decisions_on(tmp_path: Path) 
             == 1
         )
         assert '<form class="act' not in text
+    site.actions.state = "/srv/a state"
+    assert (
+        "laggard silence oss-5/wwn-0 --for 2h --state &#39;/srv/a state&#39;"
+        in site.ask("GET", COMPONENT).text
+    )
     assert site.send({"do": "silence", "target": "oss-5"}).status_code == 403
     assert site.fill(do="silence", target="oss-5").status_code == 403
     assert site.untouched()

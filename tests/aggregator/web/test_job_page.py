@@ -25,7 +25,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's."""
     recording = read_recording()
     site = make_site(tmp_path_factory.mktemp("demo"), recording.luns, 0.1)
-    write_recorded_job(recording, site)
+    write_recorded_job(recording, site, recording.samples[-1].time)
     return site.archive
 
 
@@ -57,7 +57,8 @@ def test_the_demos_job_names_its_slow_component_first(archive: Path) -> None:
 def test_the_command_names_it_too(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["job", "1", "--archive", str(archive)]) == 0
     shown = capsys.readouterr().out
-    assert f"  slow within it: {SLOW_PART}\n" in shown
+    assert f"    {SLOW_PART}. Tell the storage operators that oss-08/loop27 was slow\n" in shown
+    assert shown.count(SLOW_PART) == 1, "said once"
     assert "2026-11-21 07:12:05 UTC to 2026-11-21 07:23:05 UTC" in shown
     assert main(["job", "1", "--archive", str(archive), "--slow-components", "laggard"]) == 0
     assert "  no slow component by laggard: the detector saw none" in capsys.readouterr().out

@@ -260,16 +260,30 @@ def test_ids_and_landmarks_are_unique() -> None:
     )
 
 
-def test_a_constant_step_is_steady_however_few_windows_it_has() -> None:
-    """Against the windows before the step it would be a creep, which calls for another cure."""
+@pytest.mark.parametrize(
+    ("values", "trend"),
+    [
+        ([12.0, 12.0, 12.0, 12.0], "new"),
+        ([12.0] * 5, "steady"),
+        ([6.0, 12.0, 12.0, 12.0, 12.0], "steady"),
+        ([7.6, 9.0, 7.8, 8.9, 6.7, 8.4], "steady"),
+        ([3.0, 4.0, 5.0, 6.0, 7.0, 8.0], "getting slower"),
+        ([9.0, 8.0, 7.0, 6.0, 5.0, 4.0], "getting better"),
+    ],
+)
+def test_a_step_and_its_noise_are_no_trend(values: list[float], trend: str) -> None:
+    """Against the windows before the step, or the one that it began in, it would be a creep."""
     judged = live_status.judgement(
         "luns", ("a", "b", "c", "d"), [6, 0, 0, 0], [4.0, 1.0, 1.0, 1.0], [True] * 4
     )
     view = live_status.MadeView(groups_=(live_status.group("luns", 4),), judgements_=(judged,))
-    for at in range(12):
-        observed = np.array([12.0 if at >= 8 else 2.0, 2.0, 2.0, 2.0])
-        window = replace(judged.verdicts, observed=observed)
+    for at, value in enumerate([2.0] * 8 + values):
+        window = replace(judged.verdicts, observed=np.array([value, 2.0, 2.0, 2.0]))
         start = live_status.NOW - 300 + 60.0 * (at - 8)
         view.history.judged([replace(judged, start=start, end=start + 60, verdicts=window)])
-    assert "steady" in text_of(page("/", view)).split("Evidence Next step")[1]
-    assert "getting slower" not in page("/", view)
+    assert trend in text_of(page("/", view)).split("Evidence Next step")[1]
+
+
+def test_an_anomalous_window_as_fast_as_its_peers_is_one_by_its_average() -> None:
+    assert verdict(ANOMALOUS, 0.8) == "anomalous on average"
+    assert verdict(ANOMALOUS, 1.2) == verdict(ANOMALOUS, NAN) == "anomalous"

@@ -128,7 +128,7 @@ def test_a_component_shows_latency_and_load_of_the_range(archive: Path) -> None:
     assert next(at for at, value in zip(ends, hot, strict=True) if value is not None) == SLOW_FROM + 60
     assert set(filter(None, found["reads"][1])) == {100.0}  # it is not busier
     text = text_of(page)
-    assert "Load: is it just busier?" in text
+    assert "Load: is it just busier? No. While it was anomalous it had 1.0× the operations" in text
     assert "each point is the mean of 60 s, the band that of 9 peers" in text
     assert "6 anomalous windows; its group was judged in 12" in text
     assert "data-still" in page

@@ -33,6 +33,7 @@ from laggard_aggregator.jobs.verdict.analysis.cause_ranking import (
 from laggard_aggregator.jobs.verdict.analysis.phases import Phase
 from laggard_aggregator.jobs.verdict.evidence.alarms import PathAlarm, path_alarms
 from laggard_aggregator.jobs.verdict.evidence.component_series import JobPlaces, component_series
+from laggard_aggregator.jobs.verdict.evidence.component_times import ComponentTimes, slow_alike, slow_on
 from laggard_aggregator.jobs.verdict.evidence.neighbours import (
     MOST_RUNS,
     NeighbourEvidence,
@@ -55,6 +56,8 @@ from laggard_aggregator.jobs.verdict.evidence.run_paths import part_shares, run_
 from laggard_aggregator.jobs.verdict.evidence.slow_nodes import slow_nodes
 from laggard_aggregator.jobs.verdict.evidence.slow_parts import SlowPart, slow_parts
 
+_MOST_WITHIN: Final = 3
+"""Slow components that are findings of a job that was not slow as a whole."""
 _OPERATORS: Final = "The job is not at fault: tell the storage operators"
 _DOING: Final = {"read": "reads", "write": "writes", "metadata": "metadata operations"}
 
@@ -287,6 +290,18 @@ def _of_part(part: SlowPart) -> JobFinding:
     share = f"and it carried {part.carried:.0%} of the bytes"
     text = f"{part.component} was slow in this job: {part.text}, {share}"
     return JobFinding("slow component", part.component, part.factor, part.carried, text, _OPERATORS)
+
+
+def within(components: Sequence[ComponentTimes]) -> list[JobFinding]:
+    """Slow components of a job that was not slow as a whole, or cannot be judged, by its own requests."""
+    return [_of_times(some) for some in slow_alike(components)[:_MOST_WITHIN]]
+
+
+def _of_times(some: Sequence[ComponentTimes]) -> JobFinding:
+    worst = max(some, key=lambda each: each.worst[1].factor or 0.0)
+    name = worst.name if len(some) == 1 else worst.component
+    advice = f"Tell the storage operators that {name} was slow"
+    return JobFinding("slow component", name, worst.worst[1].factor or 0.0, None, slow_on(some), advice)
 
 
 def _of_neighbour(cause: Cause, found: NeighbourEvidence) -> JobFinding:

@@ -33,7 +33,7 @@ from laggard_aggregator.jobs.verdict.analysis.run_history import (
     RunVerdict,
     judge,
 )
-from laggard_aggregator.jobs.verdict.causes import JobCauses, JobFinding, SlowJob, alarm_finding
+from laggard_aggregator.jobs.verdict.causes import JobCauses, JobFinding, SlowJob, alarm_finding, within
 from laggard_aggregator.jobs.verdict.evidence.alarms import path_alarms
 from laggard_aggregator.jobs.verdict.evidence.component_times import ComponentTimes, component_times
 from laggard_aggregator.jobs.verdict.evidence.logs import log_findings
@@ -192,12 +192,13 @@ class JobJudge:
 
     def _judged(self, job: VisibleJob, method: str, modes: Mapping[str, ModeShares]) -> RunReport:
         phases = self._phases_of(job)
-        footprint = _footprint(job, self._results.components(job), modes)
+        rows = self._results.components(job)
+        footprint, slow = _footprint(job, rows, modes), within(component_times(rows))
         logs = log_findings(self._results.logs(job))
         others = [*logs, *(JobFinding(**asdict(advised), cause="") for advised in advice(footprint))]
         if not phases:
             sentence = _with_log(f"Not judged: {_unphased(job)}", logs)
-            return RunReport("not judged", sentence, findings=others)
+            return RunReport("not judged", sentence, findings=[*slow, *others])
         earlier = self._queries.earlier(job, MOST_EARLIER)
         compared = self._usual([(other, own) for other, own in self._phases_of_runs(earlier) if own])
         history = [_run(other, own) for other, own in compared]
@@ -205,7 +206,7 @@ class JobJudge:
         judged = judge(run, history)
         asked = SlowJob(job, phases, judged.factor)
         if judged.verdict != "slow" or judged.factor is None:
-            parts = self._causes.slow_components(asked, method) if method else []
+            parts = self._causes.slow_components(asked, method) if method else slow
             sentence = _sentence(judged, len(history))
             if judged.verdict != "as usual":
                 sentence = _with_log(sentence, logs)

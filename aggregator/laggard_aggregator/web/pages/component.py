@@ -1,5 +1,6 @@
 """The page of a component: its metrics against the band of its peers, its windows, its evidence."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, slow_by, verdict
 from laggard_aggregator.web.pages.tables import PageColumn, PageTable, Query
 
-WINDOWS_A_PAGE = 8
+WINDOWS_A_PAGE = 5
 _KEEP = ("metric", "sort", "sort_functions", "sort_alarms", "from", "to")
 PEERS_DRAWN = 40
 
@@ -72,6 +73,7 @@ def component(now: Now, group_name: str, name: str, query: Query, alarms: Sequen
         "others": sorted({j.group for j in now.judgements if lasting in j.components} - {group.name}),
         "verdict": verdict(NORMAL, each.factor),
         "alarms": its_alarms,
+        "last": next((each for each in events if not each.active and math.isfinite(each.cleared_at)), None),
         "since": _since(now, group, lasting),
     }
 

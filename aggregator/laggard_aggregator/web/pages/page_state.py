@@ -1,6 +1,7 @@
 """State for the pages, copied on the event loop and rendered in a thread."""
 
 import math
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from laggard_aggregator.status.window_history import WindowHistory, window_facto
 
 Answer = TypeVar("Answer")
 
+_DEFAULT_STATE = "/var/lib/laggard/state"
 KEPT_SECONDS = 5.0
 """Lifetime of values that change without an event: ages of samples, states of nodes."""
 RARELY = 50
@@ -152,7 +154,8 @@ class Acts:
     """Decisions that the reader of a page may make, and the form that is open.
 
     `enabled`: whether the site has operators; `user`: the reader, if one of them. `path`: the page. `asked`:
-    fields of the request, of which `act` chooses the form. `token`: of the form.
+    fields of the request, of which `act` chooses the form. `token`: of the form. `state`: the state directory
+    that `laggard silence` needs, empty without one.
     """
 
     enabled: bool
@@ -160,6 +163,14 @@ class Acts:
     path: str
     asked: Mapping[str, str]
     token: str = ""
+    state: str = ""
+
+    def command(self, target: str) -> str:
+        """The command that silences `target` on the aggregator's host; empty without a state directory."""
+        if not self.state:
+            return ""
+        state = "" if self.state == _DEFAULT_STATE else f" --state {shlex.quote(self.state)}"
+        return f"laggard silence {shlex.quote(target)} --for 2h{state}"
 
     @property
     def act(self) -> str:

@@ -17,6 +17,7 @@ from laggard_aggregator.alarms.factors import quotient
 from laggard_aggregator.archive.history import MAX_ROWS, Chart, HistoryReader, Row
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.metrics.registry import SOURCES, unit, worse
+from laggard_aggregator.status import formatting
 from laggard_aggregator.status.formatting import counted, moment
 from laggard_aggregator.status.urls import TimeRange
 from laggard_aggregator.status.view import GroupView, Status
@@ -44,6 +45,10 @@ MAX_KEPT = 32
 ALIKE_SECONDS = 30
 """Ranges that differ by less, as of a page that shows the last hour, are read once."""
 MAX_COLUMNS = 96
+_LOADS = (("operations", "operations/s"), ("bytes", "MB/s"))
+"""Load that clients ask for, in words, and its unit; queues and utilisation follow from slowness, too."""
+_AS_BUSY = 1.1
+"""Times its peers' load below which a component is not busier."""
 ROWS_A_PAGE = {"anomalous_windows": 12, "anomalous_components": 100}
 
 
@@ -81,6 +86,17 @@ class PastSeries:
         )
 
 
+def _load_ratio(series: Sequence[PastSeries], when: BoolArray) -> float:
+    """Sum of loads of one unit over that of the peers' medians, in the intervals `when`; NaN if unknown."""
+    if not series:
+        return float("nan")
+    own = np.sum([each.own[when] for each in series], axis=0)
+    peers = np.sum([each.band[when, BAND.index(0.5)] for each in series], axis=0)
+    known = np.isfinite(own) & np.isfinite(peers)
+    usual = float(peers[known].sum())
+    return float(own[known].sum()) / usual if usual > 0 else float("nan")
+
+
 @dataclass(frozen=True, slots=True)
 class Past:
     """A range of the archive about a component, a group, a node, or all alarms.
@@ -106,6 +122,25 @@ class Past:
     def is_known(self) -> bool:
         """Whether the archive knows the subject at that time."""
         return bool(self.series or self.verdicts or self.events)
+
+    @property
+    def busier(self) -> str:
+        """Its load over its peers' in words, while anomalous or else over the range; empty if unknown."""
+        compared = [each.hot for each in self.series if not each.load]
+        hot = np.logical_or.reduce(compared) if compared else np.zeros(0, dtype=np.bool_)
+        asked = hot if hot.any() else np.ones(hot.size, dtype=np.bool_)
+        loads = [
+            (words, [each for each in self.series if each.load and each.unit == its_unit])
+            for words, its_unit in _LOADS
+        ]
+        ratios = {words: ratio for words, some in loads if np.isfinite(ratio := _load_ratio(some, asked))}
+        if not ratios:
+            return ""
+        most = max(ratios.values())
+        answer = "Busier" if most >= formatting.WIDE_RATIO else "No" if most < _AS_BUSY else "Hardly"
+        figures = " and ".join(f"{formatting.factor(ratio)} the {words}" for words, ratio in ratios.items())
+        when = "While it was anomalous it" if hot.any() else "It"
+        return f"{answer}. {when} had {figures} of its peers' median."
 
     def table(self, now: Now, query: Query) -> PageTable[Row] | None:
         """The table of `verdicts`."""

@@ -277,7 +277,7 @@ class Pages:
         asked = {
             name: _text(request, name)[:MOST_TARGET_CHARS] for name in ("act", "kind", "target", "metric")
         }
-        acts = Acts(bool(operators), user, path, asked)
+        acts = Acts(bool(operators), user, path, asked, state=self._actions.state)
         return replace(acts, token=self._actions.token(user)) if user and acts.act else acts
 
     async def _decide(self, request: Request) -> Response:

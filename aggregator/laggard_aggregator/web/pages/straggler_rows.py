@@ -30,6 +30,8 @@ SLOW_A_PAGE = 20
 _DECIDED = {"silence": "silenced", "drain": "drained"}
 _MUCH = 0.1
 """A factor that changed by less than a tenth is steady."""
+_FEW_WINDOWS = 5
+"""Windows of an episode that have no trend yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,8 @@ class Slow:
     def trend(self) -> str:
         """`getting slower`, `steady`, `getting better`, `recovering`, `new`, or `no data now`.
 
-        Of the windows since the episode began: against those before it, a step would look like a creep.
+        Of the windows since the episode began, without the first, which is in part before it: a step is no
+        creep. Both of the latest two windows must be beyond all of the four before them: noise is no trend.
         """
         row, course = self.first.standing, self.first.course
         if not row.judged:
@@ -136,12 +139,13 @@ class Slow:
         factors = course.factors(self.first.worse)
         began = row.since if math.isfinite(row.since) else -math.inf
         told = factors[(course.state != ABSENT) & np.isfinite(factors) & (course.start >= began)]
-        if told.size < 4:
+        if told.size < _FEW_WINDOWS:
             return "new"
-        recent, before = float(np.median(told[-2:])), float(np.median(told[-6:-2]))
-        if recent > before * (1 + _MUCH):
+        recent, before = told[-2:], told[1:][-6:-2]
+        changed = float(np.median(recent)) / float(np.median(before))
+        if changed > 1 + _MUCH and recent.min() > before.max():
             return "getting slower"
-        return "getting better" if recent < before * (1 - _MUCH) else "steady"
+        return "getting better" if changed < 1 - _MUCH and recent.max() < before.min() else "steady"
 
     @property
     def url(self) -> str:
@@ -231,6 +235,8 @@ def _size(row: Standing, side: int) -> float:
 
 def verdict(state: int, severity: float, *, blamed: bool = False) -> str:
     """A verdict in words. `state`: as in a Column; `blamed`: whether the node is, in its place."""
+    if state == ANOMALOUS and severity < formatting.ALIKE_RATIO:
+        return "anomalous on average"
     if state != NORMAL:
         return {ABSENT: "no data", ANOMALOUS: "anomalous"}.get(state, "not judged")
     if not severity >= formatting.WIDE_RATIO:

@@ -127,19 +127,25 @@ def component_times(rows: Iterable[Row]) -> list[ComponentTimes]:
     return sorted(found, key=order)
 
 
-def slow_sentence(components: Sequence[ComponentTimes]) -> str:
-    """Names the slow ones among `components` with their figures; empty without any."""
+def slow_alike(components: Sequence[ComponentTimes]) -> list[list[ComponentTimes]]:
+    """The slow ones among `components`, those of one name and direction on several nodes together."""
     alike: dict[tuple[str, str, str], list[ComponentTimes]] = defaultdict(list)
     for each in components:
         if each.slow:
             alike[each.layer, each.component or each.node, each.worst[0]].append(each)
-    said = [_slow_on(some) for some in list(alike.values())[:_SENTENCES]]
+    return list(alike.values())
+
+
+def slow_sentence(components: Sequence[ComponentTimes]) -> str:
+    """Names the slow ones among `components` with their figures; empty without any."""
+    alike = slow_alike(components)
+    said = [slow_on(some) for some in alike[:_SENTENCES]]
     if len(alike) > _SENTENCES:
         said.append(f"{len(alike) - _SENTENCES} more slow")
     return "; ".join(said)
 
 
-def _slow_on(some: Sequence[ComponentTimes]) -> str:
+def slow_on(some: Sequence[ComponentTimes]) -> str:
     """A slow component with its figures, on one node or, of the same name, on `some` of them."""
     direction, requests = some[0].worst
     doing = _DOING.get(direction, direction)
