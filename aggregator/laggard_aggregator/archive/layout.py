@@ -58,6 +58,7 @@ _DIGEST_BYTES = 8
 _NAME = re.compile(r"\d{8}T\d{6}Z-(\d{6,})-(\d{6,})(?:-[0-9a-f]{16})?\.parquet", re.ASCII)
 _USED = re.compile(r"\.used-(\d{6,})", re.ASCII)
 _DATE = re.compile(r"date=\d{4}-\d{2}-\d{2}", re.ASCII)
+_FOLDER_TRIES = 3
 _unfinished: set[Path] = set()
 """Files that this process is writing: a compaction in another thread leaves them alone."""
 ROW_GROUP_ROWS = 131_072
@@ -390,8 +391,14 @@ def _options(schema: pa.Schema) -> Mapping[str, object]:
 
 
 def make_folder(folder: Path) -> None:
-    """Creates a folder durably (fsync of its parent)."""
-    if not folder.is_dir():
+    """Creates a folder durably (fsync of its parent); retention may drop an empty one above it meanwhile."""
+    for tries_left in reversed(range(_FOLDER_TRIES)):
+        if folder.is_dir():
+            return
         make_folder(folder.parent)
-        folder.mkdir(FOLDER_MODE, exist_ok=True)
-        sync_path(folder.parent)
+        try:
+            folder.mkdir(FOLDER_MODE, exist_ok=True)
+            sync_path(folder.parent)
+        except FileNotFoundError:
+            if not tries_left:
+                raise
