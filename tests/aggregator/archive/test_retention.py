@@ -294,3 +294,22 @@ def test_files_of_a_later_version_stay_as_they_are(tmp_path: Path, monkeypatch: 
         part_reader.written(tmp_path, times[0])
     assert not retention.scrub(layout.all_parts(tmp_path), 2**40)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")} == before
+
+
+def test_a_folder_is_made_though_retention_drops_an_empty_one_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Path.mkdir
+    dropped: list[Path] = []
+
+    def mkdir(path: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        if path.name == "site=a" and not dropped:
+            dropped.append(path.parent)
+            path.parent.rmdir()
+        made(path, mode, parents, exist_ok)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    where = layout.folder(tmp_path, "jobs", "laggard", "2026-01-31", "a")
+    layout.make_folder(where)
+    assert dropped
+    assert where.is_dir()
