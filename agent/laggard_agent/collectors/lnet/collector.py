@@ -1,13 +1,12 @@
 """The collector `lnet`: LNet's messages, networks and peers on this node, by the kernel's files."""
 
 import errno
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from laggard_agent.collectors.interface import ABSENT, Context, Reading, read_file, regular_file, unreadable
+from laggard_agent.collectors.interface import ABSENT, Context, Reading, read_file
 from laggard_agent.collectors.lnet.parse import (
     NI_FIELDS,
     PEER_FIELDS,
@@ -19,6 +18,7 @@ from laggard_agent.collectors.lnet.parse import (
 )
 from laggard_agent.collectors.lnet.report import HEALTH_FIELDS, parse_report
 from laggard_agent.collectors.registry import register
+from laggard_agent.collectors.report_file import ReportFile
 from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges, named, raise_first
 from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
@@ -35,9 +35,6 @@ NODE_FIELDS = (
 PEERS_EVERY_NS = 10 * 1_000_000_000
 """A server has a line for each client, and the kernel makes each by a call of its own."""
 MOST_NIS = 64
-MOST_REPORT_SECONDS = 900
-"""An older report is none of the present."""
-_MOST_REPORT_BYTES = 8 * 1024 * 1024
 _TRIES = 3
 _UP, _WAITING, _QUEUED = (
     [one.name for one in PEER_FIELDS].index(name) for name in ("up", "waiting", "queued_bytes")
@@ -84,9 +81,7 @@ class Lnet:
         self._peers_at_ns = 0
         self._ni_rows, self._peer_rows = RowCache("lnet_ni"), RowCache("lnet_peer")
         self._health_rows = RowCache("lnet_ni_health"), RowCache("lnet_peer_health")
-        self._report = settings.report
-        self._report_read: tuple[int, ...] = ()
-        self._health = NidTable(), NidTable()
+        self._report = ReportFile(settings.report, parse_report)
         self._own = OwnRow(self.name, NODE_FIELDS)
         self._nothing, self._odd = OnceLogged(self.name), OnceLogged(self.name)
 
@@ -104,16 +99,15 @@ class Lnet:
             self._peers_failed = failed[0] if failed else None
         if self._peers_failed is not None:
             failures.append(self._peers_failed)
-        age = self._read_report(at, failures)
-        odd = [*nis.odd, *self._peers.odd, *self._health[0].odd, *self._health[1].odd]
+        health, age = self._report.read(at, failures)
+        odd = [*nis.odd, *self._peers.odd, *health[0].odd, *health[1].odd]
         if data is not None and stats is None:
             odd.append(data)
         yield from _reading(self._ni_rows, at, NI_FIELDS, nis, MOST_NIS)
         yield from _reading(self._peer_rows, at, PEER_FIELDS, self._peers, self._most_peers)
-        if age is not None and age <= MOST_REPORT_SECONDS:
-            limits = MOST_NIS, self._most_peers
-            for rows, table, most in zip(self._health_rows, self._health, limits, strict=True):
-                yield from _reading(rows, at, HEALTH_FIELDS, table, most)
+        limits = MOST_NIS, self._most_peers
+        for rows, table, most in zip(self._health_rows, health, limits, strict=True):
+            yield from _reading(rows, at, HEALTH_FIELDS, table, most)
         own = stats or (None,) * len(STATS_FIELDS)
         yield self._own.of(at, *own, *self._sums(nis, age), len(failures), len(odd))
         is_absent = data is None and not (nis.rows or nis.odd or self._peers.rows or failures)
@@ -137,23 +131,6 @@ class Lnet:
             age,
             left_out,
         )
-
-    def _read_report(self, at_ns: int, failures: list[CollectError]) -> int | None:
-        """Reads the report if it is another one; its age in seconds, None without one."""
-        try:
-            with regular_file(self._report) as (fd, found):
-                mark = (found.st_ino, found.st_mtime_ns, found.st_size)
-                if mark != self._report_read:
-                    self._health = parse_report(os.read(fd, _MOST_REPORT_BYTES))
-                    self._report_read = mark
-                return max(0, at_ns - found.st_mtime_ns) // 10**9
-        except OSError as exc:
-            if exc.errno not in ABSENT:
-                failures.append(unreadable(self._report, exc))
-        except CollectError as exc:
-            failures.append(exc)
-        self._health, self._report_read = (NidTable(), NidTable()), ()
-        return None
 
     def _table(self, name: str, parse: Callable[[bytes], NidTable], failures: list[CollectError]) -> NidTable:
         data = self._file(name, failures)

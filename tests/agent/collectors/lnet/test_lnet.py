@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from laggard_agent.collectors import report_file
 from laggard_agent.collectors.interface import read_file
 from laggard_agent.collectors.lnet import collector
 from laggard_agent.collectors.lnet.collector import Lnet, LnetSettings
@@ -205,7 +206,7 @@ def test_a_report_that_is_old_missing_or_replaced(server: Path) -> None:
     report.write_bytes(REPORT.read_bytes())
     os.utime(report, ns=(0, agent.clock.wall_ns()))
     assert agent.sample().ids("lnet_ni_health") == [NI, "2001:db8::21@tcp1"]
-    assert agent.sample(collector.MOST_REPORT_SECONDS).ids("lnet_ni_health") == []
+    assert agent.sample(report_file.MOST_SECONDS).ids("lnet_ni_health") == []
     assert agent.ids("lnet_ni") != []
     new = server / "new"
     new.write_bytes(REPORT.read_bytes().replace(b"value: 820", b"value: 1000"))
