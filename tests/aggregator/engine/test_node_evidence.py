@@ -127,4 +127,13 @@ def test_a_machine_notes_the_batches_that_it_stores_and_raises_nothing() -> None
         "look at its network: lnetctl net show -v 4",
     ]
     assert not machine.judge.alarms.standing
-    assert set(EVIDENCE) == {"disk_errors", "disk_health", "lnet", "lnet_ni_health"}
+    assert set(EVIDENCE) == {
+        "disk_errors",
+        "disk_health",
+        "lnet",
+        "lnet_ni_health",
+        "mmpmon",
+        "zfs_pool",
+        "zfs_vdev",
+        "zfs_vdev_state",
+    }
