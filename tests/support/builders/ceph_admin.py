@@ -14,13 +14,17 @@ FSID = "5c1e8c1a-7a0f-4f5e-9a55-0a6f3c1b2d4e"
 
 @dataclass
 class AdminSocket:
-    """The socket of `osd.<number>`; `dump`: its answer to `perf dump`. `sent`: bytes in place of it."""
+    """The socket of `osd.<number>`; `dump`: its answer to `perf dump`, `histograms` to that for them.
+
+    `sent`: bytes in place of any answer.
+    """
 
     number: int
     dump: bytes
     cluster: str = "ceph"
     folder: str = ""
     sent: bytes | None = None
+    histograms: bytes = b"no command"
     questions: list[str] = field(default_factory=list)
 
     def answer(self, question: bytes) -> bytes:
@@ -29,7 +33,8 @@ class AdminSocket:
         if self.sent is not None:
             return self.sent
         status = {"cluster_fsid": FSID, "whoami": self.number, "state": "active"}
-        answer = self.dump if name == "perf dump" else json.dumps(status).encode()
+        answers = {"perf dump": self.dump, "perf histogram dump": self.histograms}
+        answer = answers.get(name, json.dumps(status).encode())
         return struct.pack(">I", len(answer)) + answer
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from laggard_agent.collectors.ceph.admin_socket import ask
-from laggard_agent.collectors.ceph.perf_dump import FIELDS, NotPerfDumpError, parse
+from laggard_agent.collectors.ceph.perf_dump import FIELDS, NotPerfDumpError, parse, parse_latency_bins
 from laggard_agent.collectors.interface import ABSENT, Context, Reading, attribute, unreadable
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import ColumnTable, Counters, OnceLogged, OwnRow, gauges, raise_first
@@ -21,6 +21,8 @@ from laggard_common.wire.schema import Component
 NODE_FIELDS = gauges("osds", "osds_failed", "osds_left_out", "values_not_understood")
 WAIT_NS = 30 * 1_000_000_000
 """Time for which an OSD that did not answer is not asked again."""
+HISTOGRAMS_EVERY_NS = 60 * 1_000_000_000
+"""An answer with histograms has 140 kB."""
 _SOCKET = re.compile(r"(?P<cluster>[A-Za-z0-9_.-]{1,64})-osd\.(?P<number>[0-9]{1,9})\.asok")
 _FSID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -37,12 +39,15 @@ class CephSettings:
 
 @dataclass(slots=True)
 class _Osd:
-    """An OSD's socket. `component` is None until its status is known."""
+    """An OSD's socket. `component` is None until its status is known; `bins`: of its latest histograms."""
 
     path: Path
     number: int
     component: Component | None = None
     asked_again_ns: int = 0
+    bins: Counters = field(default_factory=dict)
+    bins_odd: int = 0
+    bins_at_ns: int = 0
 
 
 @register
@@ -118,10 +123,17 @@ class Ceph:
         return paths[:most], max(len(paths) - most, 0)
 
     def _counters(self, osd: _Osd) -> tuple[Counters, int]:
+        seconds = self._settings.timeout_seconds
         try:
-            return parse(ask(osd.path, "perf dump", self._settings.timeout_seconds))
+            counters, odd = parse(ask(osd.path, "perf dump", seconds))
         except NotPerfDumpError as exc:
             raise CollectError(str(osd.path), str(exc)) from exc
+        if self._monotonic_ns() >= osd.bins_at_ns:
+            osd.bins_at_ns = self._monotonic_ns() + HISTOGRAMS_EVERY_NS
+            osd.bins, osd.bins_odd = {}, 0
+            with suppress(NotPerfDumpError):  # old versions have none
+                osd.bins, osd.bins_odd = parse_latency_bins(ask(osd.path, "perf histogram dump", seconds))
+        return {**counters, **osd.bins}, odd + osd.bins_odd
 
     def _component(self, osd: _Osd) -> Component:
         """The OSD with the fsid of its cluster, and the kind of its device. Raises CollectError."""

@@ -1,7 +1,8 @@
 """`perf dump` of an OSD as counters: `avgcount` and `sum` of its latencies, requests and bytes.
 
 Names are those of Ceph's src/osd/osd_perf_counters.cc and src/os/bluestore/BlueStore.cc; a pair `x` becomes
-`x_count` and `x_us`, with `bluestore_` before those of BlueStore.
+`x_count` and `x_us`, with `bluestore_` before those of BlueStore. `perf histogram dump` counts requests by
+their latency and size; the axis of latencies is called `Latency (usec)` and is of nanoseconds.
 """
 
 import json
@@ -29,6 +30,13 @@ BLUESTORE_LATENCIES = {
     "read_lat": ("read_lat",),
     "read_wait_aio_lat": ("read_wait_aio_lat",),
 }
+HISTOGRAMS = {
+    "op_r_within_us": "op_r_latency_out_bytes_histogram",
+    "op_w_within_us": "op_w_latency_in_bytes_histogram",
+}
+BINS = tuple(100 * 2**power for power in range(21))
+"""Upper bounds in us; the last has all that took longer than the one before."""
+_AXIS = {"min": 0, "quant_size": 100_000, "scale_type": "log2"}
 _MICROSECONDS = Decimal(1_000_000)
 
 
@@ -42,6 +50,7 @@ FIELDS = (
     *(Field(name, unit="bytes") for name in OSD_BYTES),
     *(Field(name, FieldKind.GAUGE) for name in OSD_GAUGES),
     *(field for name in BLUESTORE_LATENCIES for field in _pair(f"bluestore_{name}")),
+    *(Field(f"{name}_{bound}") for name in HISTOGRAMS for bound in BINS),
 )
 
 
@@ -54,14 +63,8 @@ def parse(answer: bytes) -> tuple[dict[str, int], int]:
 
     Raises NotPerfDumpError.
     """
-    try:
-        document = json.loads(answer, parse_float=_decimal, parse_constant=lambda _: None)
-    except (ValueError, RecursionError) as exc:
-        raise NotPerfDumpError("not JSON") from exc
-    osd = document.get("osd") if isinstance(document, dict) else None
-    if not isinstance(osd, dict):
-        raise NotPerfDumpError("without a section osd")
-    bluestore = document.get("bluestore")
+    document, osd = _sections(answer)
+    bluestore: Any = document.get("bluestore")
     found: dict[str, int | None] = {}
     for name in OSD_LATENCIES:
         found.update(_average(osd, (name,), name))
@@ -72,6 +75,49 @@ def parse(answer: bytes) -> tuple[dict[str, int], int]:
         found.update(_average(bluestore, names, f"bluestore_{name}"))
     known = {name: value for name, value in found.items() if value is not None}
     return known, len(found) - len(known)
+
+
+def parse_latency_bins(answer: bytes) -> tuple[dict[str, int], int]:
+    """The bins in an answer to `perf histogram dump`, and the number of histograms that were not understood.
+
+    Raises NotPerfDumpError.
+    """
+    _, osd = _sections(answer)
+    known: dict[str, int] = {}
+    odd = 0
+    for name, histogram in HISTOGRAMS.items():
+        if histogram in osd:
+            counts = _counts_by_latency(osd[histogram])
+            odd += counts is None
+            known |= {f"{name}_{bound}": count for bound, count in zip(BINS, counts or (), strict=False)}
+    return known, odd
+
+
+def _counts_by_latency(histogram: Any) -> list[int] | None:
+    """Requests in each of BINS; None for another histogram. Its first row has latencies below 0."""
+    axes, rows = (histogram.get(key) if isinstance(histogram, dict) else None for key in ("axes", "values"))
+    latency = axes[0] if isinstance(axes, list) and axes else None
+    if not isinstance(latency, dict) or any(latency.get(key) != value for key, value in _AXIS.items()):
+        return None
+    if not isinstance(rows, list) or len(rows) <= len(BINS) or not all(isinstance(row, list) for row in rows):
+        return None
+    counts = [_count(value) for row in rows for value in row]
+    if None in counts:
+        return None
+    sums = [sum(row) for row in rows]
+    return [sums[0] + sums[1], *sums[2 : len(BINS)], sum(sums[len(BINS) :])]
+
+
+def _sections(answer: bytes) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The document of an answer, and its section `osd`. Raises NotPerfDumpError."""
+    try:
+        document = json.loads(answer, parse_float=_decimal, parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as exc:
+        raise NotPerfDumpError("not JSON") from exc
+    osd = document.get("osd") if isinstance(document, dict) else None
+    if not isinstance(osd, dict):
+        raise NotPerfDumpError("without a section osd")
+    return document, osd
 
 
 def _average(

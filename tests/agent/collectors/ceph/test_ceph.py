@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.ceph.collector import WAIT_NS, Ceph, CephSettings
-from laggard_agent.collectors.ceph.perf_dump import FIELDS, NotPerfDumpError, parse
+from laggard_agent.collectors.ceph.collector import HISTOGRAMS_EVERY_NS, WAIT_NS, Ceph, CephSettings
+from laggard_agent.collectors.ceph.perf_dump import FIELDS, NotPerfDumpError, parse, parse_latency_bins
 from tests.support.builders.ceph_admin import FSID, AdminSocket, listening
 from tests.support.sampled import Sampled, surroundings
 
@@ -20,6 +20,7 @@ FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "ceph"
 OLD, REAL, NEW = (
     (FIXTURES / name).read_bytes() for name in ("osd-10.json", "osd-16.2.15.json", "osd-18.json")
 )
+HISTOGRAMS = (FIXTURES / "histograms-16.2.15.json").read_bytes()
 PAIR = re.compile(r'"(\w+)": \{\s*"avgcount": (\d+),\s*"sum": (\d+)\.(\d{1,9})')
 NUMBER = re.compile(r'^        "(\w+)": (\d+),?$', re.MULTILINE)
 
@@ -79,7 +80,37 @@ def test_osds_of_both_layouts_have_rows(run: Path) -> None:
     assert agent.row("ceph_osd", "osd.3") == {field.name: None for field in FIELDS} | parse(NEW)[0]
     assert agent.row("ceph_osd", "osd.12")["bluestore_read_lat_us"] is None
     assert [dict(one.labels) for one in agent.readings["ceph_osd"].components] == [{"fsid": FSID}] * 2
-    assert osds[0].questions == ["status", "perf dump", "perf dump"]
+    assert osds[0].questions == ["status", "perf dump", "perf histogram dump", "perf dump"]
+
+
+def test_requests_by_latency(run: Path) -> None:
+    """Row by row of the text: the first two are below 100 us, each other up to twice the one before."""
+    osd = AdminSocket(3, REAL, histograms=HISTOGRAMS)
+    agent = sampled(run)
+    with listening(run, osd):
+        row = agent.sample().row("ceph_osd", "osd.3")
+        agent.sample(HISTOGRAMS_EVERY_NS / 1e9)
+    assert osd.questions[-2:] == ["perf dump", "perf histogram dump"]
+    assert agent.row("ceph", "ceph")["values_not_understood"] == 0
+    text = HISTOGRAMS.decode().split('"op_w_latency_in_bytes_histogram"')[1].split('"values":[')[1]
+    counts = [sum(map(int, part.split(","))) for part in re.findall(r"\[([0-9,]+)\]", text)]
+    assert len(counts) == 32
+    wanted = {f"op_w_within_us_{100 * 2**power}": counts[power + 1] for power in range(21)}
+    assert sum(counts) == sum(wanted.values()) > 20_000
+    assert {name: row[name] for name in wanted} == wanted
+    assert {value for name, value in row.items() if name.startswith("op_r_within")} == {0}
+
+
+def test_histograms_of_another_form_have_no_bins() -> None:
+    document = json.loads(HISTOGRAMS)
+    reads, writes = document["osd"].values()
+    reads["axes"][0]["quant_size"] = 100
+    writes["values"][7][3] = -1
+    assert parse_latency_bins(json.dumps(document).encode()) == ({}, 2)
+    others: list[object] = [None, [], {}, {"axes": [{}]}, {"axes": reads["axes"], "values": [[1]]}, 7]
+    for value in others:
+        document["osd"] = {"op_r_latency_out_bytes_histogram": value}
+        assert parse_latency_bins(json.dumps(document).encode()) == ({}, 1)
 
 
 def test_an_osd_that_does_not_answer_costs_no_other_and_is_asked_again_later(run: Path) -> None:
