@@ -210,4 +210,6 @@ def _lacking(reader: ScrapeReader, source: MappedSource) -> Iterator[str]:
         metrics = SOURCES[source.name]
         needed, _ = metrics.counters(metrics.defaults)
         for one in source.fields:
-            yield from (name for name in one.counters if one.name in needed and name not in found)
+            has_older = bool(one.older) and found.issuperset(one.older)
+            if one.name in needed and not has_older:
+                yield from (name for name in one.counters if name not in found)

@@ -47,7 +47,10 @@ class BatchMaker:
     @property
     def stream(self) -> bytes:
         """The stream: another one for other fields or another interval."""
-        fields = [(one.name, one.counters, one.scale, *filter(None, [one.le])) for one in self.source.fields]
+        fields = [
+            (one.name, one.counters, one.scale, *filter(None, [one.le, one.older]))
+            for one in self.source.fields
+        ]
         told = repr((self.name, self.source.name, self.source.comparison, self.interval, fields))
         return (self.mark + hashlib.sha256(told.encode()).digest())[:STREAM_BYTES]
 

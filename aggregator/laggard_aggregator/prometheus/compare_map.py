@@ -103,18 +103,23 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class MappedField:
-    """The field `name` of a source: the sum of `counters`, times `scale`. `le`: of buckets, their bound."""
+    """The field `name` of a source: the sum of `counters`, times `scale`. `le`: of buckets, their bound.
+
+    `older`: counters in their place where one is missing, of exporters that have other names for them.
+    """
 
     name: str = field(metadata=checked(non_empty()))
     counters: tuple[str, ...] = field(metadata=checked(non_empty()))
     scale: float = field(default=1.0, metadata=checked(above(0)))
     le: str = ""
+    older: tuple[str, ...] = ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Names that no metric can have."""
-        for name in self.counters:
-            if not _NAME.fullmatch(name):
-                yield "counters", f"no name of a metric: {name!r}"
+        for key, names in (("counters", self.counters), ("older", self.older)):
+            for name in names:
+                if not _NAME.fullmatch(name):
+                    yield key, f"no name of a metric: {name!r}"
         if self.le and (problem := _bound(self.le)):
             yield "le", problem
 
@@ -142,7 +147,7 @@ class MappedSource:
     @property
     def counters(self) -> tuple[str, ...]:
         """All counters, each once."""
-        return tuple(dict.fromkeys(name for one in self.fields for name in one.counters))
+        return tuple(dict.fromkeys(name for one in self.fields for name in (*one.counters, *one.older)))
 
     @property
     def bounds(self) -> frozenset[float]:

@@ -167,14 +167,15 @@ class ScrapeReader:
 
     def _value(self, scraped: Mapping[Counter, float], mapped: MappedField) -> int | None:
         """A field's value; None where a counter is missing, or is not a number that a counter can have."""
-        total = 0.0
         le = bound(mapped.le) if mapped.le else None
-        for name in mapped.counters:
-            value = scraped.get((name, le))
-            if value is None:
-                return None
-            total += value
-        total *= mapped.scale
+        for names in filter(None, (mapped.counters, mapped.older)):
+            values = [scraped.get((name, le)) for name in names]
+            known = [value for value in values if value is not None]
+            if len(known) == len(values):
+                break
+        else:
+            return None
+        total = sum(known) * mapped.scale
         if 0 <= total < _MOST:
             return round(total)
         self.counts.left_out += 1

@@ -8,6 +8,8 @@ from laggard_aggregator.prometheus.server import PrometheusServer
 
 LOOK_SECONDS = 900
 """Time before the survey in which a series must have been scraped."""
+DEFAULT_SECONDS = 60.0
+"""Prometheus's own default, for a server that has scraped once."""
 _USUAL_SECONDS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300)
 _MOST_OFF = 0.12
 """A measured interval that is not further from a usual one stands for it: scrapes are missed, and cut off."""
@@ -50,7 +52,7 @@ def _surveyed(server: PrometheusServer, name: str, of: CompareMap, at: float) ->
         counter=counter,
         components=_number(server, f"count(count by ({identity}) ({recent}))", at),
         nodes=_number(server, f"count(count by ({node}) ({recent}))", at),
-        scrape_seconds=_usual(LOOK_SECONDS / float(counted[0].values[-1])),
+        scrape_seconds=_interval(server, f"{counter}{{{source.select}}}", float(counted[0].values[-1]), at),
         jobs={one.labels.get("job", ""): int(one.values[-1]) for one in jobs},
         judged=bool(of.compare),
     )
@@ -59,6 +61,17 @@ def _surveyed(server: PrometheusServer, name: str, of: CompareMap, at: float) ->
 def _number(server: PrometheusServer, expression: str, at: float) -> int:
     answer = server.instant(expression, at)
     return int(answer[0].values[-1]) if answer else 0
+
+
+def _interval(server: PrometheusServer, series: str, scrapes: float, at: float) -> float:
+    """The interval of most series, by their number of `scrapes` in LOOK_SECONDS, in which they may begin."""
+    first = f"min_over_time(timestamp({series})[{LOOK_SECONDS}s:15s])"
+    answer = server.instant(f"quantile(0.5, timestamp({series}) - {first})", at)
+    span = float(answer[0].values[-1]) if answer else 0.0
+    if scrapes < 2:
+        return DEFAULT_SECONDS
+    young = span / (scrapes - 1)
+    return _usual(young if 0 < span < LOOK_SECONDS - 1.5 * young else LOOK_SECONDS / scrapes)
 
 
 def _usual(seconds: float) -> float:

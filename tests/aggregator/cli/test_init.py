@@ -21,8 +21,12 @@ needs_prometheus = pytest.mark.skipif(
 
 
 @needs_prometheus
-@pytest.mark.parametrize(("scrape", "interval", "window"), [(15.0, 15.0, 60), (60.0, 60.0, 20)])
+@pytest.mark.parametrize(
+    ("age", "scrape", "interval", "window"),
+    [(1800, 15.0, 15.0, 60), (1800, 60.0, 60.0, 20), (150, 15.0, 15.0, 60), (400, 60.0, 60.0, 20)],
+)
 def test_the_fitting_map_is_configured(
+    age: float,
     scrape: float,
     interval: float,
     window: int,
@@ -32,7 +36,7 @@ def test_the_fitting_map_is_configured(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     end = time.time() // 15 * 15
-    with serving(Exported(end - 1800, end, hosts=3, scrape_seconds=scrape), tmp_path) as url:
+    with serving(Exported(end - age, end, hosts=3, scrape_seconds=scrape), tmp_path) as url:
         assert main(["init", "--prometheus", url]) == 0
     said = capsys.readouterr().out
     assert "ceph: no series of ceph_osd_op_r_latency_count\n" in said

@@ -84,6 +84,27 @@ class Smart:
         yield "# EOF\n"
 
 
+@dataclass(frozen=True)
+class OsdCommits:
+    """OSDs as managers export them: of Ceph 16, and of 17, which renamed the commits of BlueStore."""
+
+    end: float
+    start: float
+    known: str = "ceph_osd_op_r_latency_count"
+
+    def lines(self) -> Iterator[str]:
+        for osd, commits in (("osd.0", "commit_lat"), ("osd.1", "txc_commit_lat")):
+            for name, value in (
+                ("ceph_osd_op_r_latency_count", "7.0"),
+                (f"ceph_bluestore_{commits}_sum", "4.087775037"),
+                (f"ceph_bluestore_{commits}_count", "145.0"),
+            ):
+                yield f"# TYPE {name} unknown\n"
+                for at in np.arange(self.start, self.end, 60.0):
+                    yield f'{name}{{ceph_daemon="{osd}"}} {value} {at:.3f}\n'
+        yield "# EOF\n"
+
+
 @pytest.fixture
 def end() -> float:
     return time.time() // 7200 * 7200 - 4 * HOUR
@@ -139,7 +160,20 @@ def test_smartctl_exporters_errors_are_fields_of_the_evidence(end: float, tmp_pa
         "sdc": (None, None, 10, 4),
     }
     assert {one.component.node for one in of.values()} == {"oss1"}
-    assert {field.name for field in source.fields} == {one.field for one in EVIDENCE[source.name].counts}
+    assert {field.name for field in source.fields} < {one.field for one in EVIDENCE[source.name].counts}
+
+
+def test_commits_of_old_and_new_managers_are_one_field(end: float, tmp_path: Path) -> None:
+    (source,) = load_map("ceph").sources
+    with serving(OsdCommits(end, end - HOUR), tmp_path) as url:
+        interval = round(end / 60)
+        readings = ScrapeReader(source, 60.0).read(PrometheusServer(url), interval - 5, interval)
+    names = [field.name for field in source.fields]
+    for one in readings[max(readings)]:
+        told = dict(zip(names, one.values, strict=True))
+        assert (told["bluestore_commit_lat_count"], told["bluestore_commit_lat_us"]) == (145, 4087775)
+        assert told["subop_w_latency_us"] is None
+    assert {one.component.name for one in readings[max(readings)]} == {"osd.0", "osd.1"}
 
 
 def test_a_map_of_evidence_alone_judges_nothing(

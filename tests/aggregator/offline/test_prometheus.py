@@ -85,7 +85,7 @@ def test_a_server_that_scrapes_seldom_gets_longer_intervals(
         assert main(["diagnose", "--prometheus", url, *span]) == 2
         assert f"--interval: expected at least 120, two scrapes of {url}" in capsys.readouterr().err
         assert main(["diagnose", "--prometheus", url, *span[:2], "--map", "ceph"]) == 2
-        assert "no series of ceph_osd_op_r_latency_sum" in capsys.readouterr().err
+        assert "no series of ceph_bluestore_commit_lat_sum" in capsys.readouterr().err
 
 
 def answered(body: bytes, status: str, ask: Callable[[PrometheusServer], Any]) -> Any:
