@@ -1,17 +1,26 @@
-"""A slow OSD of a real Ceph cluster, found by the collector `ceph`: `python -m bench.ceph_osds`. Needs root.
+"""A slow OSD of a real Ceph cluster: `python -m bench.ceph_osds`. Needs root, Debian's ceph and prometheus.
 
-One monitor and six OSDs on loopback, with writes and reads of `rados bench`. The collector samples every
-second; the machine judges with intervals of 5 s and windows of 12. After --healthy seconds the device of one
-OSD is throttled to --iops reads and writes a second (blkio, control groups v1). Prints the alarms with their
-delays and the collector's cost; exits with 1 when another OSD is named, or none.
+One monitor, one manager and six OSDs on loop devices, with writes and reads of `rados bench`. After --healthy
+seconds the device of one OSD is throttled to --iops reads and writes a second (blkio, control groups v1);
+--iops 0 throttles none. Two ways at once:
+
+- the collector `ceph` samples every second, and the machine judges with intervals of 5 s and windows of a
+  minute,
+- a real Prometheus server scrapes the manager's module `prometheus` every 15 s, `laggard init` configures an
+  aggregator for it, and its daemon judges with windows of three minutes; `laggard diagnose` looks at it all.
+
+Prints the alarms with their delays and the collector's cost; exits with 1 when one of both names another OSD,
+or none.
 """
 
 import argparse
 import asyncio
+import json
 import os
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,74 +34,148 @@ from laggard_common.wire import Envelope, Kind
 from laggard_common.wire.codec import DELTA_ZSTD, Encoder
 from laggard_common.wire.schema import Schema
 from laggard_common.wire.topics import data_topic, schema_topic
-from tests.support.ceph_cluster import CephCluster, ceph_cluster
+from tests.support.ceph_cluster import CephCluster, ceph_cluster, exporter
 from tests.support.live_scrapes import LiveScrapes, live_scrapes
-from tests.support.processes import started
+from tests.support.ports import free_port, is_listening
+from tests.support.processes import run_command, running, started
+from tests.support.wait import wait_until
 
 OSDS = 6
 SLOW = 4
 BLKIO = Path("/sys/fs/cgroup/blkio")
 DETECT = "[detect]\ninterval_seconds = 5\nwindow_samples = 12\nshift_samples = 6"
+DAEMON_DETECT = "[detect]\ninterval_seconds = 15\nwindow_samples = 12\nshift_samples = 6"
+DAEMON = (
+    sys.executable,
+    "-c",
+    "import sys; from laggard_aggregator.cli.daemon import main; sys.exit(main(sys.argv[1:]))",
+)
 STREAM = b"bench-ceph-osds-"
 
 
 def main() -> int:
     """Prints the figures; 1 when the verdicts are others."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--healthy", type=float, default=180.0, help="seconds, default %(default)s")
-    parser.add_argument("--slow", type=float, default=240.0, help="seconds, default %(default)s")
-    parser.add_argument("--iops", type=int, default=40, help="default %(default)s")
+    parser.add_argument("--healthy", type=float, default=420.0, help="seconds, default %(default)s")
+    parser.add_argument("--slow", type=float, default=480.0, help="seconds, default %(default)s")
+    parser.add_argument("--iops", type=int, default=40, help="default %(default)s; 0: a healthy cluster")
     options = parser.parse_args()
     seconds = options.healthy + options.slow
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp", prefix="lg-")))
         cluster = stack.enter_context(ceph_cluster(folder, OSDS))
-        stack.enter_context(load(cluster, round(seconds) + 30))
-        time.sleep(20)
+        exporter_port = stack.enter_context(exporter(cluster))
+        server = stack.enter_context(prometheus(folder, exporter_port))
+        stack.enter_context(load(cluster, round(seconds) + 90))
+        time.sleep(60)
+        daemon = stack.enter_context(aggregator(folder, server))
         clock = SystemClock()
         context = Context(Roots(), clock.wall_ns, clock.monotonic_ns)
-        collector = Ceph(CephSettings(cluster.sockets, cluster.folder), context)
+        collector = Ceph(CephSettings(cluster.sockets, cluster.folder, 10.0), context)
         live = live_scrapes("http://127.0.0.1:1", time.time(), "scrape_seconds = 5", more=DETECT)
         used = reads = 0.0
         begun, throttled = time.time(), 0.0
         while time.time() < begun + seconds:
             if not throttled and time.time() >= begun + options.healthy:
                 throttled = time.time()
-                stack.enter_context(throttle(cluster.osd_pids[SLOW], options.iops))
+                if options.iops:
+                    place = cluster.osd_pids[SLOW], cluster.devices[SLOW]
+                    stack.enter_context(throttle(*place, options.iops))
             before = time.thread_time()
             readings = list(collector.read())
             used, reads = used + time.thread_time() - before, reads + 1
             admit(live, readings)
             time.sleep(1 - time.time() % 1)
+        alarms = alarms_of(daemon)
+        looked_at = diagnosed(server, begun)
     print(f"{OSDS} OSDs, {seconds:.0f} s, {reads:.0f} samples: {1000 * used / reads:.2f} ms of CPU each")
     raised = [(at, event.alarm) for at, event in live.events if event.kind == "raised"]
-    for at, alarm in raised:
-        print(f"{alarm.component} {alarm.metric}: {alarm.severity:.1f} times, after {at - throttled:.0f} s")
-    if not raised:
-        print("no alarm")
+    by_collector = [(at, one.component, one.metric, one.severity) for at, one in raised]
+    right = True
+    for name, told in (("collector", by_collector), ("exporter's map", alarms)):
+        for at, component, metric, severity in told:
+            print(f"{name}: {component} {metric}: {severity:.1f} times, after {at - throttled:.0f} s")
+        if not told:
+            print(f"{name}: no alarm")
+        named = {component.rpartition("/")[2] for _, component, _, _ in told}
+        right &= named == ({f"osd.{SLOW}"} if options.iops else set())
+        right &= all(at > throttled for at, _, _, _ in told)
+    print(f"diagnose: {', '.join(sorted(looked_at)) or 'no straggler'}")
+    right &= {name.rpartition("/")[2] for name in looked_at} == named
     print(machine("zstandard"))
-    return int({alarm.component for _, alarm in raised} != {f"oss/osd.{SLOW}"} or raised[0][0] < throttled)
+    return int(not right)
+
+
+@contextmanager
+def prometheus(folder: Path, target: int) -> Iterator[str]:
+    """The URL of a server that scrapes the port `target`, while the block lasts."""
+    targets = f'[{{targets: ["127.0.0.1:{target}"]}}]'
+    scrape = f"{{job_name: ceph, scrape_interval: 15s, honor_labels: true, static_configs: {targets}}}"
+    (folder / "prometheus.yml").write_text(f"scrape_configs: [{scrape}]\n")
+    port = free_port()
+    command = [
+        "prometheus",
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'prometheus'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with running(command, folder / "prometheus.log"):
+        wait_until(lambda: is_listening(port), "prometheus")
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def aggregator(folder: Path, server: str) -> Iterator[str]:
+    """The URL of a daemon as `laggard init` configures it, with short windows, while the block lasts."""
+    settings = folder / "aggregator.toml"
+    command = [sys.executable, "-m", "laggard_aggregator.cli.main"]
+    print(run_command([*command, "init", "--prometheus", server, "-o", settings]).stdout)
+    port = free_port()
+    with settings.open("a") as more:
+        more.write(f'\n[http]\nlisten = "127.0.0.1:{port}"\n{DAEMON_DETECT}\n')
+    with running([*DAEMON, "--config", settings], folder / "aggregator.log"):
+        wait_until(lambda: is_listening(port), "the aggregator")
+        yield f"http://127.0.0.1:{port}"
+
+
+def diagnosed(server: str, start: float) -> set[str]:
+    """The stragglers of `laggard diagnose --map ceph` from `start` on."""
+    command = [sys.executable, "-m", "laggard_aggregator.cli.main", "diagnose", "--prometheus", server]
+    windows = ["--interval", "30", "--window", "6", "--shift", "3"]
+    ended = run_command([*command, "--map", "ceph", f"--from={start:.0f}", "--json", *windows], check=False)
+    print(ended.stderr, end="")
+    records = [json.loads(line) for line in ended.stdout.splitlines()]
+    return {f"{one['group']}/{one['component']}" for one in records if one.get("straggler")}
+
+
+def alarms_of(url: str) -> list[tuple[float, str, str, float]]:
+    """The alarms that a daemon raised: time, component, metric and severity."""
+    with urllib.request.urlopen(f"{url}/api/v1/alarms", timeout=60) as answer:
+        alarms = json.load(answer)["alarms"]
+    return [(one["raised_at"], one["component"], one["metric"], one["worst_severity"]) for one in alarms]
 
 
 @contextmanager
 def load(cluster: CephCluster, seconds: int) -> Iterator[None]:
     """Clients that write and read while the block lasts."""
-    rados = ["rados", "-c", str(cluster.folder / "ceph.conf"), "-p", "bench", "bench", str(seconds)]
+    rados = ["rados", "-c", str(cluster.folder / "ceph.conf"), "-p", "bench", "bench"]
+    size = ["-b", "16384", "--no-cleanup", "--run-name"]
+    # Readers read what a writer that has ended wrote.
+    run_command([*rados, "20", "write", "-t", "12", *size, "read"])
     with (cluster.folder / "load").open("w") as output, ExitStack() as stack:
-        for more in (["write", "-b", "16384", "-t", "12", "--no-cleanup"], ["rand", "-t", "6"]):
-            stack.enter_context(started([*rados, *more], stdout=output, stderr=output))
-            time.sleep(15)
+        for more in (["write", "-t", "12", *size, "more"], ["rand", "-t", "6", "--run-name", "read"]):
+            stack.enter_context(started([*rados, str(seconds), *more], stdout=output, stderr=output))
         yield
 
 
 @contextmanager
-def throttle(leash: int, iops: int) -> Iterator[None]:
-    """Limits the block device of the children of process `leash` while the block lasts."""
+def throttle(leash: int, device: Path, iops: int) -> Iterator[None]:
+    """Limits what the children of process `leash` read and write of a block device, while the block lasts."""
     group = BLKIO / f"laggard-bench-{os.getpid()}"
     group.mkdir()
-    device = Path("/tmp").stat().st_dev
+    number = device.stat().st_rdev
     for kind in ("read", "write"):
-        limit = f"{os.major(device)}:{os.minor(device)} {iops}"
+        limit = f"{os.major(number)}:{os.minor(number)} {iops}"
         (group / f"blkio.throttle.{kind}_iops_device").write_text(limit)
     pids = [leash, *map(int, Path(f"/proc/{leash}/task/{leash}/children").read_text().split())]
     for pid in pids:

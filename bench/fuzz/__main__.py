@@ -24,7 +24,7 @@ from bench.machine import machine
 
 NAMES = (
     *("messages", "intake", "payloads", "aggregator's MQTT"),
-    *("segments", "journal", "kernel's files", "file systems", "functions"),
+    *("segments", "journal", "kernel's files", "file systems", "reports", "functions"),
     *("control groups", "mounts", "trace documents", "I/O traces", "sysstat", "PCP and CSV"),
     *(
         "layers of strace",

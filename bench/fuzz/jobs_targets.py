@@ -88,8 +88,9 @@ def documents(data: bytes) -> None:
 
 def ceph_dumps(data: bytes) -> None:
     """Answers of an OSD's admin socket."""
-    with contextlib.suppress(perf_dump.NotPerfDumpError):
-        perf_dump.parse(data)
+    for parse in (perf_dump.parse, perf_dump.parse_latency_bins):
+        with contextlib.suppress(perf_dump.NotPerfDumpError):
+            parse(data)
 
 
 _SACCT = (

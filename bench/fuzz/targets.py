@@ -24,8 +24,12 @@ from laggard_agent.collectors.lnet import report as lnet_report
 from laggard_agent.collectors.lustre import param_paths
 from laggard_agent.collectors.lustre import parse as lustre
 from laggard_agent.collectors.lwfs.trace import parse_trace
+from laggard_agent.collectors.mmpmon import report as mmpmon
 from laggard_agent.collectors.mountstats import parse as mountstats
 from laggard_agent.collectors.net import parse as net
+from laggard_agent.collectors.smart import report as smart
+from laggard_agent.collectors.zfs import kstat
+from laggard_agent.collectors.zfs import report as zfs_report
 from laggard_agent.spool.decode import unpack
 from laggard_agent.spool.recovery import recover
 from laggard_agent.tools.iotrace import text as trace_text
@@ -148,6 +152,15 @@ def file_systems(data: bytes) -> None:
         parse_lnet(data)
     for line in data.splitlines():
         parse_trace(line)
+
+
+def reports(data: bytes) -> None:
+    """ZFS's kstats, and reports of its tools, of Storage Scale's and of smartctl."""
+    for parse_kstat in (kstat.parse_tx_assign, kstat.parse_io, kstat.parse_dataset):
+        with contextlib.suppress(kstat.NotKstatError):
+            parse_kstat(data)
+    for parse in (zfs_report.parse_report, mmpmon.parse_report, smart.parse_report):
+        parse(data)
 
 
 def control_groups(data: bytes) -> None:
@@ -294,6 +307,7 @@ TARGETS = {
     "journal": Target(journal_records, ()),
     "kernel's files": Target(kernel_files, _of("net/softnet*", "infiniband/*.txt")),
     "file systems": Target(file_systems, _of("lnet/**/*", "lustre/**/*", "gluster/**/*", "lwfs/*.log")),
+    "reports": Target(reports, _of("zfs/kstat*/*/*", "zfs/*.txt", "mmpmon/*.txt", "smart/*.json")),
     "functions": Target(functions, ()),
     "control groups": Target(control_groups, _CONTROL_GROUPS),
     "mounts": Target(mounts, _of("mountstats/*")),

@@ -1,6 +1,6 @@
-"""A Ceph cluster of one monitor and a few OSDs, on loopback and in files of one folder. Needs root.
+"""A Ceph cluster of one monitor, one manager and a few OSDs, on loopback and in one folder. Needs root.
 
-Authentication is off. OSDs are BlueStore over sparse files, which they open without the page cache.
+Authentication is off. OSDs are BlueStore on loop devices over sparse files, without the page cache.
 """
 
 import shutil
@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.ports import free_port
+from tests.support.ports import free_port, is_listening
 from tests.support.processes import run_command, started
 from tests.support.wait import wait_until
 
-PROGRAMS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "rados")
+PROGRAMS = ("ceph", "ceph-mon", "ceph-osd", "losetup", "monmaptool", "rados")
 FSID = "5c1e8c1a-7a0f-4f5e-9a55-0a6f3c1b2d4e"
 
 
@@ -24,10 +24,11 @@ def is_installed() -> bool:
 
 @dataclass(frozen=True)
 class CephCluster:
-    """A running cluster; `osd_pids`: by number."""
+    """A running cluster; by number of the OSDs `osd_pids` and `devices`, their loop devices."""
 
     folder: Path
     osd_pids: Sequence[int]
+    devices: Sequence[Path]
 
     @property
     def sockets(self) -> Path:
@@ -62,8 +63,9 @@ def ceph_cluster(folder: Path, osds: int) -> Iterator[CephCluster]:
         "log_file": f"{folder}/$name.log",
         "mon_data": folder / "mon",
         "osd_data": f"{folder}/osd$id",
+        "mgr_data": folder / "mgr",
         "osd_objectstore": "bluestore",
-        "bluestore_block_size": 4 * 1024**3,
+        "bluestore_default_buffered_read": "false",
         "osd_memory_target": 939_524_096,
         "osd_crush_chooseleaf_type": 0,
         "osd_pool_default_size": min(osds, 3),
@@ -73,7 +75,7 @@ def ceph_cluster(folder: Path, osds: int) -> Iterator[CephCluster]:
     }
     configuration = folder / "ceph.conf"
     configuration.write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items()))
-    for name in ("run", "mon", *(f"osd{number}" for number in range(osds))):
+    for name in ("run", "mon", "mgr", *(f"osd{number}" for number in range(osds))):
         (folder / name).mkdir()
     monmap = folder / "monmap"
     address = f"[v1:127.0.0.1:{port}]"
@@ -88,13 +90,46 @@ def ceph_cluster(folder: Path, osds: int) -> Iterator[CephCluster]:
 
         run("ceph-mon", "-c", configuration, "-i", "a", "-f")
         pids: list[int] = []
-        cluster = CephCluster(folder, pids)
+        devices = [stack.enter_context(_loop_device(folder / f"device{number}")) for number in range(osds)]
+        cluster = CephCluster(folder, pids, devices)
         wait_until((folder / "run" / "ceph-mon.a.asok").exists, "the monitor")
         for number in range(osds):
             cluster.ceph("osd", "create")
+            (folder / f"osd{number}" / "block").symlink_to(devices[number])
             run_command(["ceph-osd", "-c", configuration, "-i", str(number), "--mkfs"])
-            pids.append(run("ceph-osd", "-c", configuration, "-i", number, "-f"))
+            # A monmap from the monitor's configuration has no fsid: a young OSD would be denied by chance.
+            pids.append(run("ceph-osd", "--no-mon-config", "-c", configuration, "-i", number, "-f"))
         up = f"{osds} osds: {osds} up"
         wait_until(lambda: up in cluster.ceph("-s"), up)
         cluster.ceph("osd", "pool", "create", "bench", "32", "32", "replicated")
         yield cluster
+
+
+@contextmanager
+def exporter(cluster: CephCluster) -> Iterator[int]:
+    """The port at which the manager's module `prometheus` answers, while the block lasts."""
+    port = free_port()
+    command = ["ceph-mgr", "-c", cluster.folder / "ceph.conf", "-i", "x", "-f"]
+    with (
+        (cluster.folder / "mgr.output").open("w") as output,
+        started(command, stdout=output, stderr=output),
+    ):
+        # The options of its modules are known once a manager has come.
+        for name, value in (("server_addr", "127.0.0.1"), ("server_port", port)):
+            cluster.ceph("config", "set", "mgr", f"mgr/prometheus/{name}", str(value))
+        cluster.ceph("mgr", "module", "enable", "prometheus")
+        wait_until(lambda: is_listening(port), "the manager's exporter")
+        yield port
+
+
+@contextmanager
+def _loop_device(file: Path) -> Iterator[Path]:
+    """A loop device over a sparse file of 4 GiB, while the block lasts."""
+    with file.open("wb") as image:
+        image.truncate(4 * 1024**3)
+    command = ["losetup", "--find", "--show", "--direct-io=on", file]
+    device = run_command(command).stdout.strip()
+    try:
+        yield Path(device)
+    finally:
+        run_command(["losetup", "--detach", device])
