@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
-from laggard_agent.collectors.interface import number, printable
+from laggard_agent.collectors.interface import printable
+from laggard_common.trace_formats.kernel_text import number
 from laggard_common.wire.limits import MAX_NAME_CHARS
 from laggard_common.wire.schema import Component
 

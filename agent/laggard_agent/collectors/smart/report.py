@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from laggard_agent.collectors.interface import MOST, printable
+from laggard_agent.collectors.interface import printable
+from laggard_common.trace_formats.kernel_text import MOST
 from laggard_common.wire.limits import MAX_NAME_CHARS
 
 COUNTERS = ("media_errors", "log_entries", "grown_defects", "uncorrected", "reallocated", "link_errors")

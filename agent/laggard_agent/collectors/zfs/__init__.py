@@ -1,1 +1,1 @@
-"""Pools, datasets and vdevs of ZFS: kstats, and a report of what only root may ask."""
+"""Pools, datasets and vdevs of ZFS: kstats, and a report that root writes."""

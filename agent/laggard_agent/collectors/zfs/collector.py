@@ -171,7 +171,7 @@ class Zfs:
 
     def _look_at_datasets(self, pools: list[str]) -> None:
         """Reads the datasets of all pools, up to one more than have a row."""
-        found: dict[Component, Counters] = {}
+        rows: dict[Component, Counters] = {}
         self._datasets_failed, self._datasets_odd = [], 0
         for pool in pools:
             try:
@@ -181,7 +181,7 @@ class Zfs:
                     self._datasets_failed.append(unreadable(self._root / pool, exc))
                 continue
             for name in filter(_OBJSET.fullmatch, names):
-                if len(found) > self._settings.max_datasets:
+                if len(rows) > self._settings.max_datasets:
                     break
                 try:
                     told = self._file(self._root / pool / name, parse_dataset, self._datasets_failed)
@@ -189,8 +189,8 @@ class Zfs:
                     self._datasets_odd += 1
                     continue
                 if told is not None:
-                    found[named(printable(told[0])[:MAX_NAME_CHARS])] = told[1]
-        self._datasets = found
+                    rows[named(printable(told[0])[:MAX_NAME_CHARS])] = told[1]
+        self._datasets = rows
 
     @staticmethod
     def _file(path: Path, parse: Callable[[bytes], T], failures: list[CollectError]) -> T | None:

@@ -6,8 +6,8 @@ A line of seven numbers, a heading, then names, types and values, or a line of c
 import re
 from collections.abc import Mapping
 
-from laggard_agent.collectors.interface import number
 from laggard_agent.collectors.zfs.bins import bin_of, fields_of
+from laggard_common.trace_formats.kernel_text import number
 
 TX_ASSIGN = tuple(fields_of("tx_assign"))
 IO_COLUMNS = {

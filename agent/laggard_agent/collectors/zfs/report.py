@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from laggard_agent.collectors.interface import number, printable
+from laggard_agent.collectors.interface import printable
 from laggard_agent.collectors.zfs.bins import bin_of, fields_of
+from laggard_common.trace_formats.kernel_text import number
 from laggard_common.wire.limits import MAX_NAME_CHARS
 from laggard_common.wire.schema import Component
 
@@ -68,10 +69,10 @@ def parse_report(data: bytes) -> Vdevs:
     return report
 
 
-def _note_state(report: Vdevs, pool: bytes, name: bytes, of: bytes, value: bytes) -> bool:
+def _note_state(report: Vdevs, pool: bytes, name: bytes, key: bytes, value: bytes) -> bool:
     """Notes a property of a vdev; whether it was understood. A vdev without one has `-`."""
-    values = {"slow_ios": number(value)} if of == b"slow_ios" else {"sits_out": _SWITCH.get(value)}
-    if of not in (b"slow_ios", b"sit_out"):
+    values = {"slow_ios": number(value)} if key == b"slow_ios" else {"sits_out": _SWITCH.get(value)}
+    if key not in (b"slow_ios", b"sit_out"):
         return False
     if value == b"-":
         return True
@@ -128,7 +129,7 @@ def _power(le: bytes) -> int | None:
 
 
 def _component(pool: bytes, path: bytes, vdev: bytes) -> Component:
-    """A device of a pool; its label `vdev`: what it is a part of, as `raidz-0`."""
+    """A device of a pool; its label `vdev`: the part of the pool that it is in, as `raidz-0`."""
     parent = PurePosixPath(_text(vdev)).parent
     name = _name(pool, PurePosixPath(_text(path)).name.encode())
     labels = {"pool": _text(pool), "vdev": parent.name if parent.name != "root" else ""}
