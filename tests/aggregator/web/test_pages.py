@@ -326,7 +326,7 @@ def test_the_distributions_that_cdf_compared_are_drawn() -> None:
     )
     text = page("/component/luns/oss-1/wwn-2", view)
     assert 'aria-label="cumulative distributions of await: this component and 3 peers"' in text
-    assert "distance to the group&#39;s median 30 times its threshold" in text
+    assert "score 30.00, anomalous from 1 on" in text
     assert "The latest window, sample by sample" in text
     assert "too few samples in the latest window" in page("/component/luns/oss-2/wwn-4", view)
     assert view.history.samples("luns") is not None
