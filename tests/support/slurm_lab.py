@@ -3,14 +3,17 @@
 Everything is in one folder and in namespaces of its own (mounts, processes, network, host name), so the end
 of the first process of the namespace ends all of them. No user, address, file or service of the host is
 changed; only control groups are the host's, under names with the process id of the test, and are removed.
+
+A testbed gives it nodes of its own instead; then Slurm is in the network of the testbed.
 """
 
 import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.processes import is_running, run_command, started
@@ -28,10 +31,10 @@ USER = "daemon"
 
 _SLURM_CONF = """\
 ClusterName={cluster}
-SlurmctldHost=ctl(127.0.0.1)
+SlurmctldHost=ctl({address})
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=cred_expire=10
+AuthInfo=cred_expire=10,socket={folder}/munge/socket
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/%n.pid
 SlurmdSpoolDir={folder}/spool/%n
@@ -55,13 +58,18 @@ JobRequeue=1
 MpiDefault=none
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
+AccountingStoragePass={folder}/munge/socket
+AccountingStoreFlags=job_comment
 PrologSlurmctld={hook}
 EpilogSlurmctld={hook}
-NodeName={node}[1-4] NodeAddr=127.0.0.1 Port=[16811-16814] CPUs=8 RealMemory=2000
+{nodes}
 PartitionName=batch Nodes=ALL Default=YES DefaultTime=10 MaxTime=60 DefMemPerCPU=10
 """
+_NODE = "NodeName={name} NodeAddr={address} Port={port} CPUs=8 RealMemory=2000"
+_FIRST_PORT = 16811
 _SLURMDBD_CONF = """\
 AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
 DbdHost=ctl
 DbdAddr=127.0.0.1
 SlurmUser=root
@@ -75,17 +83,28 @@ StorageLoc=slurm
 _INIT = """\
 set -e
 mount -t tmpfs -o mode=755 tmpfs /run
-mkdir -m 755 /run/munge && chown munge /run/munge
 mount --bind {folder}/hosts /etc/hosts
+{network}
+hostname ctl
+touch {folder}/up
+sleep infinity & wait
+"""
+_NETWORK = """\
 ip link set lo up
 ip link add lab0 type veth peer name lab1  # names resolve only with an address that is not loopback
 ip addr add 198.18.5.1/24 dev lab0
 ip link set lab0 up
 ip link set lab1 up
-hostname ctl
-touch {folder}/up
-sleep infinity & wait
 """
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHost:
+    """A node of a testbed: its name, its address, and the command line that runs a command there."""
+
+    name: str
+    address: str
+    command: Callable[..., list[str]]
 
 
 def missing() -> str:
@@ -101,19 +120,30 @@ def missing() -> str:
 
 
 class SlurmLab:
-    """The running Slurm. `nodes`: names of its nodes; `work`: a folder that jobs may write to."""
+    """The running Slurm. `nodes`: names of its nodes; `work`: a folder that jobs may write to.
 
-    def __init__(self, folder: Path, hook: Path | str) -> None:
+    `hosts`: nodes of a testbed, in whose network slurmctld has `address`; four of its own without.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        hook: Path | str,
+        hosts: Sequence[NodeHost] = (),
+        address: str = "127.0.0.1",
+    ) -> None:
         self.folder = folder
-        self.node = f"lab{os.getpid()}n"
-        self.nodes = [f"{self.node}{number}" for number in range(1, 5)]
+        self.nodes = [host.name for host in hosts] or [f"lab{os.getpid()}n{n}" for n in range(1, 5)]
         self.work = folder / "work"
+        self.conf = folder / "slurm.conf"
         self._hook = hook
+        self._hosts = {host.name: host for host in hosts}
+        self._address = address
         self._daemons: dict[str, int] = {}
         self._inside: list[str] = []
         self._environment = {
             "PATH": PATH,
-            "SLURM_CONF": str(folder / "slurm.conf"),
+            "SLURM_CONF": str(self.conf),
             "MYSQL_UNIX_PORT": str(folder / "db.sock"),
             "SLURM_TIME_FORMAT": "%s",
             "TZ": "UTC",
@@ -125,8 +155,11 @@ class SlurmLab:
         self._write()
         with ExitStack() as stack:
             stack.callback(self._remove_cgroups)
-            init = shlex.join(["sh", "-c", _INIT.format(folder=shlex.quote(str(self.folder)))])
-            kinds = ["--mount", "--pid", "--net", "--uts", "--fork", "--kill-child", "--mount-proc"]
+            network = "" if self._hosts else _NETWORK
+            script = _INIT.format(folder=shlex.quote(str(self.folder)), network=network)
+            init = shlex.join(["sh", "-c", script])
+            kinds = ["--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]
+            kinds += [] if self._hosts else ["--net"]
             log = stack.enter_context((self.folder / "log/init").open("wb"))
             process = stack.enter_context(
                 started(["unshare", *kinds, "sh", "-c", f"exec {init}"], stdout=log, stderr=log)
@@ -154,10 +187,14 @@ class SlurmLab:
         names = [f"{name}={value}" for name, value in self._environment.items() if name != "PATH"]
         return [*self._inside, "env", *names, f"PATH={PATH}", *command]
 
-    def submit(self, *options: str) -> int:
-        """Number of a job of USER."""
+    def submit(self, *options: str, user: str = USER) -> int:
+        """Number of a job of a user."""
         words = ["sbatch", "--parsable", "--export=NONE", f"--chdir={self.work}", "-o", "/dev/null", *options]
-        return int(self.command(*words, user=USER).strip().split(";")[0])
+        return int(self.command(*words, user=user).strip().split(";")[0])
+
+    def add_user(self, user: str) -> None:
+        """Lets an existing user submit jobs."""
+        self.command("sacctmgr", "-iQ", "add", "user", user, "account=physics")
 
     def stop(self, daemon: str) -> None:
         """Kills a daemon and waits for its end."""
@@ -173,7 +210,8 @@ class SlurmLab:
     def _start_all(self, stack: ExitStack) -> None:
         munge, db = self.folder / "munge", self.folder / "db"
         as_munge = ["setpriv", "--reuid=munge", "--regid=munge", "--clear-groups", "munged", "--foreground"]
-        files = {"key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+        files = {name: name.split("-")[0] for name in ("key-file", "pid-file", "log-file", "seed-file")}
+        files["socket"] = "socket"
         self._start(
             stack, "munged", "ctl", *as_munge, *(f"--{name}={munge / file}" for name, file in files.items())
         )
@@ -191,22 +229,25 @@ class SlurmLab:
             "--innodb-flush-log-at-trx-commit=2",
         )
         self._wait("mariadb", "--no-defaults", "-e", "select 1")
-        self._wait("munge", "-n")
+        self._wait("munge", "-n", f"--socket={munge}/socket")
         self.start("slurmdbd", stack)
         self._wait("sacctmgr", "-n", "show", "cluster")
         self.command("sacctmgr", "-iQ", "add", "cluster", CLUSTER)
         self.command("sacctmgr", "-iQ", "add", "account", "physics")
-        self.command("sacctmgr", "-iQ", "add", "user", USER, "account=physics")
+        self.add_user(USER)
         self.start("slurmctld", stack)
         for node in self.nodes:
             self.start(node, stack)
+        count = str(len(self.nodes))
         idle = ("sinfo", "-h", "-t", "idle", "-o", "%D")
-        wait_until(lambda: self.command(*idle, check=False).strip() == "4", "idle nodes")
+        wait_until(lambda: self.command(*idle, check=False).strip() == count, "idle nodes")
 
     def _start(self, stack: ExitStack, name: str, host: str, *command: str) -> None:
         pid_file = self.folder / f"{name}.started"
         script = f'hostname {host}; echo $$ > {shlex.quote(str(pid_file))}; exec "$@"'
-        words = [*self._inside, "unshare", "--uts", "sh", "-c", script, name, *command]
+        there = self._hosts.get(name)
+        enter = self._inside if there is None else there.command()
+        words = [*enter, "unshare", "--uts", "sh", "-c", script, name, *command]
         log = stack.enter_context((self.folder / f"log/{name}.out").open("ab"))
         pid_file.unlink(missing_ok=True)
         stack.enter_context(started(words, stdout=log, stderr=log, env=self._environment))
@@ -227,15 +268,20 @@ class SlurmLab:
             (self.folder / name).mkdir(parents=True)
         self.folder.chmod(0o755)
         self.work.chmod(0o1777)
-        values = {"folder": self.folder, "cluster": CLUSTER, "node": self.node, "hook": self._hook}
+        addresses = [self._hosts[name].address if name in self._hosts else "127.0.0.1" for name in self.nodes]
+        values = {"folder": self.folder, "cluster": CLUSTER, "hook": self._hook, "address": self._address}
         values["plugins"] = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
-        (self.folder / "slurm.conf").write_text(_SLURM_CONF.format(**values))
+        values["nodes"] = "\n".join(
+            _NODE.format(name=name, address=own, port=_FIRST_PORT + at)
+            for at, (name, own) in enumerate(zip(self.nodes, addresses, strict=True))
+        )
+        self.conf.write_text(_SLURM_CONF.format(**values))
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\n")
         dbd = self.folder / "slurmdbd.conf"
         dbd.write_text(_SLURMDBD_CONF.format(folder=self.folder))
         dbd.chmod(0o600)
-        names = " ".join(("localhost", "ctl", *self.nodes))
-        (self.folder / "hosts").write_text(f"127.0.0.1 {names}\n")
+        known = [("127.0.0.1", "localhost"), (self._address, "ctl"), *zip(addresses, self.nodes, strict=True)]
+        (self.folder / "hosts").write_text("".join(f"{own} {name}\n" for own, name in known))
         key = self.folder / "munge/key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o600)

@@ -150,7 +150,7 @@ def _one_file(node: Host, name: str, scratch: Path) -> AbstractContextManager[An
     path = scratch / f"{node.name}.shared.fio"
     options = {"rw": "randwrite", "bs": "1m", "size": "64m", "numjobs": "4", "filename": str(MOUNT / name)}
     lasting = {"time_based": "1", "runtime": f"{LONGEST_SECONDS:.0f}"}
-    path.write_text(_section("global", GLOBAL) + _section("shared", options | lasting))
+    path.write_text(section("global", GLOBAL) + section("shared", options | lasting))
     return running(node, ["fio", str(path)], scratch / f"{node.name}.shared.log")
 
 
@@ -162,18 +162,7 @@ def _write_all(
         started = []
         for number, (node, of_brick) in enumerate(files.items()):
             path = scratch / f"{node.name}.fio"
-            names = [str(MOUNT / name) for chosen in of_brick.values() for name in chosen]
-            names = names[number:] + names[:number]
-            options = {
-                "rw": "write",
-                "bs": f"{kib}k",
-                "thinktime": PAUSE,
-                "thinktime_blocks": str(REQUEST_KIB // kib),
-                "size": f"{mib * len(names)}m",
-                "filename": ":".join(names),
-                "file_service_type": "roundrobin",
-            }
-            path.write_text(_section("global", GLOBAL) + _section("checkpoint", options))
+            path.write_text(node_program(number, of_brick, mib, kib))
             log = scratch / f"{node.name}.fio.log"
             started.append(stack.enter_context(running(node, ["fio", str(path)], log)))
         until("the job", lambda: all(each.poll() is not None for each in started), LONGEST_SECONDS)
@@ -181,7 +170,24 @@ def _write_all(
             raise TestbedError("fio failed")
 
 
-def _section(name: str, options: Mapping[str, str]) -> str:
+def node_program(number: int, files: Mapping[Brick, Sequence[str]], mib: int, kib: int = REQUEST_KIB) -> str:
+    """What fio does on node `number`: writes `mib` to each of its files by turns, in requests of `kib`."""
+    names = [str(MOUNT / name) for chosen in files.values() for name in chosen]
+    names = names[number:] + names[:number]
+    options = {
+        "rw": "write",
+        "bs": f"{kib}k",
+        "thinktime": PAUSE,
+        "thinktime_blocks": str(REQUEST_KIB // kib),
+        "size": f"{mib * len(names)}m",
+        "filename": ":".join(names),
+        "file_service_type": "roundrobin",
+    }
+    return section("global", GLOBAL) + section("checkpoint", options)
+
+
+def section(name: str, options: Mapping[str, str]) -> str:
+    """A section of a job file of fio."""
     return f"[{name}]\n" + "".join(f"{key}={value}\n" for key, value in options.items())
 
 

@@ -23,8 +23,13 @@ class Detection:
     confirm: int
 
 
-def site(made: Cluster, detection: Detection, folder: Path) -> AbstractContextManager[testbed.Site]:
-    """Laggard at work on the cluster, once every brick is known. Raises TestbedError."""
+def site(
+    made: Cluster, detection: Detection, folder: Path, tables: str = ""
+) -> AbstractContextManager[testbed.Site]:
+    """Laggard at work on the cluster, once every brick is known. Raises TestbedError.
+
+    `tables`: more of the aggregator's configuration.
+    """
     agents = [_agent(made, each) for each in (*made.servers, *made.clients)]
     table = (
         f"[detect]\ninterval_seconds = 1.0\nwindow_samples = {detection.window}\n"
@@ -33,6 +38,7 @@ def site(made: Cluster, detection: Detection, folder: Path) -> AbstractContextMa
     for server in made.servers:
         address = re.escape(server.address)
         table += f"\n[[topology]]\ncomponents = '[*]/{address}'\nserver = '{server.name}'\n"
+    table += f"\n{tables}"
     return testbed.site(folder, table, agents, lambda there: there.live("gluster_brick") == len(made.bricks))
 
 

@@ -312,6 +312,18 @@ def test_writers_of_one_file_whose_other_osts_are_as_ever_are_innocent(tmp_path:
     assert causes(scene.verdict()) == [("slow component", OSTS[0])]
 
 
+def test_requests_of_a_quarter_of_the_usual_size_on_an_ost_that_is_as_ever_clear_their_writer(
+    tmp_path: Path,
+) -> None:
+    """They may be 4 times slower there, and are 30 times slower on the OST that is ill."""
+    slow = replace(USUAL, ost_us={OSTS[0]: 30 * OST_US}, mount_us=MOUNT_US + 29 * OST_US // 2)
+    scene = Scene(tmp_path, slow, shared=False)
+    work = replace(slow, writes=4 * slow.writes, size=slow.size // 4, osts=(OSTS[0], OSTS[3]))
+    other = scene.beside(4357, NODES["fwd-4"][:2], work)
+    scene.site.traced(other, NODES["fwd-4"][:2], scene.first + 5, shared=True)
+    assert causes(scene.verdict()) == [("slow component", OSTS[0])]
+
+
 def test_an_ost_that_only_others_behind_the_forwarder_use_is_innocent(tmp_path: Path) -> None:
     """No server tells whose requests they are, but they come when the other job works."""
     scene = Scene(tmp_path, USUAL, has_job_stats=False)

@@ -38,6 +38,8 @@ _OF_INNER: Final = 0.7
 """Share of a forwarder's slowdown from which an equally slow target explains it."""
 _AS_MUCH: Final = 0.8
 """Share of a load from which a peer counts as having as much."""
+_OF_SLOW: Final = 0.2
+"""Share of a component's slowdown below which a peer whose own is not known for sure is healthy beside it."""
 _DIRECTIONS: Final = {"read": slice(0, 1), "write": slice(1, 2), "metadata": slice(2, None)}
 
 
@@ -252,7 +254,7 @@ class PathParts:
         slowdowns: dict[str, dict[str, float]] = {}
         others: dict[tuple[str, str], FloatArray] = {}
         by_chance: dict[tuple[str, str], float] = {}
-        unmoved: set[str] = set()
+        unmoved: dict[str, set[str]] = {}
         innocent: dict[str, set[str]] = {}
         for direction in directions:
             if not (layer.metadata if direction == "metadata" else layer.moves):
@@ -270,7 +272,6 @@ class PathParts:
                 factors, most = served.slowdowns(direction, usual)
             mine = served.slowdown(direction, usual)
             past = np.array([float(each.slowdown(direction, usual)[0]) for each in of_path])
-            unmoved |= {name for name, factor in zip(served.names, most, strict=True) if factor < MOVED}
             for at, name in enumerate(served.names):
                 if name not in own or not np.isfinite(mine[at]):
                     continue
@@ -280,10 +281,14 @@ class PathParts:
                 spread = np.concatenate([past[np.isfinite(past)], rest])
                 unlikely = max(surprise(float(mine[at]), spread, _SPREAD)[1], 0.0)
                 by_chance[name, direction] = float(np.exp(-unlikely))
+                healthy = (factors < MOVED) & (most < max(MOVED, _OF_SLOW * mine[at]))
+                healthy[at] = False
+                unmoved.setdefault(name, set()).update(
+                    other for other, is_healthy in zip(served.names, healthy, strict=True) if is_healthy
+                )
                 for unit in (BYTES, REQUESTS, OPERATIONS):
                     loads = served.load(unit)
-                    alike = (loads >= _AS_MUCH * loads[at]) & (most < MOVED)
-                    alike[at] = False
+                    alike = (loads >= _AS_MUCH * loads[at]) & healthy
                     if loads[at] > 0 and alike.any():
                         innocent.setdefault(name, set()).add(unit)
         parts = []
@@ -293,7 +298,7 @@ class PathParts:
             beyond = worst / max(float(np.median(rest)), 1.0) if rest.size >= _LEAST_PEERS else np.nan
             chance = by_chance[name, direction]
             units = frozenset(innocent.get(name, ()))
-            peers = frozenset(unmoved - {name})
+            peers = frozenset(unmoved[name])
             parts.append(PathPart(name, layer.kind, factors_of, beyond, chance, peers, units))
         return parts
 
