@@ -78,7 +78,8 @@ def test_page_top_metrics_and_terminal_name_the_same_lun(tmp_path: Path) -> None
     assert '<a href="./jobs"' in page
     assert "recording%2F1%2F" in jobs
     assert re.search(
-        r'data-label="Verdict">too few runs <span class="soft">slow component oss-08/loop27', jobs
+        r'"Verdict">too few runs <span class="soft">slow component <span class="name">oss-08/loop27',
+        jobs,
     )
     assert "recording%2F1%2F" in slow_jobs, "it has just ended: it is of this week"
     assert "recorded on 2026-11-21" in job_page

@@ -14,6 +14,7 @@ from laggard_aggregator.jobs.show import job_lines, mode_text, trace_text
 from laggard_aggregator.jobs.verdict import BELOW_PEAK, BELOW_PEERS, LAGGARD
 from laggard_aggregator.status.formatting import (
     counted,
+    factor,
     lasting,
     minute,
     rate,
@@ -102,6 +103,14 @@ def _lasted(job: Record) -> str:
     return "-" if job["start"] is None or job["end"] is None else lasting(job["end"] - job["start"])
 
 
+def _verdict(job: Record) -> str:
+    """The verdict, with the component that was slow within a job that was not slow as a whole."""
+    slow = (
+        each for each in job["findings"][:1] if each["kind"] == "slow component" and job["verdict"] != "slow"
+    )
+    return "; ".join((job["verdict"], *(f"{each['cause']} slow, {factor(each['factor'])}" for each in slow)))
+
+
 def _row(job: Record) -> tuple[str, ...]:
     return (
         str(job["job"]),
@@ -113,7 +122,7 @@ def _row(job: Record) -> tuple[str, ...]:
         _lasted(job),
         size(job["summary"]["read_bytes"]),
         size(job["summary"]["written_bytes"]),
-        str(job["verdict"]),
+        _verdict(job),
     )
 
 

@@ -11,7 +11,7 @@ from laggard_aggregator.cli import client
 from laggard_aggregator.cli.options import add_local
 from laggard_aggregator.cli.top import compared, ranking, unjudged
 from laggard_aggregator.status import formatting
-from laggard_aggregator.status.text_table import terminal_width
+from laggard_aggregator.status.text_table import terminal_width, wrapped
 from laggard_common.errors import ServiceError
 from laggard_common.visible import visible
 
@@ -59,6 +59,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(parts: Mapping[str, Any], now: float, local: bool) -> Iterator[str]:
+    width = terminal_width(sys.stdout)
+    for line in _health(parts):
+        yield from wrapped(line, width)
+    table = ranking(parts["stragglers"]["stragglers"], now, local, width)
+    yield from (line.text for line in table) if table else ["no stragglers"]
+    for line in _located(parts["stragglers"]["stragglers"]):
+        yield from wrapped(line, width)
+    for decision in parts["decisions"]["decisions"]:
+        yield from wrapped(_decision(decision, local), width)
+
+
+def _health(parts: Mapping[str, Any]) -> Iterator[str]:
     nodes, groups = parts["nodes"], parts["groups"]["groups"]
     failing = nodes.get("failing", {}).values()
     ready = "ready" if nodes["ready"] else "not ready: not connected to the broker"
@@ -69,11 +81,6 @@ def _lines(parts: Mapping[str, Any], now: float, local: bool) -> Iterator[str]:
     yield from _unhealthy(nodes["unwell"])
     yield f"compared: {compared(groups)}"
     yield from unjudged(groups)
-    table = ranking(parts["stragglers"]["stragglers"], now, local, terminal_width(sys.stdout))
-    yield from (line.text for line in table) if table else ["no stragglers"]
-    yield from _located(parts["stragglers"]["stragglers"])
-    for decision in parts["decisions"]["decisions"]:
-        yield _decision(decision, local)
 
 
 def _located(stragglers: Sequence[Mapping[str, Any]]) -> Iterator[str]:

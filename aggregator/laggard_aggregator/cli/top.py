@@ -13,7 +13,7 @@ from laggard_aggregator.cli.client import Client
 from laggard_aggregator.cli.options import add_local
 from laggard_aggregator.files.json_line import line
 from laggard_aggregator.status import formatting
-from laggard_aggregator.status.text_table import StyledLine, TableColumn, terminal_width, text_table
+from laggard_aggregator.status.text_table import StyledLine, TableColumn, terminal_width, text_table, wrapped
 from laggard_common.errors import ServiceError
 from laggard_common.visible import visible
 
@@ -72,7 +72,11 @@ def screen(aggregator: Client, now: float, local: bool = False, width: int | Non
         return [
             StyledLine(f"laggard, {formatting.zoned(now, local)}", "bold"),
             *ranking(listed, now, local, width),
-            *map(StyledLine, _remarks(listed, groups["groups"])),
+            *(
+                StyledLine(line)
+                for remark in _remarks(listed, groups["groups"])
+                for line in wrapped(remark, width)
+            ),
         ]
     except (KeyError, TypeError) as exc:
         raise ServiceError(f"{aggregator.url}: not a laggard aggregator's answer") from exc

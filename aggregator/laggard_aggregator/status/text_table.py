@@ -63,7 +63,7 @@ def text_table(
     lines = [_line([(row[c], widths[c] - cell_len(row[c]), columns[c].right) for c in kept]) for row in cells]
     if len(kept) < len(columns):
         left_out = ", ".join(columns[c].heading for c in range(len(columns)) if c not in kept)
-        lines.append(f"(on a wider terminal also: {left_out})")
+        lines += wrapped(f"(on a wider terminal also: {left_out})", width)
     return lines
 
 

@@ -166,6 +166,9 @@ def test_names_are_whole_at_80_columns() -> None:
     assert long in lines[2]
     assert {"component", "times slower", "alarm"} <= set(re.split("  +", lines[1]))
     assert lines[3] == "(on a wider terminal also: group, metric, own, peers, persistence, for)"
+    with served(view) as url:
+        narrow = [line.text for line in top.screen(Client(url), live_status.NOW, width=40)]
+    assert max(len(line) for line in narrow if long not in line and "times slower" not in line) <= 40
 
 
 @pytest.mark.usefixtures("wide")

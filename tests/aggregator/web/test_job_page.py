@@ -59,6 +59,8 @@ def test_the_command_names_it_too(archive: Path, capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     assert f"    {SLOW_PART}. Tell the storage operators that oss-08/loop27 was slow\n" in shown
     assert shown.count(SLOW_PART) == 1, "said once"
+    assert main(["jobs", "--archive", str(archive)]) == 0
+    assert "too few runs; oss-08/loop27 slow, 23×\n" in capsys.readouterr().out
     assert "2026-11-21 07:12:05 UTC to 2026-11-21 07:23:05 UTC" in shown
     assert main(["job", "1", "--archive", str(archive), "--slow-components", "laggard"]) == 0
     assert "  no slow component by laggard: the detector saw none" in capsys.readouterr().out

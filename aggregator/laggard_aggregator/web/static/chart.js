@@ -53,7 +53,10 @@
       const fresh = page.getElementById("past");
       const load = page.getElementById("load"); // the windows are above it already
       if (load) section.replaceChildren(...document.adoptNode(load).childNodes);
-      else if (fresh) section.querySelector("p").textContent = "The archive has no load of it yet.";
+      else if (fresh) {
+        const why = page.querySelector(".notice:last-of-type");
+        section.querySelector("p").textContent = why ? why.textContent : "The archive has no load of it yet.";
+      }
       document.dispatchEvent(new Event("laggard:swapped"));
     } catch {
       // the link in the section stays
