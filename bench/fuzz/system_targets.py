@@ -28,7 +28,7 @@ from tests.support.builders.elf_image import Sym, elf_image
 from tests.support.builders.trees import disk_line, tree
 from tests.support.sampled import surroundings
 
-_MOST_UNPACKED = 1 << 26
+_MOST_UNPACKED = 1 << 22
 _ATTRIBUTES = ("wwid", "serial", "model", "rev", "vpd_pg80", "state", "ioerr_cnt", "iocounterbits")
 
 
