@@ -5,6 +5,7 @@ A group is created with its first member. Routes are computed once per schema an
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,11 @@ CROWDED_SHARE = 0.75
 """Share of MAX_NODE_ROWS, or of a group's MAX_COMPONENTS, from which components that are gone make room."""
 GONE_NS = 600 * 1_000_000_000
 HELD_NS = 60 * 1_000_000_000
+FEW_MEMBERS = 4
+"""Components that a node may have in any group, however few the others have."""
+
+SENDERS = 3
+"""Number of other nodes from which on one has at most half as many components in a group as they have."""
 HELD_WAITS = 2
 """A component that may move is taken over after a silence of its node: of HELD_NS, and of HELD_WAITS times
 the time that a window waits for batches."""
@@ -73,7 +79,7 @@ class Routing:
         self._windows = windows
         self._refused = refused
         self._node_groups: Counter[str] = Counter()
-        self._schema_groups = SchemaGroups(self._groups_of)
+        self._schema_groups = SchemaGroups(self._groups_of, self._set_apart)
         self._origins = NodeOrigins()
         self._node_rows: Counter[str] = Counter()
 
@@ -219,6 +225,39 @@ class Routing:
         ):
             if self._exists(group, schema, batch.received_ns):
                 yield group.name
+
+    def _set_apart(self, batch: Batch, members: dict[str, GroupRows]) -> None:
+        """Puts components that would let a node outvote the others of a group into a group of its own.
+
+        Components that have a row keep it; new ones go together.
+        """
+        schema = batch.schema
+        for name, rows in list(members.items()):
+            group, store = self.groups[name], self.stores[name]
+            if not group.automatic or group.one_node or isinstance(store, FunctionStore | SumsStore):
+                continue
+            own = f"{name}@{schema.node}"  # no class has an @
+            keys = {at: component_key(schema.node, schema.components[at]) for at in rows.places}
+            mine = self.stores.get(own)
+            moved = [at for at, key in keys.items() if isinstance(mine, GroupStore) and mine.knows(key)]
+            new = [at for at, key in keys.items() if not store.knows(key) and at not in set(moved)]
+            known = len(keys) - len(new) - len(moved)
+            if new and self._outvotes(store, schema.node, known, known + len(new)):
+                moved += new
+            if moved and self._exists(replace(group, name=own, one_node=True), schema, batch.received_ns):
+                gone = set(moved)
+                rows.places = [at for at in rows.places if at not in gone]
+                there = members.setdefault(own, GroupRows([], rows.moving))
+                there.places += moved
+                if not rows.places:
+                    del members[name]
+
+    def _outvotes(self, store: GroupStore, node: str, known: int, count: int) -> bool:
+        """Whether `count` components of a node, `known` of which have a row, are too many for a group."""
+        if count <= max(FEW_MEMBERS, (len(store.components) - known) // 2):
+            return False
+        senders = set(self._origins.nodes_of(np.unique(store.origins()))) - {"", node}
+        return len(senders) >= SENDERS
 
     def _exists(self, group: PeerGroup, schema: Schema, now_ns: int) -> bool:
         """Whether `group`, of which `schema` has a member, has a store; creates it if there is room.

@@ -44,10 +44,18 @@ class _CachedSchema:
 
 
 class SchemaGroups:
-    """The groups of each source's latest schemas. `groups_of`: names of a component's groups."""
+    """The groups of each source's latest schemas. `groups_of`: names of a component's groups.
 
-    def __init__(self, groups_of: Callable[[Batch, Component], Iterable[str]]) -> None:
+    `apart` moves the members of a batch's schema that are in another group, as their node has too many.
+    """
+
+    def __init__(
+        self,
+        groups_of: Callable[[Batch, Component], Iterable[str]],
+        apart: Callable[[Batch, dict[str, GroupRows]], None],
+    ) -> None:
         self._groups_of = groups_of
+        self._apart = apart
         self._known: dict[tuple[str, str], deque[_CachedSchema]] = {}
 
     def clear(self) -> None:
@@ -74,6 +82,7 @@ class SchemaGroups:
                 rows = members.setdefault(name, GroupRows([], moving=False))
                 rows.places.append(at)
                 rows.moving |= moves(component)
+        self._apart(batch, members)
         for rows in members.values():
             rows.places.sort()
         others = [known for known in cached if earlier is None or known.schema is not earlier.schema]

@@ -94,6 +94,10 @@ class GroupStore:
             self._grow(min(max(64, 1 << (len(self._rows) - 1).bit_length()), MAX_COMPONENTS))
         return rows
 
+    def knows(self, key: str) -> bool:
+        """Whether a component has a row."""
+        return key in self._rows
+
     def has_metric(self, there: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Whether the counters `there` (c, counters), in this store's order, suffice for a metric: (c,)."""
         told = np.zeros(there.shape[0], dtype=np.bool_)

@@ -100,6 +100,25 @@ def of_a_trickle(at: int, now_ns: int) -> Iterator[Message]:
     yield DATA_TOPIC, batch(at, now_ns - 3600 * SECOND, n=1, dt_ns=0, payload=payload), now_ns
 
 
+INVENTED = 1000
+
+
+def of_invented_components(at: int, now_ns: int) -> Iterator[Message]:
+    """A thousand disks from the third step on, at the right times, all as slow as the one that is."""
+    many = replace(site.schema(EVIL, disks=INVENTED), stream=b"i" * 16)
+    if at == 2:
+        yield site.schema_message(many, now_ns)
+    if at >= 2:
+        ticks = range(5 * at - 4, 5 * at + 1)
+        rows = [[[100 * t, 12_800 * t, 5000 * t, 3 * t, 24 * t, 4 * t, 900 * t, 5000 * t]] for t in ticks]
+        payload = codec.Encoder().encode(range(INVENTED), [row * INVENTED for row in rows], [0] * 5)
+        yield (
+            DATA_TOPIC,
+            batch(at, START + ticks[0] * SECOND, stream=b"i" * 16, payload=payload),
+            now_ns,
+        )
+
+
 class Said(NamedTuple):
     """A window's verdicts about others, by component, and the changes of alarms."""
 
@@ -155,6 +174,33 @@ def test_verdicts_about_others_are_those_without_it(attack: Attack) -> None:
     counts, stores = core.admission.counts, [store.counts for store in core.stores.values()]
     counted = core.admission.refused.total() + core.admission.wire_errors.total() + counts.gaps
     assert counted + sum(store.late + store.future for store in stores), "it is counted"
+
+
+def test_a_node_that_invents_components_outvotes_nobody() -> None:
+    """A thousand of them hid a slow disk; they are compared with each other."""
+    expected = honest(run(new_core(), lambda *_: iter(())))
+    core = new_core()
+    found = run(core, of_invented_components)
+    (base, own) = core.groups
+    assert own == f"{base}@{EVIL}"
+    assert honest([each for each in found if each.group == base]) == expected
+    assert len(core.stores[own].compared) == INVENTED
+    restored = new_core()
+    for part in core.state():
+        if "group" in part:
+            restored.restore_group(core.groups[part["group"]], part)
+        else:
+            restored.restore(part)
+    assert [len(store.compared) for store in restored.stores.values()] == [17, INVENTED]
+
+
+@pytest.mark.parametrize("disks", [2, 7, 40])
+def test_equal_nodes_are_one_group_in_any_order(disks: int) -> None:
+    core = new_core()
+    for node in site.NODES:
+        of = site.schema(node, disks=disks)
+        receive(core, [site.schema_message(of), site.data_message(of, 0)])
+    assert [len(store.compared) for store in core.stores.values()] == [disks * len(site.NODES)]
 
 
 def moving(node: str) -> Schema:
