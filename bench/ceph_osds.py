@@ -2,12 +2,11 @@
 
 One monitor, one manager and six OSDs on loop devices, with writes and reads of `rados bench`. After --healthy
 seconds the device of one OSD is throttled to --iops reads and writes a second (blkio, control groups v1);
---iops 0 throttles none. Two ways at once:
+--iops 0 throttles none. Two ways at once, with windows of three minutes:
 
-- the collector `ceph` samples every second, and the machine judges with intervals of 5 s and windows of a
-  minute,
+- the collector `ceph` samples every second, and the machine judges,
 - a real Prometheus server scrapes the manager's module `prometheus` every 15 s, `laggard init` configures an
-  aggregator for it, and its daemon judges with windows of three minutes; `laggard diagnose` looks at it all.
+  aggregator for it, and its daemon judges; `laggard diagnose` looks at it all.
 
 Prints the alarms with their delays and the collector's cost; exits with 1 when one of both names another OSD,
 or none.
@@ -43,8 +42,7 @@ from tests.support.wait import wait_until
 OSDS = 6
 SLOW = 4
 BLKIO = Path("/sys/fs/cgroup/blkio")
-DETECT = "[detect]\ninterval_seconds = 5\nwindow_samples = 12\nshift_samples = 6"
-DAEMON_DETECT = "[detect]\ninterval_seconds = 15\nwindow_samples = 12\nshift_samples = 6"
+DETECT = "[detect]\ninterval_seconds = 15\nwindow_samples = 12\nshift_samples = 6"
 DAEMON = (
     sys.executable,
     "-c",
@@ -72,7 +70,7 @@ def main() -> int:
         clock = SystemClock()
         context = Context(Roots(), clock.wall_ns, clock.monotonic_ns)
         collector = Ceph(CephSettings(cluster.sockets, cluster.folder, 10.0), context)
-        live = live_scrapes("http://127.0.0.1:1", time.time(), "scrape_seconds = 5", more=DETECT)
+        live = live_scrapes("http://127.0.0.1:1", time.time(), "scrape_seconds = 15", more=DETECT)
         used = reads = 0.0
         begun, throttled = time.time(), 0.0
         while time.time() < begun + seconds:
@@ -132,7 +130,7 @@ def aggregator(folder: Path, server: str) -> Iterator[str]:
     print(run_command([*command, "init", "--prometheus", server, "-o", settings]).stdout)
     port = free_port()
     with settings.open("a") as more:
-        more.write(f'\n[http]\nlisten = "127.0.0.1:{port}"\n{DAEMON_DETECT}\n')
+        more.write(f'\n[http]\nlisten = "127.0.0.1:{port}"\n{DETECT}\n')
     with running([*DAEMON, "--config", settings], folder / "aggregator.log"):
         wait_until(lambda: is_listening(port), "the aggregator")
         yield f"http://127.0.0.1:{port}"
@@ -163,7 +161,7 @@ def load(cluster: CephCluster, seconds: int) -> Iterator[None]:
     # Readers read what a writer that has ended wrote.
     run_command([*rados, "20", "write", "-t", "12", *size, "read"])
     with (cluster.folder / "load").open("w") as output, ExitStack() as stack:
-        for more in (["write", "-t", "12", *size, "more"], ["rand", "-t", "6", "--run-name", "read"]):
+        for more in (["write", "-t", "8", *size, "more"], ["rand", "-t", "2", "--run-name", "read"]):
             stack.enter_context(started([*rados, str(seconds), *more], stdout=output, stderr=output))
         yield
 

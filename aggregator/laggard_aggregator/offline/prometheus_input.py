@@ -16,6 +16,7 @@ from laggard_aggregator.prometheus.compare_map import (
     shipped_names,
 )
 from laggard_aggregator.prometheus.server import LabelledSeries, PrometheusServer
+from laggard_aggregator.prometheus.survey import LOOK_SECONDS, scrape_interval
 from laggard_aggregator.status.formatting import counted
 from laggard_common.errors import ConfigError, InputError, TooMuchAskedError
 
@@ -28,8 +29,6 @@ FIRST_STEPS = 60
 """Steps of the first question, when the number of series is not known."""
 CELLS_A_PART = 4_000_000
 """Components times intervals that are read before they are put together."""
-_LOOK_SECONDS = 900.0
-"""Time before the end in which a server's series and their scrapes are counted."""
 _PORT = re.compile(r":[0-9]+$")
 
 Key = tuple[str, ...]
@@ -77,21 +76,23 @@ def fitting_map(server: PrometheusServer, at: float) -> CompareMap:
 
 def least_interval(server: PrometheusServer, compare_map: CompareMap, at: float) -> float:
     """Seconds of the shortest interval that has LEAST_SCRAPES samples. Raises InputError without series."""
-    scrapes = [_scrapes(server, table, at) for table in compare_map.compare]
-    known = [number for number in scrapes if number]
-    if not scrapes:
+    tables = compare_map.compare
+    scrapes = [(table, number) for table in tables if (number := _scrapes(server, table, at))]
+    if not tables:
         raise ConfigError("", ["--map: has no [[compare]], so that there is nothing to judge"])
-    if not known:
-        names = ", ".join(sorted({table.seconds[0] for table in compare_map.compare}))
-        raise InputError(server.url, f"no series of {names} in the {_LOOK_SECONDS / 60:g} min before --to")
-    seconds = _LOOK_SECONDS / min(known)
+    if not scrapes:
+        names = ", ".join(sorted({table.seconds[0] for table in tables}))
+        raise InputError(server.url, f"no series of {names} in the {LOOK_SECONDS / 60:g} min before --to")
+    seconds = max(
+        scrape_interval(server, _selected(table.seconds[0], table), number, at) for table, number in scrapes
+    )
     return float(LEAST_SCRAPES * 5 * max(round(seconds / 5), 1))
 
 
 def _scrapes(server: PrometheusServer, table: Compare, at: float) -> float:
     """Samples that most series of the table's latency have before `at`; 0 without any."""
     selected = _selected(table.seconds[0], table)
-    answer = server.instant(f"quantile(0.5, count_over_time({selected}[{round(_LOOK_SECONDS)}s]))", at)
+    answer = server.instant(f"quantile(0.5, count_over_time({selected}[{LOOK_SECONDS}s]))", at)
     return float(answer[0].values[-1]) if answer else 0.0
 
 
@@ -334,9 +335,7 @@ def _classes(server: PrometheusServer, table: Compare, at: float) -> dict[Key, K
     """Values of the info metric's labels, by component; the last in the time before `at` counts."""
     if not table.info:
         return {}
-    answer: list[LabelledSeries] = server.instant(
-        f"last_over_time({table.info}[{round(_LOOK_SECONDS)}s])", at
-    )
+    answer: list[LabelledSeries] = server.instant(f"last_over_time({table.info}[{LOOK_SECONDS}s])", at)
     return {
         tuple(series.labels.get(name, "") for name in table.component): tuple(
             series.labels.get(name, "") for name in table.info_labels

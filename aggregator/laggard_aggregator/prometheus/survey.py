@@ -52,7 +52,9 @@ def _surveyed(server: PrometheusServer, name: str, of: CompareMap, at: float) ->
         counter=counter,
         components=_number(server, f"count(count by ({identity}) ({recent}))", at),
         nodes=_number(server, f"count(count by ({node}) ({recent}))", at),
-        scrape_seconds=_interval(server, f"{counter}{{{source.select}}}", float(counted[0].values[-1]), at),
+        scrape_seconds=scrape_interval(
+            server, f"{counter}{{{source.select}}}", float(counted[0].values[-1]), at
+        ),
         jobs={one.labels.get("job", ""): int(one.values[-1]) for one in jobs},
         judged=bool(of.compare),
     )
@@ -63,7 +65,7 @@ def _number(server: PrometheusServer, expression: str, at: float) -> int:
     return int(answer[0].values[-1]) if answer else 0
 
 
-def _interval(server: PrometheusServer, series: str, scrapes: float, at: float) -> float:
+def scrape_interval(server: PrometheusServer, series: str, scrapes: float, at: float) -> float:
     """The interval of most series, by their number of `scrapes` in LOOK_SECONDS, in which they may begin."""
     first = f"min_over_time(timestamp({series})[{LOOK_SECONDS}s:15s])"
     answer = server.instant(f"quantile(0.5, timestamp({series}) - {first})", at)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from laggard_aggregator.cli.main import main
+from laggard_aggregator.offline.prometheus_input import least_interval
 from laggard_aggregator.prometheus.compare_map import load_map, shipped_names
 from laggard_aggregator.prometheus.server import PrometheusServer
 from laggard_common.errors import ConfigError, ServiceError
@@ -70,6 +71,12 @@ def test_two_replicas_count_once(end: float, tmp_path: Path, capsys: pytest.Capt
         records = diagnosed(url, exported, capsys, "--map", "node_exporter")
     assert stragglers(records) == {"oss0/sdf"}
     assert len({record["component"] for record in records if "component" in record}) == 24
+
+
+@needs_prometheus
+def test_a_server_that_began_minutes_ago_may_have_short_intervals(end: float, tmp_path: Path) -> None:
+    with serving(Exported(end - 150, end), tmp_path) as url:
+        assert least_interval(PrometheusServer(url), load_map("node_exporter"), end) == 30
 
 
 @needs_prometheus
