@@ -161,7 +161,7 @@ def load(cluster: CephCluster, seconds: int) -> Iterator[None]:
     # Readers read what a writer that has ended wrote.
     run_command([*rados, "20", "write", "-t", "12", *size, "read"])
     with (cluster.folder / "load").open("w") as output, ExitStack() as stack:
-        for more in (["write", "-t", "8", *size, "more"], ["rand", "-t", "2", "--run-name", "read"]):
+        for more in (["write", "-t", "12", *size, "more"], ["rand", "-t", "6", "--run-name", "read"]):
             stack.enter_context(started([*rados, str(seconds), *more], stdout=output, stderr=output))
         yield
 
