@@ -46,7 +46,7 @@ SENTENCES = (
     ("jobs.md", f"a poll {poll_task.TOLD_SECONDS:.0f} s later that reaches "),
     ("jobs.md", f"reaches {poll_task.BRIEF_REACH_SECONDS / 60:.0f} minutes back"),
     ("jobs.md", f"at most 5 % of a core, {findings_pass.MAX_JOBS} jobs a minute"),
-    ("jobs.md", f"the files of up to {judge.MOST_EARLIER} earlier runs"),
+    ("job-methods.md", f"the files of up to {judge.MOST_EARLIER} earlier runs"),
     ("reliability.md", f"{admission.MAX_NODES:,} nodes, {admission.MAX_SOURCES} sources and "),
     ("reliability.md", f"{dedup_state.MAX_NODE_STREAMS} streams a node"),
     ("reliability.md", f"{dedup_state.MAX_RANGES:,} ranges a stream"),
