@@ -250,11 +250,12 @@ def laggard_cross_spread(values: Sequence[float]) -> float:
 
 
 def laggard_batch_variance(deviations: Sequence[float]) -> float:
-    """Variance of the mean of four batches' means; NaN when a batch is empty or shorter than two ticks."""
-    length = len(deviations) // 4
-    middles = [laggard_trimmed_mean(deviations[b * length : (b + 1) * length]) for b in range(4)]
-    if length < 2 or any(math.isnan(m) for m in middles):
+    """Variance of the mean of four batches' means; NaN where a batch is empty, and below eight ticks."""
+    told = [one for one in deviations if not math.isnan(one)]
+    length = len(told) // 4
+    if len(deviations) < 8 or not length:
         return math.nan
+    middles = [laggard_trimmed_mean(told[b * length : (b + 1) * length]) for b in range(4)]
     return statistics.variance(middles) / 4
 
 
@@ -271,6 +272,7 @@ class LaggardKnown:
     moment: list[float] = field(default_factory=lambda: [0.0] * 12)
     slowness: float = 0.0
     windows: float = 0.0
+    last: float = 0.0
     seen: float = 0.0
     noise: float = 0.0
     heard: float = 0.0
@@ -326,8 +328,8 @@ class NaiveLaggard:
         now = self._spread_now(excess, variance, sorted(trusted))
         spreads = laggard.MAX_WINDOW_SPREADS * self._young(live)
         bound = max(spreads * max(now, self.unit_before[0]), 2 * HARMLESS_LOG_RATIO)
-        for name in logs:
-            if name in variance and math.isnan(variance[name]) and self.known[name].windows > 0:
+        for name, row in logs.items():
+            if len(row) < 8 and name in variance and self.known[name].windows > 0:
                 variance[name] = (excess[name] - self.known[name].average[2]) ** 2
             self._add(name, (excess.get(name, 0.0), steady.get(name, 0.0)), weight[name], bound)
             if name in variance and not math.isnan(variance[name]):
@@ -348,7 +350,12 @@ class NaiveLaggard:
     def _judge(
         self, names: list[str], live: list[str], weight: Mapping[str, float], now: float
     ) -> dict[str, tuple[bool, bool, float, float]]:
-        length = {n: [max(min(s, self.known[n].windows), 0.01) for s in self.scales] for n in names}
+        length = {
+            n: [
+                max(min(s, self.known[n].windows if s > 1 else self.known[n].last), 0.01) for s in self.scales
+            ]
+            for n in names
+        }
         trusted, alike = self._trusted(names, live, length, now)
         centre = [statistics.median(self.known[n].average[s] for n in trusted) for s in range(12)]
         average = {n: [self.known[n].average[s] - centre[s] for s in range(12)] for n in live}
@@ -532,7 +539,11 @@ class NaiveLaggard:
         if weight:
             for s, scale in enumerate(self.scales):
                 gain = min(max(weight * 2 / (scale + 1), weight / k.windows), 1.0)
-                k.average[s] += gain * (max(-bound, min(bound, evidence[s // 6])) - k.average[s])
+                most = bound
+                if scale == 1:
+                    k.last = min(weight, 1.0)
+                    gain, most = 1.0, bound / math.sqrt(k.last)
+                k.average[s] += gain * (max(-most, min(most, evidence[s // 6])) - k.average[s])
                 if s == 2:
                     k.slowness += gain * (evidence[0] - k.slowness)
 
@@ -599,6 +610,15 @@ def laggard_curve_of_others(
             at, height = cell, left + (cell - start) / (stop - start) * (right - left)
         point.append(at)
         level.append(height)
+    edge = math.nan
+    if len(known) > 1 and max(known) < cells - 1:
+        second, highest = sorted(known)[-2:]
+        (start, low), (stop, high) = known[second], known[highest]
+        edge = highest + 0.5
+        further = (2 ** (edge / 2) - 2 ** (stop / 2)) / max(2 ** (stop / 2) - 2 ** (start / 2), 1e-6)
+        rate = math.exp(-high) + min(further, 1.0) * min(math.exp(-high) - math.exp(-low), 0.0)
+        level[highest + 1 :] = [-math.log(max(rate, 0.05 * math.exp(-low)))] * (cells - highest - 1)
+        point[highest + 1] = edge
     more, widening = slope, 1.0
     if len(sure) > 1:
         (before, low), (last, high) = known[sure[-2]], known[sure[-1]]
@@ -606,6 +626,9 @@ def laggard_curve_of_others(
         if high > low and octaves > 0:
             more += (high - low) / (octaves * math.log(2))
             widening = 2 ** (octaves / 2)
+    upper = known[sure[-1]][0] if sure else math.nan
+    if sure and edge == sure[-1] + 0.5:
+        upper, widening = edge, widening * 2 ** ((edge - upper) / 2)
     utilisation = min(more / (1 + more) * widening, 0.95)
     means = [
         sum(s.weight * s.ratio for s in samples) / sum(s.weight for s in samples)
@@ -614,7 +637,7 @@ def laggard_curve_of_others(
     ]
     span = max(means) - min(means) if means else 0.0
     if sure:
-        return NaiveOthersCurve(point, level, True, known[sure[-1]][0], utilisation, span)
+        return NaiveOthersCurve(point, level, True, upper, utilisation, span)
     loads = [
         sum(s.weight * s.position for s in samples) / sum(s.weight for s in samples)
         for member, samples in enumerate(members)
@@ -640,12 +663,18 @@ def laggard_own_times(samples: Sequence[CurveSample]) -> dict[int, tuple[float, 
 
 
 def laggard_unseen(
-    curve: NaiveOthersCurve, position: float, own: Mapping[int, tuple[float, float]]
+    curve: NaiveOthersCurve,
+    position: float,
+    own: Mapping[int, tuple[float, float]],
+    *,
+    closed_loop: bool,
 ) -> tuple[float, float, float]:
     """The usual log of a time over the curve's at `position`, the doubt, and the rest that `own` shows."""
 
     def growth(at: float) -> float:
         octaves = max(at - curve.end, 0.0) / 2 if not math.isnan(curve.end) else 0.0
+        if closed_loop:
+            return octaves * math.log(2)
         idle = max(1 - curve.utilisation * 2**octaves, 1e-9)
         queueing = min(math.log((1 - curve.utilisation) / idle), math.log(5))
         return max(queueing, min(max(octaves * math.log(2) - math.log(1.2), 0.0), math.log(2.5)))
@@ -657,7 +686,9 @@ def laggard_unseen(
         return min(2.5 * math.log(2) / 2 * abs(point - curve.end), 5.0 * curve.span)
 
     def ahead(cell: int) -> float:
-        return own[cell][1] - float(np.interp(own[cell][0], curve.point, curve.level))
+        demands = [2 ** (point / 2) for point in curve.point]
+        rate = np.interp(2 ** (own[cell][0] / 2), demands, [math.exp(-level) for level in curve.level])
+        return own[cell][1] + math.log(rate)
 
     here = round(position)
     left = max(ahead(here) - most(here), 0.0) if here in own else math.inf

@@ -102,21 +102,25 @@ def ahead_of_peers(
     relative = {name: load - leave_one_out_median(load, trusted) for name, load in loads.items()}
     latency = above - reference
     rest = latency - model.fluctuation(relative, latency.shape) - recent_part[:, None]
-    doubt = expected.doubt + np.where(alone, expected.wander, 0.0)
+    doubt, under = expected.doubt + np.where(alone, expected.wander, 0.0), np.zeros_like(rest)
     if AMOUNTS & relative.keys():
-        # No more load than the peers' accuses nobody. In a young group more explains more than was seen, but
-        # no more than a component's own times were longer there.
-        more = row_median(expected.demand - leave_one_out_median(expected.demand, trusted))
-        growth = unseen_growth(np.nan_to_num(more))[:, None]
+        # In a young group no more load than the peers' accuses nobody, and more explains more than was seen,
+        # but no more than a component's own times were longer there.
+        # Other numbers of requests in flight tell nothing of each other's times there.
+        more = np.nan_to_num(row_median(expected.demand - leave_one_out_median(expected.demand, trusted)))
+        growth = (np.abs(more) if expected.closed_loop else unseen_growth(more))[:, None]
         less = np.maximum(
             np.nan_to_num(leave_one_out_median(expected.log_time, trusted) - expected.log_time), 0.0
         )
         young = MEMORY_WINDOWS / (MEMORY_WINDOWS + expected.windows)
-        doubt = doubt + np.where(growth > 0.0, 0.0, less) + np.minimum(young * growth, expected.left)
+        under = np.broadcast_to(young * growth, rest.shape)
+        doubt = doubt + young * np.where(growth > 0.0, 0.0, less) + np.minimum(young * growth, expected.left)
     variance = batch_variance(rest)
     slower = trimmed_mean(rest)
     doubt = doubt + slower_alike(slower, loads)[:, None]
     excuse = _excused(rest, doubt, trusted)
+    if expected.closed_loop:
+        excuse -= _excused(-rest, under, trusted)
     to_all = None
     if with_all:
         # Halves are twice as far apart by medians without oneself.

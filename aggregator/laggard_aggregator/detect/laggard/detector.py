@@ -47,6 +47,7 @@ from laggard_aggregator.detect.laggard.load import (
     with_uncounted,
 )
 from laggard_aggregator.detect.laggard.spread import (
+    MIN_TICKS,
     PRIOR_VALUES,
     cross_spread,
     pooled_spread,
@@ -145,7 +146,7 @@ class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 16
+    version = 17
     restores_from = 5  # without what was learned of loads, steadiness and the second kind of evidence
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
@@ -342,10 +343,7 @@ class LaggardDetector(Detector[GroupWindow]):
         self._learn_recent(latency, loads, live, places)
         spread = young(self._evidence.seen[places[live]]) * max(now, float(self._unit_before[0]))
         bound = max(MAX_WINDOW_SPREADS * spread, 2.0 * HARMLESS_LOG_RATIO)
-        # Windows of few samples: by their course from window to window.
-        usual = self._evidence.average[SEVERITY_SCALE, places]
-        unknown = live & ~np.isfinite(variance) & (self._evidence.windows[places] > 0)
-        variance = np.where(unknown, (excess - usual) ** 2, variance)
+        variance = self._variance(excess, variance, rest.shape[1], places)
         faster = faster_half_mean(rest)
         kinds = np.stack([excess, faster])
         if steady is not None:
@@ -379,12 +377,22 @@ class LaggardDetector(Detector[GroupWindow]):
         spread = young(self._evidence.seen[places[self._members(live, places)]]) * now
         bound = max(MAX_WINDOW_SPREADS * spread, 2.0 * HARMLESS_LOG_RATIO)
         faster = faster_half_mean(rest)
+        variance = self._variance(excess, variance, rest.shape[1], places)
         self._evidence.add(places, np.stack([excess, faster]), felt, weight, bound)
         self._evidence.add_sums(places, np.clip(excess, -bound, bound), weight, span)
-        usual = self._evidence.average[SEVERITY_SCALE, places]
-        variance = np.where(np.isfinite(variance), variance, (excess - usual) ** 2)
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
         return Accumulated(felt, faster, rest, excused, now, weight, none, None)
+
+    def _variance(self, excess: FloatArray, variance: FloatArray, ticks: int, places: Places) -> FloatArray:
+        """Each one's squared standard error (C,), before its `excess` is added; NaN where unknown.
+
+        `variance` (C,): as `batch_variance` tells it. Where a window has too few `ticks` for that, by the
+        course from window to window; where only a member has, a step of its own would count as noise.
+        """
+        if ticks >= MIN_TICKS:
+            return variance
+        usual = self._evidence.average[SEVERITY_SCALE, places]
+        return np.where(self._evidence.windows[places] > 0, (excess - usual) ** 2, np.nan)
 
     def _learn_recent(self, latency: FloatArray, loads: Loads, live: BoolArray, places: Places) -> None:
         """Learns how log ratios go with recent load, then adds this window's load.

@@ -48,7 +48,8 @@ MAX_GAP_WINDOWS = 8.0
 class GroupEvidence(ComponentArrays):
     """Evidence on each of N components of a group; float64 arrays, one column a component.
 
-    `average` (R, N): mean of the evidence over ROW_WINDOWS windows, each bounded; `slowness` (N,): mean log
+    `average` (R, N): mean of the evidence over ROW_WINDOWS windows, each bounded; over one it is the last
+    window's alone, however little of it has samples: `last` (N,), at most 1. `slowness` (N,): mean log
     ratio of the metric itself over SCALE_WINDOWS[SEVERITY_SCALE] windows, unbounded. `windows` (N,): windows
     behind them. `moment` (R, N): mean square of the average about the group's centre in single-window units,
     over `seen` (N,) windows. `noise` (N,): squared standard error of one whole window's evidence, over
@@ -67,7 +68,7 @@ class GroupEvidence(ComponentArrays):
         **dict.fromkeys(("sum", "sum_began", "sum_windows"), (ONSET_DRIFTS.size,)),
         **dict.fromkeys(("average", "moment"), (ROW_WINDOWS.size,)),
         **dict.fromkeys(("sum_until", "slowness", "windows", "seen", "noise", "heard", "score"), ()),
-        **dict.fromkeys(("onsets", "was_slow", "steady"), ()),
+        **dict.fromkeys(("onsets", "was_slow", "steady", "last"), ()),
         **dict.fromkeys(("recent_load", "usual_load", "usual_ratio", "load_windows"), ()),
     }
     sum: FloatArray
@@ -85,6 +86,7 @@ class GroupEvidence(ComponentArrays):
     onsets: FloatArray
     was_slow: FloatArray
     steady: FloatArray
+    last: FloatArray
     recent_load: FloatArray
     usual_load: FloatArray
     usual_ratio: FloatArray
@@ -106,7 +108,8 @@ class GroupEvidence(ComponentArrays):
         """Adds one window's evidence `excess` (KINDS, C), each up to `bound`, and log ratios `felt` (C,).
 
         `weight` (C,): the share of the window with usable samples. Where it was less than 1 the
-        number of windows behind the averages decays for the rest; 0 is idleness or absence.
+        number of windows behind the averages decays for the rest; 0 is idleness or absence. A part of a
+        window varies more than a whole one, and by itself it is bounded the later.
         """
         windows = self.windows[places] * 0.5 ** (np.maximum(1.0 - weight, 0.0) / MEMORY_WINDOWS) + weight
         self.windows[places] = np.minimum(windows, SCALE_WINDOWS[-1])
@@ -114,9 +117,12 @@ class GroupEvidence(ComponentArrays):
         rows, share = places[known], weight[known]
         fading = share * 2.0 / (SCALE_WINDOWS[:, None] + 1.0)
         gain = np.minimum(np.maximum(fading, share / self.windows[rows]), 1.0)
-        for kind, own in enumerate(np.clip(excess[:, known], -bound, bound)):
+        gain[0], self.last[rows] = 1.0, np.minimum(share, 1.0)
+        most = np.full(gain.shape, bound)
+        most[0] /= np.sqrt(self.last[rows])
+        for kind, own in enumerate(excess[:, known]):
             of = slice(kind * LENGTHS, (kind + 1) * LENGTHS)
-            self.average[of, rows] += gain * (own - self.average[of, rows])
+            self.average[of, rows] += gain * (np.clip(own, -most, most) - self.average[of, rows])
         self.slowness[rows] += gain[SEVERITY_SCALE] * (felt[known] - self.slowness[rows])
 
     def steadier(self, places: Places, weight: FloatArray, steadiness: FloatArray) -> FloatArray:
@@ -224,6 +230,7 @@ class GroupEvidence(ComponentArrays):
     def lengths(self, places: Places) -> FloatArray:
         """How many windows each average rests on; (R, C), more than 0."""
         lengths: FloatArray = np.minimum(ROW_WINDOWS[:, None], self.windows[places][None, :])
+        lengths[::LENGTHS] = self.last[places]
         return np.maximum(lengths, MIN_LENGTH_WINDOWS)
 
     def restored(self, state: Mapping[str, Any]) -> Self:

@@ -47,14 +47,15 @@ Load = Mapping[str, FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Times at some load, logs; (C, T) but for `usual`, `wander` and `windows`.
+    """Times at some load, logs; (C, T), or numbers of the group.
 
     `log_time`: as others' times tell it, over the group's level. `beyond`: by how much a component's own are
     usually longer at loads at which too few others were seen, and `doubt`, by how much they may be longer
     yet. `left`: by how much its own are longer for no reason that load gives, infinite where unknown.
-    `demand`: log of it, less a constant, NaN where unknown. `usual`: the group's usual level, NaN where
-    unknown, and `wander`, its standard deviation from tick to tick. `windows`: how many it is known from.
-    `service`: busy time of a request by its kind and size, over that of a typical one.
+    `demand`: log of it, less a constant, NaN where unknown; of a `closed_loop` the requests in flight.
+    `usual`: the group's usual level, NaN where unknown, and `wander`, its standard deviation from tick to
+    tick. `windows`: how many it is known from. `service`: busy time of a request by its kind and size, over
+    that of a typical one.
     """
 
     log_time: FloatArray
@@ -63,6 +64,7 @@ class Expected:
     doubt: FloatArray
     left: FloatArray
     demand: FloatArray
+    closed_loop: bool
     usual: float
     wander: float
     windows: float
@@ -165,7 +167,8 @@ class ExpectedTime:
         beyond, left = np.zeros(shape), np.full(shape, np.inf)
         position = self._position(load, service, logs)
         if position is not None:
-            curve = self._curve.of_others(components, slope(_demand_name(load)))
+            more = slope(_demand_name(load))
+            curve = self._curve.of_others(components, more, closed_loop=self._closed_loop)
             unseen = curve.unseen(position, self._curve.own_times(components))
             log_time += curve.at(position)
             beyond, left = unseen.usual, unseen.left
@@ -173,7 +176,16 @@ class ExpectedTime:
         usual = self._level if position is not None else np.nan
         demand = np.full(shape, np.nan) if position is None else position * LOG_CELL
         return Expected(
-            log_time, np.nan_to_num(busy), beyond, doubt, left, demand, usual, self._wander, self._windows
+            log_time=log_time,
+            service=np.nan_to_num(busy),
+            beyond=beyond,
+            doubt=doubt,
+            left=left,
+            demand=demand,
+            closed_loop=self._closed_loop,
+            usual=usual,
+            wander=self._wander,
+            windows=self._windows,
         )
 
     def learn(  # noqa: PLR0917

@@ -85,7 +85,7 @@ class OthersCurve:
 
     `known` (C,): whether any point is. `end` (C,): the highest known; where the others never met at one load,
     the middle of theirs; else NaN. `utilisation` (C,): of a component there. `span` (C,): log from the least
-    to the largest mean time of the others.
+    to the largest mean time of the others. `closed_loop`: the load is a number of requests in flight.
     """
 
     point: FloatArray
@@ -94,6 +94,7 @@ class OthersCurve:
     end: FloatArray
     utilisation: FloatArray
     span: FloatArray
+    closed_loop: bool
 
     def at(self, position: FloatArray) -> FloatArray:
         """The level at `position` (C, T), 0 where that is NaN."""
@@ -103,8 +104,10 @@ class OthersCurve:
         low = np.clip(near - (where < np.take_along_axis(self.point, near, 1)), 0, CELLS - 2)
         start, end = (np.take_along_axis(self.point, cell, 1) for cell in (low, low + 1))
         left, right = (np.take_along_axis(self.level, cell, 1) for cell in (low, low + 1))
-        part = np.clip((where - start) / np.maximum(end - start, 1e-6), 0.0, 1.0)
-        level: FloatArray = np.where(known, left + part * (right - left), 0.0)
+        # A line of the rate of a server, one over the time, over the demand on it: an M/M/1 queue's is one.
+        slow, fast = np.exp(-left), np.exp(-right)
+        rate = slow + np.clip(_part(where, start, end), 0.0, 1.0) * (fast - slow)
+        level: FloatArray = np.where(known, -np.log(rate), 0.0)
         return level
 
     def unseen(self, position: FloatArray, own: OwnTimes) -> Unseen:
@@ -137,10 +140,12 @@ class OthersCurve:
         """The log by which latencies may grow from the known loads to `position` (C, T), 0 where that is NaN.
 
         As in an M/M/1 queue, where they take 1 / (1 - utilisation) times as long, and as `unseen_growth` at
-        least.
+        least. In a closed loop in proportion at most: more requests in flight do not lessen a device's rate.
         """
         beyond = np.nan_to_num(np.maximum(position - self.end[:, None], 0.0))
         octaves = beyond / CELLS_AN_OCTAVE
+        if self.closed_loop:
+            return np.asarray(octaves * np.log(2.0))
         idle = np.maximum(1.0 - self.utilisation[:, None] * 2.0**octaves, 1e-9)
         queueing = np.minimum(np.log((1.0 - self.utilisation[:, None]) / idle), MAX_UNSEEN_LOG_RATIO)
         most: FloatArray = np.maximum(queueing, unseen_growth(octaves * np.log(2.0)))
@@ -250,10 +255,10 @@ class LoadCurve(ComponentArrays):
         for sums, new in ((self.total, ratio), (self.place, position), (self.samples, np.ones_like(ratio))):
             sums[:, at] = kept * sums[:, at] + np.bincount(flat, new[known], size).reshape(-1, CELLS).T
 
-    def of_others(self, components: Sequence[str], slope: float) -> OthersCurve:
+    def of_others(self, components: Sequence[str], slope: float, *, closed_loop: bool) -> OthersCurve:
         """The curve that each of `components` is held against.
 
-        `slope`: of latency over load, in logs, beyond the curve's own.
+        `slope`: of latency over load, in logs, beyond the curve's own. `closed_loop` as in OthersCurve.
         """
         at = self.places(components)
         samples = self.samples[:, at].T
@@ -281,11 +286,13 @@ class LoadCurve(ComponentArrays):
         load = self.place[:, at].sum(axis=0) / np.where(total > 0.0, total, np.nan)
         apart = ~np.asarray(seen.any(axis=1))
         middle = np.where(apart, leave_one_out_median(load[:, None], everyone)[:, 0], np.nan)
-        end, utilisation = _upper_end(point, level, sure, slope)
+        point, level, edge = _to_edge(point, level, seen)
+        end, utilisation = _upper_end(point, level, sure, slope, edge)
         known = np.isfinite(end)
         mean = self.total[:, at].sum(axis=0) / np.where(total > 0.0, total, np.nan)
         span = _largest_of_others(mean) + _largest_of_others(-mean)
-        return OthersCurve(point, level, known, np.where(known, end, middle), utilisation, span)
+        end = np.where(known, end, middle)
+        return OthersCurve(point, level, known, end, utilisation, span, closed_loop)
 
     def own_times(self, components: Sequence[str]) -> OwnTimes:
         """The times that each of `components` has shown."""
@@ -316,10 +323,39 @@ def _largest_of_others(values: FloatArray) -> FloatArray:
     return np.where(np.isfinite(largest), largest, 0.0)
 
 
+def _part(where: FloatArray, start: FloatArray, end: FloatArray) -> FloatArray:
+    """How far the demand `where` is from `start` to `end`, 0 to 1 between them; in cells, of one shape."""
+    here, first, last = (2.0 ** (cells / CELLS_AN_OCTAVE) for cells in (where, start, end))
+    return np.asarray((here - first) / np.maximum(last - first, 1e-6))
+
+
+def _to_edge(
+    point: FloatArray, level: FloatArray, seen: BoolArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The curve goes on to the upper edge of its highest cell `seen`, growing as between its last two points.
+
+    Returns `point` and `level` with that, and the edge (C,), NaN where there are no two points.
+    """
+    row, cells = np.arange(len(point)), np.arange(CELLS)
+    below = np.maximum.accumulate(np.where(seen, cells, -1), axis=1)
+    last = np.clip(below[:, -1], 1, CELLS - 2)
+    before, edge = below[row, last - 1], last + 0.5
+    told = (below[:, -1] == last) & (before >= 0)
+    (start, end), (left, right) = ([of[row, cell] for cell in (before, last)] for of in (point, level))
+    slow, fast = np.exp(-left), np.exp(-right)
+    rate = fast + np.minimum(_part(edge, start, end) - 1.0, 1.0) * np.minimum(fast - slow, 0.0)
+    grown = -np.log(np.maximum(rate, (1.0 - MAX_UTILISATION) * slow))
+    beyond = told[:, None] & (cells > last[:, None])
+    point = np.where(beyond & (cells == last[:, None] + 1), edge[:, None], point)
+    return point, np.where(beyond, grown[:, None], level), np.where(told, edge, np.nan)
+
+
 def _upper_end(
-    point: FloatArray, level: FloatArray, sure: BoolArray, more: float
+    point: FloatArray, level: FloatArray, sure: BoolArray, more: float, edge: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """The highest point known, NaN where none is, and the utilisation there; (C,).
+    """The highest place known, NaN where none is, and the utilisation there; (C,).
+
+    `edge` (C,): the place to which the curve goes; known where the cell before it is.
 
     In an M/M/1 queue the slope of latency over load, in logs, is u / (1 - u). The curve's is that of the
     middle between its last two points; `more` is added to it.
@@ -333,6 +369,8 @@ def _upper_end(
     rise = np.maximum(level[row, last] - level[row, np.maximum(before, 0)], 0.0)
     slope = np.divide(rise, octaves * np.log(2.0), out=np.zeros_like(rise), where=told)
     middle = np.where(slope > 0.0, octaves / 2.0, 0.0)
+    end = np.where(edge == last + 0.5, edge, point[row, last])
+    middle += (end - point[row, last]) / CELLS_AN_OCTAVE
     utilisation = (slope + more) / (1.0 + slope + more) * 2.0**middle
-    end = np.where(known[:, -1] >= 0, point[row, last], np.nan)
+    end = np.where(known[:, -1] >= 0, end, np.nan)
     return end, np.minimum(utilisation, MAX_UTILISATION)

@@ -10,6 +10,8 @@ MIN_SPREAD = 1e-6
 """Least spread of logs, by which differences in groups of constants are divided."""
 BATCHES = 4
 """Parts of a window whose means tell its standard error."""
+MIN_TICKS = 2 * BATCHES
+"""Ticks of a window from which they do; of a shorter one its course from window to window does."""
 CROSS_TO_OWN_RATIO = 1.7
 """Spread across healthy members over the standard error of their own course over a window.
 
@@ -52,15 +54,25 @@ def batch_variance(deviations: FloatArray, weights: FloatArray | None = None) ->
     """The squared standard error of each row's mean, from its own course over time; (C,).
 
     `deviations` (C, T): log ratios by tick, NaN = missing; of their `trimmed_mean` by `weights` (C, T). By
-    batch means (four a row), so that noise that is correlated from tick to tick is not underrated. NaN for a
-    row with a batch missing or fewer than 8 ticks.
+    batch means (four a row, of the ticks that it has), so that noise that is correlated from tick to tick is
+    not underrated. NaN for a row of fewer than four, and where T is less than MIN_TICKS.
     """
-    length = deviations.shape[1] // BATCHES
-    if length < 2:
+    if deviations.shape[1] < MIN_TICKS:
         return np.full(deviations.shape[0], np.nan)
-    columns = [slice(b * length, (b + 1) * length) for b in range(BATCHES)]
-    middles = [trimmed_mean(deviations[:, of], None if weights is None else weights[:, of]) for of in columns]
-    variance: FloatArray = np.stack(middles, axis=1).var(axis=1, ddof=1) / BATCHES
+    rows, longest = deviations.shape[0], deviations.shape[1] // BATCHES
+    known = np.isfinite(deviations)
+    length = (known.sum(axis=1) // BATCHES)[:, None, None]
+    within = np.arange(longest)
+    place = (length * np.arange(BATCHES)[:, None] + within).reshape(rows, -1)
+    tick = np.take_along_axis(np.argsort(~known, axis=1, kind="stable"), place, 1)
+
+    def batches(values: FloatArray) -> FloatArray:
+        """A row a batch, (C * BATCHES, T // BATCHES), NaN beyond its end."""
+        parts = np.take_along_axis(values, tick, 1).reshape(rows, BATCHES, longest)
+        return np.where(within < length, parts, np.nan).reshape(-1, longest)
+
+    middles = trimmed_mean(batches(deviations), None if weights is None else batches(weights))
+    variance: FloatArray = middles.reshape(rows, BATCHES).var(axis=1, ddof=1) / BATCHES
     return variance
 
 
