@@ -104,9 +104,9 @@ def ahead_of_peers(
     rest = latency - model.fluctuation(relative, latency.shape) - recent_part[:, None]
     doubt, under = expected.doubt + np.where(alone, expected.wander, 0.0), np.zeros_like(rest)
     if AMOUNTS & relative.keys():
-        # In a young group no more load than the peers' accuses nobody, and more explains more than was seen,
-        # but no more than a component's own times were longer there.
-        # Other numbers of requests in flight tell nothing of each other's times there.
+        # No more load than the peers' accuses nobody. In a young group more explains more than was seen, but
+        # no more than a component's own times were longer there, and other numbers of requests in flight tell
+        # nothing of each other's times.
         more = np.nan_to_num(row_median(expected.demand - leave_one_out_median(expected.demand, trusted)))
         growth = (np.abs(more) if expected.closed_loop else unseen_growth(more))[:, None]
         less = np.maximum(
@@ -114,7 +114,7 @@ def ahead_of_peers(
         )
         young = MEMORY_WINDOWS / (MEMORY_WINDOWS + expected.windows)
         under = np.broadcast_to(young * growth, rest.shape)
-        doubt = doubt + young * np.where(growth > 0.0, 0.0, less) + np.minimum(young * growth, expected.left)
+        doubt = doubt + np.where(growth > 0.0, 0.0, less) + np.minimum(young * growth, expected.left)
     variance = batch_variance(rest)
     slower = trimmed_mean(rest)
     doubt = doubt + slower_alike(slower, loads)[:, None]
