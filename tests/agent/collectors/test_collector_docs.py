@@ -24,7 +24,7 @@ def page(name: str) -> str:
 
 def plain(fields: tuple[Field, ...]) -> list[str]:
     """Names that are not one of a numbered or named family."""
-    return [field.name for field in fields if not re.search(r"^fop_|_\d$|^(WRITE|GETATTR)_", field.name)]
+    return [field.name for field in fields if not re.search(r"^fop_|_\d+$|^(WRITE|GETATTR)_", field.name)]
 
 
 @pytest.mark.parametrize("name", registry.names())
@@ -38,6 +38,10 @@ def test_families_of_fields() -> None:
     assert all(f"`fop_<name>_{part}`" in page("gluster") for part in ("count", "latency_ns"))
     assert all(f"`{field.name}`" in page("gluster") for field in (START_TIME, INTERVAL))
     assert all(f"`{field.name}`" in page("mountstats") for field in fields_of("READ"))
+    assert {
+        f"`{kind}_ms_" in page("zfs") for kind in ("tx_assign", "disk_read", "disk_write", "total_read")
+    } == {True}
+    assert {f"`op_{kind}_within_us_" in page("ceph") for kind in "rw"} == {True}
 
 
 @pytest.mark.parametrize("name", registry.names())
