@@ -14,7 +14,7 @@ from laggard_aggregator.prometheus.compare_map import load_map
 from tests.support.ceph_cluster import FSID, PROGRAMS, ceph_cluster, exporter, is_installed
 from tests.support.processes import run_command
 from tests.support.sampled import Sampled, surroundings
-from tests.support.wait import wait_until
+from tests.support.wait import LIMIT_SECONDS, wait_until
 
 pytestmark = [
     pytest.mark.skipif(not is_installed(), reason=f"needs {', '.join(PROGRAMS)}"),
@@ -58,7 +58,7 @@ def test_the_manager_exports_what_the_map_names() -> None:
         told: set[str] = set()
 
         def has_osd() -> bool:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT_SECONDS) as answer:
                 told.update(line.partition("{")[0] for line in answer.read().decode().splitlines())
             return "ceph_osd_op_r_latency_sum" in told
 

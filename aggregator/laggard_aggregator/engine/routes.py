@@ -1,5 +1,6 @@
 """Routes of a schema's components to groups and rows of their stores, and a batch's rows there."""
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,8 @@ START_TIME = "start_time"
 ABSENT = -1
 """Column of a counter that a schema lacks."""
 ORIGIN_BITS = 20
-"""Bits of an origin's number; the bits above say which of the `optional` counters a component lacks."""
+"""Bits of an origin's number; SET_BITS above them say which of the `optional` counters a component lacks."""
+SET_BITS = 43
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +87,20 @@ class Route:
         A counter without a value reads as 0; the change of origin hides its fall to 0 and its rise from
         there.
         """
-        bits = np.left_shift(1, ORIGIN_BITS + np.arange(self.optional.size, dtype=np.int64))
-        origins: IntArray = np.where(lacking, bits, 0).sum(axis=1) + self.origin
+        sets = np.where(lacking, _numbers(self.optional.size), 0).sum(axis=1)
+        origins: IntArray = np.left_shift(sets, ORIGIN_BITS) + self.origin
         return origins
+
+
+@functools.cache
+def _numbers(count: int) -> IntArray:
+    """A number for each of `count` counters: sums of different sets differ, in SET_BITS bits.
+
+    A bit each; of more, as histograms have, numbers drawn once, two sums of which are equal by chance alone.
+    """
+    if count < SET_BITS:
+        return np.left_shift(1, np.arange(count, dtype=np.int64))
+    return np.random.default_rng(0).integers(1, (1 << SET_BITS) // count, size=count, dtype=np.int64)
 
 
 def kept(block: Block, origins: IntArray | int, keep: BoolArray) -> tuple[Block, IntArray | int]:

@@ -39,11 +39,11 @@ def test_metrics_are_finite_and_not_negative(source: SourceMetrics, rises: list[
 @every_source
 def test_defaults_and_loads_are_known_and_a_set_of_counters_fits_its_number(source: SourceMetrics) -> None:
     assert set(source.defaults) <= set(source.metrics)
-    assert len(source.defaults) <= 3
+    assert len(source.defaults) <= 4
     assert set(source.load) <= OF_LOAD
     assert all(metric.worse == 1 for name, metric in source.metrics.items() if name in source.defaults)
     _, optional = source.counters(list(source.metrics))
-    assert len(optional) <= 42  # bits of the pipeline's origins
+    assert len(optional) <= 100  # sets of them are told apart by sums: engine/routes.py
 
 
 def test_every_metric_is_documented_as_it_is() -> None:
