@@ -102,10 +102,13 @@ def compressed(samples: Iterable[Sample], speed: int) -> Iterator[Sample]:
 
     A device that is busy for a share u of the time is idle for (1 - u) ** n of it under n such loads.
     """
+    if speed == 1:
+        yield from samples
+        return
     before: Sample | None = None
     known: dict[str, NDArray[np.object_]] = {}
     busy: dict[str, float] = {}
-    for sample in samples if speed > 1 else ():
+    for sample in samples:
         counters = lun_counters(sample)
         for lun, own in counters.items():
             if before is None or lun not in known:
@@ -120,8 +123,6 @@ def compressed(samples: Iterable[Sample], speed: int) -> Iterator[Sample]:
             own[_BUSY_MS] = round(busy[lun])
             rows[lun] = _row(sample.rows[lun].split()[:_LEADING], own)
         yield Sample(sample.time, rows)
-    if speed == 1:
-        yield from samples
 
 
 def repeated(samples: tuple[Sample, ...]) -> Iterator[Sample]:

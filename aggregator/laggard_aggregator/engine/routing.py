@@ -48,14 +48,13 @@ CROWDED_SHARE = 0.75
 """Share of MAX_NODE_ROWS, or of a group's MAX_COMPONENTS, from which components that are gone make room."""
 GONE_NS = 600 * 1_000_000_000
 HELD_NS = 60 * 1_000_000_000
-FEW_MEMBERS = 4
-"""Components that a node may have in any group, however few the others have."""
-
-SENDERS = 3
-"""Number of other nodes from which on one has at most half as many components in a group as they have."""
 HELD_WAITS = 2
 """A component that may move is taken over after a silence of its node: of HELD_NS, and of HELD_WAITS times
 the time that a window waits for batches."""
+FEW_MEMBERS = 4
+"""Components that a node may have in any group, however few the others have."""
+SENDERS = 3
+"""Number of other nodes from which on one has at most half as many components in a group as they have."""
 
 
 class Routing:
@@ -237,11 +236,16 @@ class Routing:
             if not group.automatic or group.one_node or isinstance(store, FunctionStore | SumsStore):
                 continue
             own = f"{name}@{schema.node}"  # no class has an @
-            keys = {at: component_key(schema.node, schema.components[at]) for at in rows.places}
             mine = self.stores.get(own)
-            moved = [at for at, key in keys.items() if isinstance(mine, GroupStore) and mine.knows(key)]
-            new = [at for at, key in keys.items() if not store.knows(key) and at not in set(moved)]
-            known = len(keys) - len(new) - len(moved)
+            moved: list[int] = []
+            new: list[int] = []
+            for at in rows.places:
+                key = component_key(schema.node, schema.components[at])
+                if isinstance(mine, GroupStore) and mine.knows(key):
+                    moved.append(at)
+                elif not store.knows(key):
+                    new.append(at)
+            known = len(rows.places) - len(new) - len(moved)
             if new and self._outvotes(store, schema.node, known, known + len(new)):
                 moved += new
             if moved and self._exists(replace(group, name=own, one_node=True), schema, batch.received_ns):

@@ -7,7 +7,7 @@ line `mmdiag:waiters:HEADER:...` that names the columns; colons in values are `%
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from laggard_agent.collectors.interface import printable
 from laggard_common.trace_formats.kernel_text import number
@@ -107,5 +107,5 @@ def _milliseconds(text: str) -> int | None:
     try:
         value = Decimal(text) * 1000
         return int(value) if 0 <= value < _MOST_MS else None
-    except (ArithmeticError, InvalidOperation):
+    except ArithmeticError:
         return None

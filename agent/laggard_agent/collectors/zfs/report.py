@@ -146,12 +146,7 @@ def _text(word: bytes) -> str:
 
 def _pairs(text: bytes) -> Iterator[tuple[bytes, bytes]]:
     """`key=value` of a list with commas; backslashes before blanks, commas and equals signs are removed."""
-    for part in _split(text, b","):
+    for part in re.split(rb"(?<!\\),", text):
         key, equals, value = part.partition(b"=")
         if equals:
             yield key, re.sub(rb"\\([ ,=\\])", rb"\1", value)
-
-
-def _split(text: bytes, at: bytes) -> Iterator[bytes]:
-    r"""The parts between each `at` that no backslash stands before."""
-    yield from re.split(rb"(?<!\\)" + at, text)

@@ -193,12 +193,12 @@ class JobJudge:
     def _judged(self, job: VisibleJob, method: str, modes: Mapping[str, ModeShares]) -> RunReport:
         phases = self._phases_of(job)
         rows = self._results.components(job)
-        footprint, slow = _footprint(job, rows, modes), within(component_times(rows))
+        footprint = _footprint(job, rows, modes)
         logs = log_findings(self._results.logs(job))
         others = [*logs, *(JobFinding(**asdict(advised), cause="") for advised in advice(footprint))]
         if not phases:
             sentence = _with_log(f"Not judged: {_unphased(job)}", logs)
-            return RunReport("not judged", sentence, findings=[*slow, *others])
+            return RunReport("not judged", sentence, findings=[*within(component_times(rows)), *others])
         earlier = self._queries.earlier(job, MOST_EARLIER)
         compared = self._usual([(other, own) for other, own in self._phases_of_runs(earlier) if own])
         history = [_run(other, own) for other, own in compared]
@@ -206,7 +206,7 @@ class JobJudge:
         judged = judge(run, history)
         asked = SlowJob(job, phases, judged.factor)
         if judged.verdict != "slow" or judged.factor is None:
-            parts = self._causes.slow_components(asked, method) if method else slow
+            parts = self._causes.slow_components(asked, method) if method else within(component_times(rows))
             sentence = _sentence(judged, len(history))
             if judged.verdict != "as usual":
                 sentence = _with_log(sentence, logs)
