@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.laggard import detector as laggard
-from laggard_aggregator.detect.laggard.budget import normal_quantile
 from laggard_aggregator.detect.laggard.evidence import HARMLESS_LOG_RATIO
+from laggard_aggregator.detect.laggard.thresholds import normal_quantile
 
 # --- cdf (Intrepid 4.2) ---
 

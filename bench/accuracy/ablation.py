@@ -18,7 +18,15 @@ from bench.accuracy.constant_sensitivity import changed
 from bench.accuracy.perseus import Drive, delay_text, grids_of, judgements, result_of, truth_of
 from bench.machine import machine
 from laggard_aggregator.detect import peers
-from laggard_aggregator.detect.laggard import budget, detector, evidence, expected, load, load_curve, spread
+from laggard_aggregator.detect.laggard import (
+    detector,
+    evidence,
+    expected,
+    load,
+    load_curve,
+    spread,
+    thresholds,
+)
 from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.offline.sample_grid import Grid
 
@@ -46,11 +54,11 @@ LEFT_OUT: Sequence[tuple[str, Sequence[tuple[Any, str, Any]]]] = (
     ("outliers stay references", ((detector, "OUTLIER_SPREADS", 1e6),)),
     ("suspects are no majority", ((detector, "SUSPECT_SHARE", 1e6),)),
     ("stragglers count in the spread", ((spread, "MAX_MEAN_SQUARE_RATIO", 1e6),)),
-    ("the mean alone, not the faster half", ((budget, "TAILS", np.array([1.25, 1e6])),)),
-    ("the faster half alone, not the mean", ((budget, "TAILS", np.array([1e6, 1.1])),)),
-    ("tails as of normal noise", ((budget, "TAILS", np.ones(2)),)),
-    ("confirmation does not lower thresholds", ((budget, "CONFIRMED_SHARES", np.ones((5, 2, 6))),)),
-    ("no least share for a lone window", ((budget, "MIN_LONE_SHARE", 0.0),)),
+    ("the mean alone, not the faster half", ((thresholds, "TAILS", np.array([1.25, 1e6])),)),
+    ("the faster half alone, not the mean", ((thresholds, "TAILS", np.array([1e6, 1.1])),)),
+    ("tails as of normal noise", ((thresholds, "TAILS", np.ones(2)),)),
+    ("confirmation does not lower thresholds", ((thresholds, "CONFIRMED_SHARES", np.ones((5, 2, 6))),)),
+    ("no least share for a lone window", ((thresholds, "MIN_LONE_SHARE", 0.0),)),
     (
         "spread and its growth known from the first window",
         ((spread, "PRIOR_VALUES", 1e6), (spread, "MAX_YOUNG", 1.0)),

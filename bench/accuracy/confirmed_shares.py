@@ -4,7 +4,7 @@ A single test at the quantile of a chance needs no confirmation. An alarm needs 
 of any of six lengths of averages: each may be exceeded by less. Normal noise is simulated, first persistent
 (fractional Gaussian noise with a Hurst exponent of 0.75, whose means of n values vary by n ** -1/4), then
 independent. For each k and length the level is found that k of 2k - 1 successive averages exceed anew with a
-sixth of the chance. Prints `CONFIRMED_SHARES` of `laggard_aggregator.detect.laggard.budget`.
+sixth of the chance. Prints `CONFIRMED_SHARES` of `laggard_aggregator.detect.laggard.thresholds`.
 """
 
 import argparse

@@ -23,12 +23,12 @@ from bench.accuracy.perseus import (
     truth_of,
 )
 from bench.machine import machine
-from laggard_aggregator.detect.laggard import budget, evidence, expected, load, load_curve, spread
 from laggard_aggregator.detect.laggard import detector as laggard
+from laggard_aggregator.detect.laggard import evidence, expected, load, load_curve, spread, thresholds
 from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.offline.sample_grid import Grid
 
-MODULES = (budget, evidence, expected, laggard, load, load_curve, spread)
+MODULES = (evidence, expected, laggard, load, load_curve, spread, thresholds)
 TRIED: Mapping[str, Sequence[Any]] = {
     "HARMLESS_LOG_RATIO": (0.12, 0.16),
     "NOISE_STD_ERRORS": (2.0, 4.0),

@@ -32,14 +32,14 @@ from bench.accuracy.perseus import SETTINGS, cluster_of, delay_text, grids_of, t
 from bench.machine import machine
 from laggard_aggregator.alarms.alarms import Persistence
 from laggard_aggregator.detect.interface import FloatArray, Verdicts
-from laggard_aggregator.detect.laggard.budget import (
+from laggard_aggregator.detect.laggard.detector import CLEAR_SCORE
+from laggard_aggregator.detect.laggard.evidence import FASTER_HALF, HARMLESS_LOG_RATIO, KINDS, SCALE_WINDOWS
+from laggard_aggregator.detect.laggard.thresholds import (
     CONFIRMED_SHARES,
     MIN_LONE_SHARE,
     TAILS,
     chance_per_window,
 )
-from laggard_aggregator.detect.laggard.detector import CLEAR_SCORE
-from laggard_aggregator.detect.laggard.evidence import FASTER_HALF, HARMLESS_LOG_RATIO, KINDS, SCALE_WINDOWS
 
 SINCE, PAST = 64, 32
 """Windows since the onset, the last ones, and before it that count."""

@@ -5,6 +5,7 @@ No clock, no I/O. The windows of a group come in order of time; the caller order
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -250,10 +251,8 @@ class Judge:
             split = find_split(found, shared, worse)
         elif not found.note and not blames_parent(found, levels):
             split = find_class(found, attributes, worse)
-        if worse:
-            begin = window.start
-            if split is not None and isinstance(window, GroupWindow):
-                begin = begin_of(split, window, metric, shared)
+        if isinstance(window, GroupWindow) and worse:
+            begin = partial(begin_of, window=window, metric=metric, levels=shared)
             split = series.sides.observe(split, found, shared, begin)
         if split is not None:
             alone = found.anomalous

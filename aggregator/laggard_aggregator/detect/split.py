@@ -4,7 +4,7 @@ Neither side is a majority of peers, so no member can be blamed. What can be tol
 server take longer than the others; docs/alarms.md has the rule's rate of false alarms.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -91,14 +91,18 @@ class SideHistory:
         self._since: float | None = None
 
     def observe(
-        self, split: Split | None, verdicts: Verdicts, levels: Sequence[Level], begin: float
+        self,
+        split: Split | None,
+        verdicts: Verdicts,
+        levels: Sequence[Level],
+        begin: Callable[[Split], float],
     ) -> Split | None:
         """`split` with the side that changed; without a split, a group that was judged is remembered.
 
-        `begin`: when the sides came apart as this window tells it, epoch seconds; that of the first is kept.
+        `begin`: when the sides came apart as this window tells it, epoch seconds; asked of the first alone.
         """
         if split is not None:
-            self._since = begin if self._since is None else self._since
+            self._since = begin(split) if self._since is None else self._since
             slow, fast = (
                 np.log(now) - np.median(usual) if len(usual) >= MIN_REMEMBERED else np.nan
                 for now, value in ((split.median, split.value), (split.other_median, split.other))

@@ -10,9 +10,9 @@ from laggard_aggregator.alarms.alarms import AlarmEvent, Persistence
 from laggard_aggregator.alarms.judge import Judge
 from laggard_aggregator.demo.recording import Recording, read_recording
 from laggard_aggregator.detect.interface import GroupWindow
-from laggard_aggregator.detect.laggard.budget import chance_per_window
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
 from laggard_aggregator.detect.laggard.evidence import GroupEvidence
+from laggard_aggregator.detect.laggard.thresholds import chance_per_window
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences

@@ -283,11 +283,15 @@ def test_busy_times_tell_a_kind_that_comes_with_load_from_load() -> None:
         service = np.log(6.0 + size / 250_000.0) + rng.normal(0.0, 0.05, SHAPE)
         logs = service + np.where(busy, np.log(2.0), 0.0)
         time.learn(NAMES, load, logs, service, np.ones(SHAPE[0], np.bool_), 0.01)
-    mix = {"read_share": np.full(SHAPE, 0.05)}
-    large = {**mix, "operations": np.full(SHAPE, 800.0), "request_bytes": np.full(SHAPE, 1048576.0)}
-    small = {**mix, "operations": np.full(SHAPE, 1344.0), "request_bytes": np.full(SHAPE, 16384.0)}  # as busy
+    large, small = (
+        {name: np.full(SHAPE, value) for name, value in (("operations", rate), *kind)}
+        for rate, kind in (
+            (800.0, (("request_bytes", 1048576.0), ("read_share", 0.05))),
+            (1344.0, (("request_bytes", 16384.0), ("read_share", 0.6))),  # as busy
+        )
+    )
     apart = expected_by(time, large).log_time - expected_by(time, small).log_time
-    assert apart.mean() == pytest.approx(np.log(10.194 / 6.066), abs=0.15)
+    assert apart.mean() == pytest.approx(np.log(10.194 / 6.066), abs=0.03)
 
 
 def test_in_a_closed_loop_the_requests_in_flight_explain_the_time() -> None:

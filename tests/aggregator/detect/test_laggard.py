@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from laggard_aggregator.detect.interface import TOO_FEW, Verdicts
-from laggard_aggregator.detect.laggard.budget import chance_per_window, critical, normal_quantile
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
 from laggard_aggregator.detect.laggard.evidence import (
     KINDS,
@@ -25,6 +24,7 @@ from laggard_aggregator.detect.laggard.evidence import (
     GroupEvidence,
 )
 from laggard_aggregator.detect.laggard.load import LoadModel, log_moved
+from laggard_aggregator.detect.laggard.thresholds import chance_per_window, critical, normal_quantile
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     row_median,

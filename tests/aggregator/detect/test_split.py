@@ -1,5 +1,8 @@
 """The sides of a group: named when they differ, the right attribute of several, never one member."""
 
+from collections.abc import Callable
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,6 +28,10 @@ def verdicts(observed: FloatArray) -> Verdicts:
 
 def level(name: str, of: list[int]) -> Level:
     return Level(name, tuple(f"{name}-{n}" for n in range(max(of) + 1)), np.array(of))
+
+
+def at(seconds: float) -> Callable[[Split], float]:
+    return lambda _split: seconds
 
 
 def noise(members: int, sigma: float, seed: int) -> FloatArray:
@@ -105,24 +112,26 @@ def test_a_member_far_from_its_own_side_is_not_ordinary() -> None:
 )
 def test_the_side_that_left_its_level_is_the_one_that_changed(slow: float, fast: float, changed: str) -> None:
     servers, history = [level("node", [0] * 6 + [1] * 6)], SideHistory()
-    for at in range(20):
-        assert history.observe(None, verdicts(noise(12, 0.05, at)), servers, 30.0 * at) is None
+    for window in range(20):
+        assert history.observe(None, verdicts(noise(12, 0.05, window)), servers, at(30.0 * window)) is None
     restored = SideHistory()
     restored.restore(history.state())
     observed = noise(12, 0.05, 99) * np.repeat([fast, slow], 6)
-    for start in (700.0, 730.0):
-        split = restored.observe(find_split(verdicts(observed), servers), verdicts(observed), servers, start)
+    asked = Mock(side_effect=[700.0])
+    for _ in range(2):
+        split = restored.observe(find_split(verdicts(observed), servers), verdicts(observed), servers, asked)
         assert split is not None
         assert (split.changed, split.changed_at) == (changed, 700.0)
+    asked.assert_called_once()
 
 
 def test_a_side_without_a_past_did_not_change() -> None:
     servers, observed = [level("node", [0] * 6 + [1] * 6)], np.repeat([1.0, 3.0], 6)
     split = find_split(verdicts(observed), servers)
     history = SideHistory()
-    for at in range(3):
-        history.observe(None, verdicts(np.ones(12)), servers, 30.0 * at)
-    told = history.observe(split, verdicts(observed), servers, 100.0)
+    for window in range(3):
+        history.observe(None, verdicts(np.ones(12)), servers, at(30.0 * window))
+    told = history.observe(split, verdicts(observed), servers, at(100.0))
     assert told is not None
     assert told.changed == ""
 
@@ -130,7 +139,7 @@ def test_a_side_without_a_past_did_not_change() -> None:
 def test_servers_that_went_are_forgotten() -> None:
     history = SideHistory()
     for name in ("node", "controller"):
-        history.observe(None, verdicts(np.ones(12)), [level(name, [0] * 6 + [1] * 6)], 0.0)
+        history.observe(None, verdicts(np.ones(12)), [level(name, [0] * 6 + [1] * 6)], at(0.0))
     assert set(history.state()["usual"]) == {"controller/controller-0", "controller/controller-1"}
 
 

@@ -9,7 +9,7 @@ from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.laggard.evidence import HARMLESS_LOG_RATIO, MEMORY_WINDOWS
 from laggard_aggregator.detect.laggard.expected import AMOUNTS, Expected
 from laggard_aggregator.detect.laggard.load import LoadModel, steadiness
-from laggard_aggregator.detect.laggard.load_curve import unseen_growth
+from laggard_aggregator.detect.laggard.load_curve import MIN_OTHERS, unseen_growth
 from laggard_aggregator.detect.laggard.spread import batch_variance, cross_spread
 from laggard_aggregator.detect.peers import leave_one_out_median, row_median, trimmed_mean
 
@@ -17,9 +17,6 @@ WAITING_LOG_RATIO = 0.45
 """Log ratio of waiting, beyond service time, that counts as much as one spread of service times."""
 STEADY_LOG_RATIO = 0.3
 """Log by which a queue is steadier than one of clients' requests, from which waiting counts in full."""
-
-MIN_ALIKE = 3
-"""Others with a load like its own from which a member that is slow as they are is not slow by itself."""
 ALIKE = {"operations": 0.7, "request_bytes": 0.7, "read_share": 0.2}
 """How far apart loads that are alike may be: a factor of 2 of amounts and sizes, as logs."""
 
@@ -172,7 +169,7 @@ def slower_alike(slower: FloatArray, loads: Loads) -> FloatArray:
     """By how much others that have a load like one's own in this window are slower, their middle; (C,).
 
     A job's load, or its cache misses, may take longer than all that was seen before: its members are slow
-    together. 0 where it is harmless, where fewer than MIN_ALIKE have such a load, and of the fast ones.
+    together. 0 where it is harmless, where fewer than MIN_OTHERS have such a load, and of the fast ones.
     """
     together = np.zeros_like(slower)
     if "operations" not in loads:
@@ -183,7 +180,7 @@ def slower_alike(slower: FloatArray, loads: Loads) -> FloatArray:
         for of, range_ in usual:
             alike &= np.abs(of - of[row]) <= range_
         alike[row] = False
-        if alike.sum() >= MIN_ALIKE:
+        if alike.sum() >= MIN_OTHERS:
             middle = float(np.median(slower[alike]))
             together[row] = middle if middle > HARMLESS_LOG_RATIO else 0.0
     return together

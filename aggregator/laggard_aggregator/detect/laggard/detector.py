@@ -23,7 +23,6 @@ from laggard_aggregator.detect.interface import (
     not_judged,
 )
 from laggard_aggregator.detect.laggard.ahead import Ahead, Apart, Loads, ToAll, ahead_of_peers
-from laggard_aggregator.detect.laggard.budget import chance_per_window, critical
 from laggard_aggregator.detect.laggard.component_arrays import Places
 from laggard_aggregator.detect.laggard.duty_cycles import DutyCycles
 from laggard_aggregator.detect.laggard.evidence import (
@@ -56,6 +55,7 @@ from laggard_aggregator.detect.laggard.spread import (
     young,
 )
 from laggard_aggregator.detect.laggard.stops import Stops
+from laggard_aggregator.detect.laggard.thresholds import chance_per_window, critical
 from laggard_aggregator.detect.peers import (
     faster_half_mean,
     most_trusted,

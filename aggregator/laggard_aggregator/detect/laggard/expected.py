@@ -13,6 +13,7 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays
+from laggard_aggregator.detect.laggard.evidence import MEMORY_WINDOWS
 from laggard_aggregator.detect.laggard.load_curve import (
     CURVE_LOG_RATIO,
     LOG_CELL,
@@ -25,9 +26,8 @@ from laggard_aggregator.detect.laggard.service_demand import ServiceDemand, kind
 from laggard_aggregator.detect.peers import leave_one_out_median, row_median
 
 MEMORY_SECONDS = 3 * 86400.0
-"""Time over which loads are remembered, so that a load of each night is known in the next; 32 windows
-at least."""
-MIN_MEMORY_WINDOWS = 32.0
+"""Time over which loads are remembered, so that a load of each night is known in the next; MEMORY_WINDOWS at
+least."""
 SIZE_CELLS = 16
 """Octaves of request sizes, from SMALLEST_BYTES on."""
 SMALLEST_BYTES = 512.0
@@ -124,7 +124,7 @@ class ExpectedTime:
     """
 
     def __init__(self, shift_seconds: float) -> None:
-        self._kept = 1.0 - 1.0 / max(MIN_MEMORY_WINDOWS, MEMORY_SECONDS / shift_seconds)
+        self._kept = 1.0 - 1.0 / max(MEMORY_WINDOWS, MEMORY_SECONDS / shift_seconds)
         self._service = ServiceDemand()
         self._busy = ServiceDemand()
         self._curve = LoadCurve()
@@ -148,7 +148,7 @@ class ExpectedTime:
             return
         before, self._steady_share = self._steady_share, float(steady)
         if before is not None:
-            self._steady_share = before + (float(steady) - before) / MIN_MEMORY_WINDOWS
+            self._steady_share = before + (float(steady) - before) / MEMORY_WINDOWS
         closed = self._steady_share > (CLOSED_SHARE if not self._closed_loop else 1.0 - CLOSED_SHARE)
         if closed != self._closed_loop:
             self._closed_loop, self._curve = closed, LoadCurve()

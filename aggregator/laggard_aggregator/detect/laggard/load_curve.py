@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from laggard_aggregator.detect.interface import BoolArray, FloatArray
+from laggard_aggregator.detect.interface import MIN_PEERS, BoolArray, FloatArray
 from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays
 from laggard_aggregator.detect.peers import leave_one_out_median
 
@@ -23,8 +23,8 @@ FIRST_CELL = 12
 """Cell of the median demand in a group's first window: six octaves below, ten above."""
 MIN_SAMPLES, SURE_SAMPLES = 1.0, 10.0
 """Samples from which a member tells a level of its cell, and from which it shows that the cell is known."""
-MIN_OTHERS = 3
-"""Other members that must have been seen at a load for it to be known."""
+MIN_OTHERS = MIN_PEERS - 1
+"""Other members that must have been seen at a load for it to be known: a group less one."""
 MIN_OWN_SAMPLES = 60.0
 """A member's own samples from which it has shown how long its requests take at a load."""
 MAX_UTILISATION = 0.95

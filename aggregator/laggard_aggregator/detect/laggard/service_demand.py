@@ -13,6 +13,7 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays, Places
+from laggard_aggregator.detect.laggard.load_curve import MIN_OTHERS
 from laggard_aggregator.detect.peers import trimmed_mean
 
 KINDS = 4
@@ -20,7 +21,6 @@ KINDS = 4
 UNIT_BYTES = 65536.0
 MIN_REQUESTS = 5.0
 """Intervals of a member from which it counts."""
-MIN_MEMBERS = 3
 MIN_DEVIATION = 0.05
 """Log of a member's own factor up to which it counts in full (least absolute deviations beyond)."""
 REWEIGHTS, SWEEPS = 3, 40
@@ -129,14 +129,14 @@ class ServiceDemand(ComponentArrays):
     @property
     def fitted(self) -> bool:
         """Whether enough members have counted."""
-        return bool((self.requests >= MIN_REQUESTS).sum() >= MIN_MEMBERS)
+        return bool((self.requests >= MIN_REQUESTS).sum() >= MIN_OTHERS)
 
     def _unit(self) -> float:
         time = 1.0 if self.typical is None else float(self.demands @ self.typical)
         return time if time > 0.0 else 1.0
 
     def _fit(self, at: Places, counted: BoolArray) -> None:
-        if counted.sum() < MIN_MEMBERS:
+        if counted.sum() < MIN_OTHERS:
             return
         rows = at[counted]
         gram = np.zeros((KINDS, KINDS, rows.size))

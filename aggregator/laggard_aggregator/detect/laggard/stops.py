@@ -14,8 +14,8 @@ import numpy as np
 from scipy import special
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, StopTally
-from laggard_aggregator.detect.laggard.budget import WEEK_SECONDS
 from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays, Places
+from laggard_aggregator.detect.laggard.thresholds import WEEK_SECONDS
 from laggard_aggregator.detect.peers import MAD_TO_SIGMA, row_median
 from laggard_aggregator.detect.settings import DetectSettings
 
