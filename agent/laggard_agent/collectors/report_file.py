@@ -1,12 +1,14 @@
 """A file with the output of a program that the agent may not run: root writes it, by a timer or by cron."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
-from laggard_agent.collectors.interface import ABSENT, regular_file, unreadable
+from laggard_agent.collectors.interface import ABSENT, Context, Reading, regular_file, unreadable
+from laggard_agent.collectors.rows import ColumnTable, Counters, OnceLogged, OwnRow, raise_first
 from laggard_common.errors import CollectError
+from laggard_common.wire.schema import Component, Field
 
 MOST_SECONDS = 900
 """An older report is none of the present."""
@@ -46,3 +48,49 @@ class ReportFile(Generic[T]):
             failures.append(exc)
         self._parsed, self._mark = self._parse(b""), ()
         return self._parsed, None
+
+
+class ParsedReport(Protocol):
+    """`odd`: lines that were not understood."""
+
+    @property
+    def odd(self) -> int: ...  # noqa: D102
+
+
+R = TypeVar("R", bound=ParsedReport)
+
+
+class ReportCollector(Generic[R]):
+    """Base of a collector of one report: a source with rows, then one with the collector's own row.
+
+    That row ends with the report's age, the number of files that failed and that of odd lines.
+    """
+
+    name: str
+    sources: ClassVar[Mapping[str, Sequence[Field]]]
+
+    def __init__(self, path: Path, report: ReportFile[R], context: Context) -> None:
+        (source, fields), (own, own_fields) = self.sources.items()
+        self._path = path
+        self._report = report
+        self._now = context.now
+        self._rows = ColumnTable(source, fields)
+        self._own = OwnRow(own, tuple(own_fields))
+        self._nothing, self._odd = OnceLogged(self.name), OnceLogged(self.name)
+
+    def read(self) -> Iterator[Reading]:
+        """The rows of the report, then the collector's own. Raises CollectError after both."""
+        at = self._now()
+        failures: list[CollectError] = []
+        report, age = self._report.read(at, failures)
+        rows, own = self._told(report)
+        if rows:
+            yield self._rows.table(at, ((component, row, False) for component, row in rows))
+        yield self._own.of(at, *own, age, len(failures), report.odd)
+        self._nothing.update(age is None and not failures, f"no report {self._path}")
+        self._odd.update(bool(report.odd), f"{report.odd} lines not understood")
+        raise_first(failures)
+
+    def _told(self, report: R) -> tuple[Sequence[tuple[Component, Counters]], Sequence[int | None]]:
+        """The rows of a report, and the values that the collector's own row begins with."""
+        raise NotImplementedError

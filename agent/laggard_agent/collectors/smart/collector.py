@@ -1,24 +1,23 @@
 """The collector `smart`: a row for each disk of a report of smartctl."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from laggard_agent.collectors.interface import Context, Reading
+from laggard_agent.collectors.interface import Context
 from laggard_agent.collectors.registry import register
-from laggard_agent.collectors.report_file import ReportFile
-from laggard_agent.collectors.rows import ColumnTable, OnceLogged, OwnRow, gauges, named, raise_first
+from laggard_agent.collectors.report_file import ReportCollector, ReportFile
+from laggard_agent.collectors.rows import Counters, gauges, named
 from laggard_agent.collectors.smart.report import COUNTERS, STATES, SmartReport, parse_report
 from laggard_common.config import between, checked
-from laggard_common.errors import CollectError
-from laggard_common.wire.schema import Field, FieldKind
+from laggard_common.wire.schema import Component, Field, FieldKind
 
 FIELDS = (*map(Field, COUNTERS), *gauges(*STATES))
 NODE_FIELDS = (
-    *gauges("disks"),
+    *gauges("disks", "left_out"),
     Field("report_age", FieldKind.GAUGE, "s"),
-    *gauges("left_out", "files_failed", "values_not_understood"),
+    *gauges("files_failed", "values_not_understood"),
 )
 MOST_REPORT_SECONDS = 2 * 3600
 
@@ -32,7 +31,7 @@ class SmartSettings:
 
 
 @register
-class Smart:
+class Smart(ReportCollector[SmartReport]):
     """Reads the report when it is another one."""
 
     name = "smart"
@@ -40,24 +39,10 @@ class Smart:
     sources: ClassVar = {"disk_health": FIELDS, "smart": NODE_FIELDS}
 
     def __init__(self, settings: SmartSettings, context: Context) -> None:
-        self._settings = settings
-        self._report: ReportFile[SmartReport] = ReportFile(settings.report, parse_report, MOST_REPORT_SECONDS)
-        self._now = context.now
-        self._rows = ColumnTable("disk_health", FIELDS)
-        self._own = OwnRow(self.name, NODE_FIELDS)
-        self._nothing, self._odd = OnceLogged(self.name), OnceLogged(self.name)
+        report = ReportFile(settings.report, parse_report, MOST_REPORT_SECONDS)
+        super().__init__(settings.report, report, context)
+        self._most = settings.max_disks
 
-    def read(self) -> Iterator[Reading]:
-        """Disks, then the node's own row. Raises CollectError after both."""
-        at = self._now()
-        failures: list[CollectError] = []
-        report, age = self._report.read(at, failures)
-        most = self._settings.max_disks
-        chosen = list(report.disks.items())[:most]
-        if chosen:
-            yield self._rows.table(at, ((named(name), row, False) for name, row in chosen))
-        left_out = len(report.disks) - len(chosen)
-        yield self._own.of(at, len(chosen), age, left_out, len(failures), report.odd)
-        self._nothing.update(age is None and not failures, f"no report {self._settings.report}")
-        self._odd.update(bool(report.odd), f"{report.odd} lines not understood")
-        raise_first(failures)
+    def _told(self, report: SmartReport) -> tuple[Sequence[tuple[Component, Counters]], Sequence[int | None]]:
+        chosen = [(named(name), row) for name, row in list(report.disks.items())[: self._most]]
+        return chosen, (len(chosen), len(report.disks) - len(chosen))

@@ -3,24 +3,28 @@
 import errno
 import os
 import random
-import re
 import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from laggard_agent.collectors import report_file
 from laggard_agent.collectors.interface import read_file
 from laggard_agent.collectors.lnet import collector
 from laggard_agent.collectors.lnet.collector import Lnet, LnetSettings
-from laggard_agent.collectors.lnet.parse import parse_nis, parse_peers, parse_stats
-from laggard_agent.collectors.lnet.report import parse_report
+from laggard_agent.collectors.lnet.parse import NI_FIELDS, PEER_FIELDS, parse_nis, parse_peers, parse_stats
+from laggard_agent.collectors.lnet.report import HEALTH_FIELDS, parse_report
 from laggard_common.errors import CollectError
+from laggard_common.wire.codec import Row
+from laggard_common.wire.schema import Field
 from tests.support.sampled import Sampled, surroundings
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "lnet"
 SERVER, CLIENT = FIXTURES / "server-2.15", FIXTURES / "client-2.12"
+REPORT = FIXTURES / "report.yaml"
 NI = "10.17.0.21@o2ib"
 
 
@@ -69,22 +73,67 @@ def test_a_server_by_hand(server: Path) -> None:
     assert (own["drop_count"], own["send_length"]) == (5127, 981234567890123)
 
 
+def columns(path: Path) -> Iterator[list[str]]:
+    """The words of each line below the heading, but those of the loopback."""
+    yield from (line.split() for line in path.read_text().splitlines()[1:] if not line.startswith("0@lo"))
+
+
 @pytest.mark.parametrize("folder", [SERVER, CLIENT])
 def test_every_number_is_that_of_its_text(folder: Path) -> None:
-    """Sums over all numbers of a column, by place in the text, but for the loopback's, which is 0."""
-    for name, parse, places in (
-        ("nis", parse_nis, {3: 1, 6: 4, 7: 5}),
-        ("peers", parse_peers, {1: 1, 4: 2, 5: 3, 6: 4, 7: 5, 8: 6, 9: 8}),
-    ):
-        text = (folder / name).read_text()
-        lines = [re.split(" +", line) for line in text.splitlines()[1:] if not line.startswith("0@lo")]
-        table = parse((folder / name).read_bytes())
-        for column, place in places.items():
-            assert sum(int(line[column]) for line in lines) == sum(row[place] for row in table.rows.values())  # type: ignore[misc]
+    nis: dict[str, dict[str, int]] = {}
+    for nid, status, _, refs, peer, router, most, now, least in columns(folder / "nis"):
+        sums = dict.fromkeys(("refs", "max_credits", "credits", "waiting"), 0)
+        ni = nis.setdefault(nid, sums | {"min_credits": int(least)})
+        ni |= {"up": int(status == "up"), "peer_credits": int(peer), "router_credits": int(router)}
+        for name, word in (("refs", refs), ("max_credits", most), ("credits", now)):
+            ni[name] += int(word)
+        ni["min_credits"] = min(ni["min_credits"], int(least))
+        ni["waiting"] += max(0, -int(now))
+    table = parse_nis((folder / "nis").read_bytes())
+    assert named_rows(table.rows, NI_FIELDS) == nis
+    peers = {
+        nid: {
+            "up": {"up": 1, "down": 0, "NA": None}[state],
+            "refs": int(refs),
+            "max_credits": int(most),
+            "router_credits": int(router),
+            "min_router_credits": int(least_router),
+            "credits": int(now),
+            "min_credits": int(least),
+            "waiting": max(0, -int(now)),
+            "queued_bytes": int(queue),
+        }
+        for nid, refs, state, _, most, router, least_router, now, least, queue in columns(folder / "peers")
+    }
+    table = parse_peers((folder / "peers").read_bytes())
+    assert named_rows(table.rows, PEER_FIELDS) == peers
+    stats = (folder / "stats").read_text().split()
+    assert list(parse_stats((folder / "stats").read_bytes()) or ()) == list(map(int, stats))
+
+
+def named_rows(rows: Mapping[str, Row], fields: Sequence[Field]) -> dict[str, dict[str, object]]:
+    """Rows by the names of their fields."""
+    return {nid: dict(zip((field.name for field in fields), row, strict=True)) for nid, row in rows.items()}
+
+
+def test_every_number_of_the_report_is_that_of_a_yaml_parser() -> None:
+    document = yaml.safe_load(REPORT.read_text())
+    told = {
+        "net": [ni for net in document["net"] for ni in net["local NI(s)"] if ni["nid"] != "0@lo"],
+        "peer": [ni for peer in document["peer"] for ni in peer["peer ni"]],
+    }
+    for table, listed in zip(parse_report(REPORT.read_bytes()), told.values(), strict=True):
+        wanted = {}
+        for ni in listed:
+            health, row = ni["health stats"], dict(ni["statistics"])
+            row |= {name.replace(" ", "_"): value for name, value in health.items()}
+            row["errors"], row["health"] = health["error"], health["health value"]
+            row["network_timeouts"] = health.get("network timeout")
+            row["timeouts"] = health.get("timeouts", health.get("timeout"))
+            row["health_lost"] = 1000 - health["health value"]
+            wanted[ni["nid"]] = {field.name: row.get(field.name) for field in HEALTH_FIELDS}
+        assert named_rows(table.rows, HEALTH_FIELDS) == wanted
         assert table.odd == []
-    assert list(parse_stats((folder / "stats").read_bytes()) or ()) == list(
-        map(int, (folder / "stats").read_text().split())
-    )
 
 
 def test_older_files_below_proc_and_no_files(tmp_path: Path) -> None:
@@ -165,9 +214,6 @@ def test_any_bytes_are_lines_or_odd() -> None:
             spoilt[chance.randrange(len(spoilt))] = chance.randrange(256)
         for parse in (parse_nis, parse_peers, parse_stats):
             parse(bytes(spoilt))
-
-
-REPORT = FIXTURES / "report.yaml"
 
 
 def test_health_of_the_report_by_hand(server: Path) -> None:

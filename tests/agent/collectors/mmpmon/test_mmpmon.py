@@ -52,6 +52,24 @@ def test_waiters_without_those_that_always_wait(report: Path) -> None:
     }
 
 
+def test_every_wait_is_that_of_its_text(report: Path) -> None:
+    """Times in seconds from the text's own columns, by place."""
+    heading, *lines = (line for line in REPORT.read_text().splitlines() if line.startswith("mmdiag:"))
+    thread, wait = (heading.split(":").index(name) for name in ("threadName", "waitTime"))
+    waits = [
+        (float(words[wait]), "for I/O completion" in line)
+        for line in lines
+        if not (words := line.split(":"))[thread].startswith(("Fsck", "EventsExporter"))
+    ]
+    own = sampled(report).row("mmpmon", "mmpmon")
+    disks = [seconds for seconds, is_io in waits if is_io]
+    assert (own["waiters"], own["io_waiters"]) == (len(waits), len(disks)) == (4, 3)
+    assert own["longest_ms"] == int(1000 * max(seconds for seconds, _ in waits))
+    assert own["longest_io_ms"] == int(1000 * max(disks))
+    assert own["long_waiters"] == sum(seconds > 60 for seconds, _ in waits)
+    assert own["long_io_waiters"] == sum(seconds > 1 for seconds in disks)
+
+
 def test_no_report_an_old_one_and_one_without_mmdiag(report: Path, tmp_path: Path) -> None:
     own = sampled(tmp_path / "nothing").row("mmpmon", "mmpmon")
     assert (own["file_systems"], own["waiters"], own["report_age"]) == (0, None, None)

@@ -39,10 +39,32 @@ def test_every_disk_by_hand(report: Path) -> None:
         "sda": {"reallocated": 8, "pending": 2, "link_errors": 31, "failing": 1},
         "sdb": {},
     }
-    text = REPORT.read_text()
-    assert int(re.findall(r'"media_errors":(\d+)', text)[0]) == told["nvme1"]["media_errors"]
-    assert sum(map(int, re.findall(r'(?:read|write)":{[^}]*uncorrected_errors":(\d+)', text))) == 5
-    assert re.findall(r'"id":199,[^}]*"raw":{"value":(\d+)', text) == ["31"]
+
+
+IN_TEXT = {
+    "media_errors": r'"media_errors":(\d+)',
+    "log_entries": r'"num_err_log_entries":(\d+)',
+    "grown_defects": r'"scsi_grown_defect_list":(\d+)',
+    "uncorrected": r'"(?:read|write)":{[^}]*"total_uncorrected_errors":(\d+)',
+    "reallocated": r'"id":5,[^}]*"raw":{"value":(\d+)',
+    "link_errors": r'"id":199,[^}]*"raw":{"value":(\d+)',
+    "critical_warning": r'"critical_warning":(\d+)',
+    "pending": r'"id":197,[^}]*"raw":{"value":(\d+)',
+}
+
+
+def test_every_number_is_that_of_its_text(report: Path) -> None:
+    agent = sampled(report)
+    lines = REPORT.read_text().splitlines()
+    for name, line in zip(agent.ids("disk_health"), lines, strict=True):
+        assert f'"/dev/{name.partition(" ")[0]}"' in line
+        row: dict[str, int | None] = {}
+        for field, pattern in IN_TEXT.items():
+            numbers = re.findall(pattern, line)
+            row[field] = sum(map(int, numbers)) if numbers else None
+        passed = re.findall(r'"passed":(true|false)', line)
+        row["failing"] = int(passed[0] == "false") if passed else None
+        assert agent.row("disk_health", name) == row
 
 
 def test_no_report_an_old_one_and_limits(report: Path, tmp_path: Path) -> None:

@@ -79,18 +79,56 @@ def test_every_transaction_is_in_the_bin_of_its_time(path: str) -> None:
     assert len(bins) > 8
 
 
+def test_every_number_of_the_kstats_is_that_of_its_text(server: Path) -> None:
+    """Pools and datasets; a transaction's bins are another test's."""
+    agent = sampled(server).sample()
+    datasets = {}
+    for path in FIXTURES.glob("kstat-*/*/objset-*"):
+        text = path.read_text()
+        counts = {name: int(value) for name, value in re.findall(r"^(\w+) +4 +(\d+)$", text, re.MULTILINE)}
+        row = {"unlinks": "nunlinks", "read_bytes": "nread", "written_bytes": "nwritten"}
+        row |= {"reads": "reads", "writes": "writes"}
+        name = re.findall(r"^dataset_name +7 +(.+)$", text, re.MULTILINE)[0]
+        datasets[name] = {field: counts[key] for field, key in row.items()}
+    assert {name: agent.row("zfs_dataset", name) for name in agent.ids("zfs_dataset")} == datasets
+    _, heading, values = (OLD / "tank/io").read_text().splitlines()
+    io = dict(zip(heading.split(), map(int, values.split()), strict=True))
+    wanted: dict[str, dict[str, int | None]] = {
+        "tank": {
+            "reads": io["reads"],
+            "writes": io["writes"],
+            "read_bytes": io["nread"],
+            "written_bytes": io["nwritten"],
+            "queue_us": io["wlentime"] // 1000,
+            "disk_us": io["rlentime"] // 1000,
+            "not_online": int((OLD / "tank/state").read_text() != "ONLINE\n"),
+        }
+    }
+    wanted["ost7"] = dict.fromkeys(wanted["tank"])
+    wanted["ost7"]["not_online"] = int((NEW / "ost7/state").read_text() != "ONLINE\n")
+    told = {name: agent.row("zfs_pool", name) for name in agent.ids("zfs_pool")}
+    assert {
+        name: {field: value for field, value in row.items() if not field.startswith("tx_assign")}
+        for name, row in told.items()
+    } == wanted
+
+
 def test_every_number_of_the_report_is_that_of_its_text(server: Path) -> None:
     """Each line by itself with regular expressions; `le` is the lower bound of a bucket."""
     wanted: dict[str, Counter[str]] = {}
     for line in REPORT.read_text().splitlines():
-        match = re.match(r"zpool_(stats|latency),(?:le=([^,]+),)?.*path=/dev/disk/by-vdev/(\w+-part1),", line)
-        if match is None:
+        path = re.search(r",path=((?:\\.|[^,])+),", line)
+        match = re.match(r"zpool_(stats|latency),(?:le=([^,]+),)?", line)
+        if match is None or path is None:
             continue
-        row = wanted.setdefault(f"ost7/{match[3]}", Counter())
+        device = re.sub(r"\\(.)", r"\1", path[1]).rpartition("/")[2]
+        row = wanted.setdefault(f"ost7/{device}", Counter())
         numbers = {name: int(value) for name, value in re.findall(r"[ ,](\w+)=(\d+)u", line)}
         if match[1] == "stats":
-            row.update(reads=numbers["read_ops"], written_bytes=numbers["write_bytes"])
+            row.update(reads=numbers["read_ops"], writes=numbers["write_ops"])
+            row.update(read_bytes=numbers["read_bytes"], written_bytes=numbers["write_bytes"])
             row.update({name: numbers[name] for name in ("read_errors", "write_errors", "checksum_errors")})
+            row["not_online"] = int(",state=ONLINE," not in line)
             continue
         bound = 1
         while match[2] == "+Inf" or bound * 1.048576e-3 < 1.5 * float(match[2]):
@@ -101,12 +139,17 @@ def test_every_number_of_the_report_is_that_of_its_text(server: Path) -> None:
             row[f"{name}_ms_{bound}"] += numbers[name]
     agent = fresh(sampled(server), server).sample(0)
     assert agent.error == ""
-    assert len(wanted) == 8
-    for name, row in wanted.items():
-        told = agent.row("zfs_vdev", name)
-        assert {field: told[field] for field in row} == dict(row)
-        bins = [field for field in told if "_ms_" in field]
-        assert sum(told[field] or 0 for field in bins) == sum(row[field] for field in row if "_ms_" in field)
+    told = {name: agent.row("zfs_vdev", name) for name in agent.ids("zfs_vdev")}
+    assert len(wanted) == 9
+    assert told == {name: dict(row) for name, row in wanted.items()}
+    states: dict[str, dict[str, int | None]] = {}
+    for line in REPORT.read_text().splitlines():
+        if len(words := line.split("\t")) == 3 and words[2] != "-":
+            state = states.setdefault(f"ost7/{words[0]}", {"slow_ios": None, "sits_out": None})
+            key = "slow_ios" if words[1] == "slow_ios" else "sits_out"
+            state[key] = int({"on": "1", "off": "0"}.get(words[2], words[2]))
+    told = {name: agent.row("zfs_vdev_state", name) for name in agent.ids("zfs_vdev_state")}
+    assert told == states
 
 
 def test_devices_their_pool_and_what_they_are_part_of(server: Path) -> None:
