@@ -19,7 +19,9 @@ from laggard_agent.collectors.net.layers import Interfaces
 from laggard_agent.settings import AgentSettings
 from laggard_agent.symbols import elf
 from laggard_aggregator.files.compressed import open_input
+from laggard_aggregator.offline.prometheus_input import Span, read_prometheus
 from laggard_aggregator.prometheus.compare_map import load_map
+from laggard_aggregator.prometheus.scrapes import ScrapeReader
 from laggard_aggregator.prometheus.server import PrometheusServer
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_common import config
@@ -100,13 +102,18 @@ class AnsweredServer(PrometheusServer):
 
 
 def prometheus_answers(data: bytes) -> None:
-    """Answers of a Prometheus server."""
+    """Answers of a Prometheus server, and the readings and samples made of them."""
     AnsweredServer.body = data
     server = AnsweredServer("http://127.0.0.1:9")
     with contextlib.suppress(ServiceError):
         server.instant("up", 1.0)
     with contextlib.suppress(ServiceError):
         server.over("up", 1.0, 2.0, 1.0)
+    compare_map = load_map("node_exporter")
+    with contextlib.suppress(ServiceError):
+        ScrapeReader(compare_map.sources[0], 15.0).read(server, 1, 4)
+    with contextlib.suppress(ServiceError, InputError):
+        list(read_prometheus(server, compare_map, Span(0.0, 120.0, 30.0), 2, []))
 
 
 def settings_files(data: bytes) -> None:
@@ -130,6 +137,8 @@ _ANSWER = (
     b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"device":"sda"},"value":[1,"2"]}]}}',
     b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"],[2,"NaN"]],'
     b'"histograms":[]}]},"warnings":["x"]}',
+    b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"__name__":"node_disk_reads_completed_total",'
+    b'"instance":"oss1:9100","device":"sda","model":"X1"},"values":[[10,"1"],[25,"2"],[40,"1e3"],[90,"+Inf"]]}]}}',
     b'{"status":"error","errorType":"bad_data","error":"exceeded maximum resolution of 11,000 points"}',
 )
 _SETTINGS = (

@@ -1,10 +1,12 @@
 """The maps of further exporters, over text in their own form that a real Prometheus server has stored."""
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +107,26 @@ class OsdCommits:
         yield "# EOF\n"
 
 
+MANAGER = Path(__file__).resolve().parents[2] / "fixtures" / "ceph" / "manager-16.2.15.txt"
+
+
+@dataclass(frozen=True)
+class OsdsOfManager:
+    """What a real manager answered, scraped again and again."""
+
+    end: float
+    start: float
+    known: str = "ceph_osd_metadata"
+
+    def lines(self) -> Iterator[str]:
+        for line in MANAGER.read_text().splitlines():
+            if line.startswith("# TYPE"):
+                yield f"{line.rpartition(' ')[0]} unknown\n"
+            elif not line.startswith("#"):
+                yield from (f"{line} {at:.3f}\n" for at in np.arange(self.start, self.end, 60.0))
+        yield "# EOF\n"
+
+
 @pytest.fixture
 def end() -> float:
     return time.time() // 7200 * 7200 - 4 * HOUR
@@ -174,6 +196,35 @@ def test_commits_of_old_and_new_managers_are_one_field(end: float, tmp_path: Pat
         assert (told["bluestore_commit_lat_count"], told["bluestore_commit_lat_us"]) == (145, 4087775)
         assert told["subop_w_latency_us"] is None
     assert {one.component.name for one in readings[max(readings)]} == {"osd.0", "osd.1"}
+
+
+def test_every_number_of_a_manager_is_that_of_its_text(end: float, tmp_path: Path) -> None:
+    """All that the map names, of all OSDs, by a regular expression on the text."""
+    (source,) = load_map("ceph").sources
+    text = {
+        (name, osd): Decimal(number)
+        for name, osd, number in re.findall(
+            r'^(\w+)\{ceph_daemon="(osd\.\d+)"\} (\S+)$', MANAGER.read_text(), re.MULTILINE
+        )
+    }
+    with serving(OsdsOfManager(end, end - HOUR), tmp_path) as url:
+        interval = round(end / 60)
+        readings = ScrapeReader(source, 60.0).read(PrometheusServer(url), interval - 5, interval)
+    used = set()
+    for one in readings[max(readings)]:
+        assert ("device_class", "hdd") in one.component.labels
+        for field, value in zip(source.fields, one.values, strict=True):
+            (name,), (older,) = field.counters, field.older or field.counters
+            key = next(
+                (key for key in ((name, one.component.name), (older, one.component.name)) if key in text),
+                None,
+            )
+            wanted = None if key is None else text[key] * Decimal(field.scale)
+            assert (value is None) == (wanted is None), field.name
+            assert value is None or wanted is None or abs(value - wanted) <= Decimal("0.51"), field.name
+            used.add(key)
+    assert used - {None} == set(text)
+    assert len({osd for _, osd in text}) == len(readings[max(readings)]) == 6
 
 
 def test_a_map_of_evidence_alone_judges_nothing(
