@@ -159,3 +159,10 @@ def test_pyarrow_uses_the_allocator_of_the_c_library(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
     done = run_command((sys.executable, "-c", program, *arguments), env=environment)
     assert done.stdout.endswith(": good\n0 system\n"), done.stderr
+
+
+def test_parts_of_scipy_that_few_sites_need_are_imported_when_they_are_needed() -> None:
+    program = "import sys, laggard_aggregator.app; print(*(n for n in sys.modules if n.startswith('scipy.')))"
+    imported = run_command((sys.executable, "-c", program)).stdout.split()
+    assert "scipy.special" in imported
+    assert {"scipy.ndimage", "scipy.optimize", "scipy.stats"}.isdisjoint(imported)

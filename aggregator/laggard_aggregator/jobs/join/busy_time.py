@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
-from scipy.ndimage import median_filter
 
 from laggard_aggregator.detect.interface import FloatArray
 
@@ -182,6 +181,8 @@ def pauses(stretch: FloatArray, interval: float) -> float:
     inner = stretch[around // 2 : -(around // 2)]
     if inner.size < around:
         return 0.0
+    from scipy.ndimage import median_filter  # noqa: PLC0415 - takes a quarter of a second at each start
+
     level = median_filter(inner, 2 * around + 1, mode="nearest")
     missing = 1.0 - inner / np.where(level > 0, level, np.inf)
     return float(missing[missing > _PAUSE].sum())

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from scipy.optimize import nnls
 
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.index.reader import Row
@@ -117,10 +116,12 @@ def _add_counts(
 
 def _divided(counts: FloatArray, work: Mapping[str, FloatArray]) -> dict[str, float]:
     """Requests (T,) of a client to a target by job, whose work went on by `work` (T,) each."""
-    own = {key: each for key, each in work.items() if each.sum() > 0}
+    own = {key: done for key, done in work.items() if done.sum() > 0}
     if len(own) < 2:
         return dict.fromkeys(own, float(counts.sum()))
-    shares = np.column_stack([each / each.sum() for each in own.values()])
+    from scipy.optimize import nnls  # noqa: PLC0415 - takes a quarter of a second, which few daemons need
+
+    shares = np.column_stack([done / done.sum() for done in own.values()])
     amounts, _ = nnls(shares, counts)
     return dict(zip(own, amounts.tolist(), strict=True))
 
