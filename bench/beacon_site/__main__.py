@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.beacon_site.messages import SECOND_NS, Agents, Message
+from bench.beacon_site.pages import SiteTruth, page_numbers
 from bench.beacon_site.plan import Plan, make_plan
 from bench.beacon_site.product import PATIENCE_SECONDS, Product, ProductError, product
 from bench.beacon_site.score import Verdict, judge, numbers, numbers_table, rows, table
@@ -83,12 +84,16 @@ async def _run(folder: Path, size: str, seed: int, clients: str) -> dict[str, An
     with ProcessPoolExecutor(1) as other:
         twin = other.submit(_without_causes, plan)
         async with product(folder, START_SECONDS * SECOND_NS) as site:
-            agents = await _feed(site, simulation, seed, clients)
+            of_site = SiteTruth(simulation)
+            agents = await _feed(site, of_site, seed, clients)
             fed = time.monotonic()
             now = await _archived(site, simulation.now, agents.samples + agents.records)
             _import_jobs(site, simulation)
             found = truths(plan, simulation, await asyncio.to_thread(twin.result))
             answers = await _answers(site, now, [truth.run.number for truth in found])
+            of_pages = await asyncio.to_thread(
+                page_numbers, site.get, of_site, of_compute=clients != "traces"
+            )
     judged = [judge(truth, answers.get(truth.run.number, {}), plan) for truth in found]
     print(f"# {machine('numpy', 'pyarrow')}")
     print(
@@ -101,6 +106,7 @@ async def _run(folder: Path, size: str, seed: int, clients: str) -> dict[str, An
     print(table(rows(judged)))
     shown = numbers((truth, answers.get(truth.run.number, {})) for truth in found)
     print(numbers_table(shown))
+    print(numbers_table(of_pages))
     return {
         "machine": machine(),
         "size": size,
@@ -109,7 +115,7 @@ async def _run(folder: Path, size: str, seed: int, clients: str) -> dict[str, An
         "runs": [_record(verdict, answers.get(verdict.truth.run.number, {})) for verdict in judged],
         "numbers": {
             name: {"within": n.within, "mean": n.mean, "worst": n.worst, "absent": n.absent}
-            for name, n in shown.items()
+            for name, n in (shown | of_pages).items()
         },
     }
 
@@ -122,16 +128,17 @@ def _without_causes(plan: Plan) -> dict[int, float]:
     return {number: outcome.io_seconds for number, outcome in simulation.outcomes.items()}
 
 
-async def _feed(site: Product, simulation: Simulation, seed: int, clients: str) -> Agents:
+async def _feed(site: Product, of_site: SiteTruth, seed: int, clients: str) -> Agents:
     """The whole site's time into the daemon, batch by batch, each when the daemon's clock shows its end.
 
     The next batch is made while the daemon works on one.
     """
+    simulation = of_site.simulation
     agents = Agents(simulation.shape, seed, tables(simulation, compute_counters=clients != "traces"))
     traces = Traces(simulation) if clients != "counters" else None
     await site.publish(agents.schemas())
     agents.read(0)
-    batches = _batches(agents, simulation, traces)
+    batches = _batches(agents, of_site, traces)
     ready = await asyncio.to_thread(next, batches, None)
     while ready is not None:
         batch, upcoming = ready, asyncio.create_task(asyncio.to_thread(next, batches, None))
@@ -144,13 +151,15 @@ async def _feed(site: Product, simulation: Simulation, seed: int, clients: str) 
     return agents
 
 
-def _batches(agents: Agents, simulation: Simulation, traces: Traces | None) -> Iterator[_Batch]:
+def _batches(agents: Agents, of_site: SiteTruth, traces: Traces | None) -> Iterator[_Batch]:
     """Yields what all agents send, until a while after the last run."""
+    simulation = of_site.simulation
     shape = simulation.shape
     settled = 0
     while settled < _SETTLING_SECONDS:
         for _ in range(shape.batch_seconds):
             simulation.step()
+            of_site.follow()
             if traces is not None:
                 traces.follow()
             if simulation.now % shape.interval_seconds == 0:

@@ -1,12 +1,15 @@
 """The generated Beacon site: its truth agrees with its counters, and causes slow whom they are meant for."""
 
+import json
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bench.beacon_site.messages import Agents
+from bench.beacon_site.pages import SiteTruth, page_numbers
 from bench.beacon_site.plan import KINDS, Plan, make_plan
 from bench.beacon_site.score import judge
 from bench.beacon_site.shape import SHAPES, hardware, ost_name
@@ -30,6 +33,16 @@ def run(simulation: Simulation, traces: Traces | None = None) -> Simulation:
         if traces is not None:
             traces.follow()
     return simulation
+
+
+@cache
+def followed() -> SiteTruth:
+    """A site, to the end of a minute."""
+    of_site = SiteTruth(Simulation(plan(), PARTS))
+    while not of_site.simulation.over or of_site.simulation.now % 60:
+        of_site.simulation.step()
+        of_site.follow()
+    return of_site
 
 
 @cache
@@ -112,3 +125,46 @@ def test_an_answer_is_right_only_when_it_names_the_cause(monkeypatch: pytest.Mon
     assert judged(ost_name(cause.target)) == "right"
     assert judged(ost_name((cause.target + 1) % SHAPE.osts), ost_name(cause.target)) == "wrong"
     assert judged() == "unknown"
+
+
+def test_loads_of_the_truth_add_up_to_the_jobs() -> None:
+    of_site = followed()
+    total = dict(of_site.groups(lambda _: "all"))["all"]
+    moved = total["read_bytes"] + total["written_bytes"]
+    for kind in ("forwarders", "osts", "compute"):
+        loads = dict(of_site.loads(kind))
+        assert sum(of["mean"] for of in loads.values()) * 60 * of_site.minutes == pytest.approx(moved)
+        shares = [sum(share for name, share in of.items() if "time_" in name) for of in loads.values()]
+        assert shares == pytest.approx([1.0] * len(loads))
+    by_node, by_target = (of_site.metadata(by) for by in ("nodes", "target"))
+    assert by_node["cn-* (compute)"] == pytest.approx(total["metadata_operations"])
+    assert by_node["cn-* (compute)"] == pytest.approx(by_node["fwd-* (forwarding)"])
+    assert sum(by_target.values()) == pytest.approx(by_node["cn-* (compute)"] + by_node["login-* (compute)"])
+    assert sum(of_site.modes().values()) == pytest.approx(moved)
+
+
+def test_numbers_of_pages_are_held_against_the_truth() -> None:
+    of_site = followed()
+
+    def get(path: str) -> bytes:
+        page, _, query = path.partition("?")
+        kind = query.partition("&")[0].partition("=")[2]
+        rows: list[dict[str, Any]] = []
+        match page:
+            case "/report":
+                total = dict(of_site.groups(lambda _: "all"))["all"]
+                return json.dumps({"record": "total", **total, "jobs": total["jobs"] + 1}).encode()
+            case "/loads":
+                rows = [{"component": name, **of} for name, of in of_site.loads(kind)][:-1]
+            case "/metadata":
+                rows = [{"name": name, "operations": of} for name, of in of_site.metadata(kind).items()]
+        return json.dumps({page[1:]: rows}).encode()
+
+    numbers = page_numbers(get, of_site, of_compute=True)
+    assert numbers["/metadata by nodes operations"].within == 1.0
+    assert numbers["/amplification jobs"].within == 1.0
+    assert numbers["/loads osts mean"].absent == 1
+    assert numbers["/loads osts mean"].within == pytest.approx(1 - 1 / SHAPE.osts)
+    assert numbers["/report total read_bytes"].within == 1.0
+    assert numbers["/report total jobs"].worst > 0
+    assert numbers["/report total amplified_jobs"].absent == 1

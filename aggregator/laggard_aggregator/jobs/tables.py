@@ -91,8 +91,10 @@ JOB_COMPONENTS: Final = pa.schema(
         *_columns((TEXT, "layer node component direction"), nullable=False),
         *_columns((pa.float64(), "bytes operations latency_seconds coverage")),
         *_columns((pa.bool_(), "shared"), nullable=False),
+        *_columns((pa.float64(), "busy_seconds")),
     ]
 )
+"""`busy_seconds`: of a client known by its traces, which have no latencies: those in which it was active."""
 
 JOB_SUMMARIES: Final = pa.schema(
     [

@@ -85,6 +85,18 @@ def test_volumes_rates_and_components_of_a_job_that_has_traces_alone(tmp_path: P
     ]
 
 
+def test_busy_seconds_of_a_traced_node_are_those_of_its_records_together(tmp_path: Path) -> None:
+    spans = ((10, 20), (15, 30), (15, 18), (50, 60))
+    found = [folded("n0", "write", span, 10, descriptor=f"{at}:3") for at, span in enumerate(spans)]
+    send(tmp_path, TraceDocument("1", "/log", 1, 0, 9, found[:2]), node="n0")
+    send(tmp_path, TraceDocument("1", "/log", 1, 9, 18, found[2:]), node="n0")
+    client(tmp_path, "n1", moving(START_NS // 10**6 - 20_000, 460, rate=MIB))
+    (account,) = Join(tmp_path, "site", [a_job("c/1", 0, 400, "n0", "n1")]).run()
+    busy = {(row["node"], row["direction"]): row["busy_seconds"] for row in component_rows(account, 1)}
+    assert busy["n0", "write"] == 30.0
+    assert {seconds for (node, _), seconds in busy.items() if node == "n1"} == {None}
+
+
 def test_traces_of_other_numbers_hosts_and_times_are_of_no_job(tmp_path: Path) -> None:
     traced(tmp_path, "n0", job="2")
     send(tmp_path, TraceDocument("1", "/forged", 1, 0, 9, records("n0")), node="n9")

@@ -88,10 +88,11 @@ class JoinedJob:
 @dataclass(slots=True)
 class ComponentSums:
     """Of a job and component: `sums`: bytes read, written, metadata operations, reads, writes, latencies of
-    reads, writes and metadata operations (raw), ns observed."""
+    reads, writes and metadata operations (raw), ns observed. `busy_ns`: of a client's traces, by amount."""
 
     sums: FloatArray = field(default_factory=lambda: np.zeros(9))
     time_scale: float = 1.0
+    busy_ns: tuple[int, int, int] | None = None
 
 
 ComponentOfJob = tuple[str, str, str, bool]

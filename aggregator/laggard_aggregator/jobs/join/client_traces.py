@@ -6,7 +6,7 @@ traced on all of them.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -70,6 +70,7 @@ class _Traced:
     span_ns: tuple[int, int]
     counted: dict[str, float]
     shared: frozenset[str]
+    busy: dict[tuple[str, int], IntArray] = field(default_factory=dict)
     traced_bytes: float = 0.0
     has_records: bool = False
 
@@ -125,6 +126,10 @@ class _Traced:
         sums[:3] += amounts.sum(axis=1)
         for direction in (READ, WRITTEN):
             sums[3 + direction] += count[place == direction].sum()
+        for direction in (READ, WRITTEN, OPERATIONS):
+            known = self.busy.get((node, direction), np.zeros((2, 0), np.int64))
+            own = np.stack([span[place == direction] for span in times])
+            self.busy[node, direction] = _united(np.concatenate([known, own], axis=1))
 
     def close(self) -> None:
         """Notes the time for which nodes are known by traces, and the bytes of those that have both."""
@@ -137,6 +142,23 @@ class _Traced:
         for node, start_ns, end_ns in traced:
             known_ns = np.array([float(end_ns - start_ns)])
             account.observe(np.array([start_ns]), np.array([end_ns]), known_ns)
-            account.components[CLIENT, node, COMPONENT, False].sums[-1] += end_ns - start_ns
+            mine = account.components[CLIENT, node, COMPONENT, False]
+            mine.sums[-1] += end_ns - start_ns
+            read, written, metadata = (
+                int(np.diff(self.busy[node, place], axis=0).sum()) if (node, place) in self.busy else 0
+                for place in (READ, WRITTEN, OPERATIONS)
+            )
+            mine.busy_ns = read, written, metadata
         own = [moved for node, moved in self.counted.items() if node not in self.shared]
         account.by_traces_and_counters = (self.traced_bytes, sum(own)) if own else None
+
+
+def _united(spans: IntArray) -> IntArray:
+    """Spans (2, N) as their union, in order of time."""
+    if not spans.size:
+        return spans
+    start, end = spans[:, np.argsort(spans[0], kind="stable")]
+    until = np.maximum.accumulate(end)
+    first = np.append(True, start[1:] > until[:-1])
+    last = np.append(first[1:], True)
+    return np.stack([start[first], until[last]])

@@ -67,10 +67,11 @@ def component_rows(account: JobAccount, revision_at: int) -> list[ResultRow]:
     for (layer, node, component, shared), mine in sorted(account.components.items()):
         read, written, metadata, reads, writes, *times, observed = mine.sums.tolist()
         coverage = min(observed / held[node], 1.0) if layer == CLIENT and held[node] else None
-        for direction, volume, operations, latency in (
-            ("read", read, reads, times[0]),
-            ("write", written, writes, times[1]),
-            ("metadata", None, metadata, times[2]),
+        busy_ns = mine.busy_ns or (None, None, None)
+        for direction, volume, operations, latency, busy in (
+            ("read", read, reads, times[0], busy_ns[READ]),
+            ("write", written, writes, times[1], busy_ns[WRITTEN]),
+            ("metadata", None, metadata, times[2], busy_ns[OPERATIONS]),
         ):
             if volume or operations:
                 found.append(
@@ -86,6 +87,7 @@ def component_rows(account: JobAccount, revision_at: int) -> list[ResultRow]:
                         "latency_seconds": latency * mine.time_scale if latency else None,
                         "coverage": coverage,
                         "shared": shared,
+                        "busy_seconds": busy / SECOND_NS if busy is not None else None,
                     }
                 )
     return found

@@ -1,4 +1,7 @@
-"""Nodes of a job whose clients had longer waits than those of its other nodes, by its `job_components`."""
+"""Nodes of a job whose clients had longer waits than those of its other nodes, by its `job_components`.
+
+Traces have no latencies: nodes that are known by them are compared by the time in which they moved something.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.join.client_traces import COMPONENT as TRACED
 from laggard_aggregator.jobs.join.volumes import CLIENT
 from laggard_aggregator.jobs.verdict.evidence.path_parts import SLOW
 from laggard_aggregator.jobs.verdict.evidence.slow_parts import SlowPart
@@ -23,7 +27,7 @@ def slow_nodes(
     served_by: Mapping[str, str],
     directions: Iterable[str],
 ) -> Iterator[SlowPart]:
-    """Yields the nodes whose requests took longer than on those behind the same forwarder.
+    """Yields the nodes whose requests took longer than on those behind the same forwarder, known alike.
 
     They must be as much slower than any node was in most of the `earlier` runs, since one that writes for the
     others always waits longer. No node of a job with fewer than three nodes behind a forwarder is slow.
@@ -44,9 +48,10 @@ def slow_nodes(
 
 def _factors(components: Sequence[Row], direction: str, served_by: Mapping[str, str]) -> dict[str, float]:
     """Mean wait of each node as a multiple of the median of the others behind its forwarder."""
-    groups: dict[str | None, dict[str, float]] = defaultdict(dict)
+    traced = {row["node"] for row in components if row["component"] == TRACED}
+    groups: dict[tuple[str | None, bool], dict[str, float]] = defaultdict(dict)
     for node, (seconds, count, _) in _waits(components, direction).items():
-        groups[served_by.get(node)][node] = seconds / count
+        groups[served_by.get(node), node in traced][node] = seconds / count
     return {
         node: wait / float(np.median(others))
         for group in groups.values()
@@ -59,9 +64,12 @@ def _waits(components: Sequence[Row], direction: str) -> dict[str, tuple[float, 
     """Seconds waited, requests and bytes by node, of nodes with enough requests whose time is known."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for row in components:
-        if row["layer"] == CLIENT and row["direction"] == direction and row["latency_seconds"]:
+        if row["layer"] != CLIENT or row["direction"] != direction:
+            continue
+        seconds = row["busy_seconds"] if row["component"] == TRACED else row["latency_seconds"]
+        if seconds:
             own = sums[row["node"]]
-            own[0] += row["latency_seconds"]
+            own[0] += seconds
             own[1] += row["operations"] or 0.0
             own[2] += row["bytes"] or 0.0
     return {node: (own[0], own[1], own[2]) for node, own in sums.items() if own[1] >= _LEAST_REQUESTS}
