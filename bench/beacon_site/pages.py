@@ -10,7 +10,6 @@ import numpy as np
 
 from bench.beacon_site.score import Number
 from bench.beacon_site.shape import (
-    MIB,
     START_SECONDS,
     forwarder_name,
     login_name,
@@ -200,7 +199,7 @@ def _compare_report(
     _compare(found, "/report class 0-1K", smallest, of("class", "name").get(("0-1K",), {}))
     loads = of("load", "kind", "name")
     for kind in kinds:
-        unit = 1.0 if kind == "mdts" else MIB
+        unit = 1.0 if kind == "mdts" else 1e6
         shown = {name: row for (title, name), row in loads.items() if title == _SECTIONS[kind]}
         for name, numbers in truth.loads(kind):
             if name in shown:  # the report has the most loaded ones

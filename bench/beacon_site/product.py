@@ -144,7 +144,9 @@ class Product:
     def command(self, *arguments: str) -> str:
         """What `laggard` prints."""
         program = Path(sys.executable).with_name("laggard")
-        ended = subprocess.run([program, *arguments], capture_output=True, text=True, check=True)
+        ended = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+        if ended.returncode != 0:
+            raise ProductError(f"laggard {' '.join(arguments)}: {ended.stderr.strip()}")
         return ended.stdout
 
 

@@ -65,7 +65,7 @@ def rate(per_second: float | None) -> str:
 
 
 def within(value: float | None, error: float | None, unit: str) -> str:
-    """A value and by how much it may differ: `763 ± 12 MiB/s`; `or more` without."""
+    """A value and by how much it may differ: `800 ± 13 MB/s`; `or more` without."""
     if value is None or not math.isfinite(value):
         return DASH
     if error is None or not math.isfinite(error):

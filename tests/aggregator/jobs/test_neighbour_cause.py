@@ -136,7 +136,7 @@ def test_a_writer_on_a_shared_ost_is_named_and_one_that_ended_before_is_not(
         add_load(tmp_path, 900 + at, job["start"], job["end"], written=0.01 * GIB)
     found = verdict_on(tmp_path, jobs[-1])
     assert [each.cause.split("/")[1] for each in found.findings] == ["778"]
-    assert "ran with 2,000 MiB a second on scratch-OST0042, 200 times the usual load" in found.sentence
+    assert "ran with 2,100 MB a second on scratch-OST0042, 200 times the usual load" in found.sentence
 
 
 def test_a_load_on_components_that_the_job_does_not_use_is_innocent(
@@ -251,7 +251,7 @@ def test_a_neighbour_on_the_same_volume_is_named_by_its_clients(
     write_rows(tmp_path, "job_components", rows, jobs[-1]["end"] // DAY * DAY)
     found = verdict_on(tmp_path, jobs[-1])
     assert re.search(
-        r"job 900 of otto ran with \d+ MiB a second on data, usually without load", found.sentence
+        r"job 900 of otto ran with \d+ MB a second on data, usually without load", found.sentence
     )
     assert re.search(r"\d\d:\d\d to \d\d:\d\d UTC", found.sentence), "the day is named once"
 

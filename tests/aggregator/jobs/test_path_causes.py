@@ -237,7 +237,7 @@ def test_writers_of_one_file_behind_the_same_forwarder_are_the_cause(tmp_path: P
     job = scene.verdict()
     assert [kind for kind, _ in causes(job)] == ["neighbour"]
     assert (
-        "job 4356 of otto ran with 4 MiB a second into one file of all its processes on fwd-1"
+        "job 4356 of otto ran with 4.2 MB a second into one file of all its processes on fwd-1"
         in job["sentence"]
     )
 

@@ -200,7 +200,7 @@ def test_the_rules_of_beacon_by_name() -> None:
     (found,) = slow_parts(series(rates), BELOW_PEAK)
     assert (found.component, found.peers) == ("OST3", 4)
     assert found.factor == pytest.approx(4.0)
-    assert found.text == "it stayed below 30 % of the peak of the job's OSTs, 100 MiB/s, for an hour"
+    assert found.text == "it stayed below 30 % of the peak of the job's OSTs, 105 MB/s, for an hour"
     (found,) = slow_parts(series(rates), BELOW_PEERS)
     assert found.component == "OST3"
     assert found.factor == pytest.approx(4.0)

@@ -205,7 +205,7 @@ def test_modes_and_loads_are_those_of_traces_and_counters(
     }
     loads = {row["name"]: row for row in records(tmp_path, capsys, "load") if row["kind"] == "OSTs"}
     assert set(loads) == set(OSTS[:2])  # each half of 8 nodes with 60 MiB a minute
-    assert loads[OSTS[0]]["largest"] == pytest.approx(4.0)
+    assert loads[OSTS[0]]["largest"] == pytest.approx(4 * 2**20 / 1e6)
 
 
 class _Page(HTMLParser):

@@ -399,6 +399,7 @@ class JobQueries:
 
 MANY_OPERATIONS: Final = 50.0
 """Metadata operations a second from which they are a job's load, as of a neighbour that is a cause."""
+_MB_PER_MIB: Final = 1.048576
 
 
 def _of_key(job_key: str) -> tuple[str, dict[str, Any]]:
@@ -412,7 +413,7 @@ def _anonymous(row: Row) -> str:
     operations, rate = row["s_mdops"] or 0.0, row["rate"] or 0.0
     if operations and (operations >= MANY_OPERATIONS or not rate):
         return f"a job with {rounded(operations)} metadata operations a second"
-    return f"a job with {rounded(rate)} MiB a second" if rate else "a job of unknown load"
+    return f"a job with {rounded(rate * _MB_PER_MIB)} MB a second" if rate else "a job of unknown load"
 
 
 def rounded(value: float) -> str:

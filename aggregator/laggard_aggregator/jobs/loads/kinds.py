@@ -15,7 +15,7 @@ from laggard_aggregator.jobs.rollups.series60 import KIND
 from laggard_aggregator.metrics.block import SECTOR_BYTES
 from laggard_common.wire.topics import ROLES
 
-_MIB: Final = 2.0**20
+_MB: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class LoadKind:
     sources: Mapping[str, LoadFields]
     roles: Collection[str] = ROLES
     counted: str = "bytes"
-    unit: str = "MiB/s"
-    unit_amount: float = _MIB
+    unit: str = "MB/s"
+    unit_amount: float = _MB
     has_nodes: bool = False
     names_are_unique: bool = False
 

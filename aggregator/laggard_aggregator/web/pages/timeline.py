@@ -31,6 +31,8 @@ _STRIP: Final = 16
 """Height of the strip of one direction's phases, above the lines."""
 _TOP: Final = 12
 _FEW_POINTS: Final = 2
+_LABELS: Final = {"metadata": "meta"}
+"""Names of directions that are too long beside the picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,9 @@ def _strip(
     frame: Frame, phases: Sequence[Mapping[str, Any]], direction: str, at: float, height: int
 ) -> Markup:
     """A bar a phase at a height, and its time shaded below."""
-    drawn = Markup('<text class="minor" x="{}" y="{:.1f}">{}</text>').format(LEFT - 6, at + 10, direction)
+    drawn = Markup('<text class="minor" x="{}" y="{:.1f}">{}</text>').format(
+        LEFT - 6, at + 10, _LABELS.get(direction, direction)
+    )
     for phase in phases:
         ends = np.clip(frame.x(np.array([phase["start"], phase["end"]])), LEFT, WIDTH - RIGHT)
         x, width = float(ends[0]), max(float(ends[1] - ends[0]), 2.0)
@@ -120,4 +124,4 @@ def phase_text(phase: Mapping[str, Any]) -> str:
 
 
 def _said(value: float, is_metadata: bool) -> str:
-    return formatting.figure(value, "1/s") if is_metadata else formatting.rate(value)
+    return f"{formatting.figure(value)}/s" if is_metadata else formatting.rate(value)

@@ -57,13 +57,14 @@ _LEAST_PART: Final = 0.5
 """Share of a load's rise that the heaviest job must have to be named for it, and of all work on a component
 that N-1 writes must have to slow down the rest."""
 _MIB: Final = 2.0**20
+_MB: Final = 1e6
 _LEAST_LOADS: Final = {BYTES: _MIB, REQUESTS: 50.0, OPERATIONS: 50.0, SHARED_BYTES: _MIB}
 """Smaller loads, a second, slow nobody down on a shared component."""
 _WORDS: Final = {
-    BYTES: "MiB a second",
+    BYTES: "MB a second",
     REQUESTS: "requests a second",
     OPERATIONS: "metadata operations a second",
-    SHARED_BYTES: "MiB a second into one file of all its processes",
+    SHARED_BYTES: "MB a second into one file of all its processes",
 }
 _MOST_TRACES: Final = 16
 """Jobs whose traces are read for one verdict."""
@@ -334,7 +335,7 @@ class NeighbourWords:
 def described(found: NeighbourEvidence) -> NeighbourWords:
     """A neighbour in words; for everybody without identity and with rounded times."""
     row, usual = found.row, float(np.median(found.evidence.history)) if found.evidence.history.size else 0.0
-    unit, scale = _WORDS[found.unit], _MIB if found.unit in (BYTES, SHARED_BYTES) else 1.0
+    unit, scale = _WORDS[found.unit], _MB if found.unit in (BYTES, SHARED_BYTES) else 1.0
     load = rounded(found.load / scale)
     name = f"a job with {load} {unit}"
     rise = f"{rounded(found.evidence.load / usual)} times the usual load" if usual else "usually without load"

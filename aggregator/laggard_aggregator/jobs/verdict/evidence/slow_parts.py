@@ -23,7 +23,7 @@ from laggard_aggregator.jobs.verdict.evidence.component_series import READS, WRI
 from laggard_aggregator.jobs.verdict.evidence.minute_sums import MINUTE
 
 _DIRECTIONS: Final = {"read": READS, "write": WRITES}
-_MIB: Final = 2.0**20
+_MB: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _by_peak(series: ComponentSeries) -> dict[str, tuple[float, str]]:
     found = {}
     for row in below_peak(rates, np.full(len(rates), peak), MINUTE):
         own = float(np.median(rates[row][rates[row] > 0]))
-        most = f"the peak of the job's {series.layer}s, {peak / _MIB:.3g} MiB/s"
+        most = f"the peak of the job's {series.layer}s, {peak / _MB:.3g} MB/s"
         text = f"it stayed below 30 % of {most}, for an hour"
         found[series.names[row]] = peak / own, text
     return found
