@@ -15,13 +15,13 @@ from laggard_aggregator.detect.interface import BoolArray, IntArray
 from laggard_aggregator.engine.origins import NodeOrigins
 from laggard_aggregator.engine.routes import ABSENT, START_TIME, FunctionRoute, Route, SchemaRoutes, kept
 from laggard_aggregator.engine.schema_groups import NO_ROWS, GroupRows, SchemaGroups
-from laggard_aggregator.groups.attributes import ToldAttributes, attributes_of
 from laggard_aggregator.groups.membership import (
     ConfiguredMembership,
     PeerGroup,
     component_key,
     shown_name,
 )
+from laggard_aggregator.groups.topology import ToldAttributes, attributes_of
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.metrics.sums import JoinedMetrics

@@ -100,3 +100,23 @@ async def _refuse(send: Send, *, began: bool) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 503, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def accepts_gzip(header: str) -> bool:
+    """Whether `Accept-Encoding` names gzip, or else everything, with a weight above 0 (RFC 9110, 12.5.3)."""
+    weights: dict[str, float] = {}
+    for part in header.split(","):
+        coding, *parameters = (text.strip().lower() for text in part.split(";"))
+        weights.setdefault(coding, _weight(parameters))
+    return next((weights[name] > 0 for name in ("gzip", "x-gzip", "*") if name in weights), False)
+
+
+def _weight(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0

@@ -25,8 +25,7 @@ from laggard_aggregator.status import urls
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api, openapi
 from laggard_aggregator.web.actions import API_PATH, FORM_PATH, Actions
-from laggard_aggregator.web.answers import Answers
-from laggard_aggregator.web.encoding import accepts_gzip
+from laggard_aggregator.web.answers import Answers, accepts_gzip
 from laggard_aggregator.web.exported_metrics import PER_NODE, TABLE
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
 from laggard_aggregator.web.jobs_api import JSON, JobsService, json_body

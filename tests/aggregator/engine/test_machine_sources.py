@@ -13,8 +13,8 @@ from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.routes import START_TIME
-from laggard_aggregator.groups.attributes import ToldAttributes
 from laggard_aggregator.groups.membership import ConfiguredMembership
+from laggard_aggregator.groups.topology import ToldAttributes
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.metrics.registry import SOURCES

@@ -1,4 +1,4 @@
-"""Answers that nobody takes: bounded in bytes and in time."""
+"""Answers that nobody takes, bounded in bytes and in time; Accept-Encoding with weights."""
 
 import asyncio
 import socket
@@ -6,10 +6,12 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from laggard_aggregator.web import server
-from laggard_aggregator.web.answers import PART_BYTES, Answers
+from laggard_aggregator.web.answers import PART_BYTES, Answers, accepts_gzip
 from laggard_aggregator.web.server import HttpServer
 from tests.aggregator.web.test_server import get, served
 from tests.support.wait import time_limit
@@ -107,3 +109,34 @@ def test_a_client_that_does_not_take_its_answer_is_let_go(
         assert (status, len(text)) == (200, len(BODY)), "one that takes it gets all of it"
 
     asyncio.run(served("127.0.0.1:0", use, answers))
+
+
+@pytest.mark.parametrize(
+    ("header", "accepted"),
+    [
+        ("", False),
+        ("gzip", True),
+        ("GZIP", True),
+        ("x-gzip", True),
+        ("deflate, gzip;q=1.0, *;q=0.5", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0", False),
+        ("gzip;q=0.0", False),
+        ("gzip ; Q=0.001", True),
+        ("*", True),
+        ("*;q=0", False),
+        ("gzip;q=0, *", False),
+        ("*;q=0, gzip", True),
+        ("identity", False),
+        ("identity;q=1, *;q=0", False),
+        ("gzip;q=nonsense", False),
+        ("notgzip, gzipper", False),
+    ],
+)
+def test_gzip_is_accepted_by_its_weight(header: str, accepted: bool) -> None:
+    assert accepts_gzip(header) is accepted
+
+
+@given(st.text(max_size=60))
+def test_any_header(header: str) -> None:
+    accepts_gzip(header)

@@ -24,7 +24,7 @@ from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.urls import NotKnownError, TimeRange, component_path
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.actions import FORM_PATH, Actions
-from laggard_aggregator.web.encoding import accepts_gzip
+from laggard_aggregator.web.answers import accepts_gzip
 from laggard_aggregator.web.pages import alarms, charts, component, groups, nodes, overview, search, shadows
 from laggard_aggregator.web.pages.alarm_log import AlarmLog, Event, episodes
 from laggard_aggregator.web.pages.events import EventStreams
