@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, unquote_to_bytes
@@ -31,7 +31,7 @@ from laggard_aggregator.web.pages.events import EventStreams
 from laggard_aggregator.web.pages.job_search import JobMatch
 from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, Acts, Now, StateReader
 from laggard_aggregator.web.pages.past import Past, PastReader, PastUnavailableError
-from laggard_aggregator.web.pages.static_files import StaticFiles
+from laggard_aggregator.web.pages.static_files import shipped_files
 from laggard_aggregator.web.pages.tables import Query, table_file
 
 CONTENT_SECURITY_POLICY = (
@@ -111,11 +111,9 @@ class Pages:
         self.alarm_log = AlarmLog(archive)
         self._took = 0.0
         self._streams = EventStreams(view, lambda: self._took)
-        self._files = StaticFiles()
         self._kept: OrderedDict[tuple[str, bytes, str], _Kept] = OrderedDict()
         self.lock = asyncio.Lock()  # one page at a time: at most one core
-        self._templates = _templates(self._files)
-        self._templates.globals.update(archive=archive is not None, has_jobs=partial(_has_jobs, archive))
+        self._common = {"archive": archive is not None, "has_jobs": partial(_has_jobs, archive)}
 
     def routes(self) -> list[BaseRoute]:
         """Routes of the pages."""
@@ -308,7 +306,7 @@ class Pages:
 
     async def _static(self, request: Request) -> Response:
         name, version = request.path_params["name"], _text(request, "v")
-        return _answer(request, *self._files.find(name, version))
+        return _answer(request, *shipped_files().find(name, version))
 
     def _keep(self, key: tuple[str, bytes, str], page: _Kept) -> None:
         """Caches a page and evicts the oldest beyond the limit."""
@@ -324,7 +322,7 @@ class Pages:
 
     def _render(self, name: str, path: str, **values: Any) -> tuple[bytes, bytes]:
         """The page at `path`. Its links are relative, so that a proxy may serve the pages below a path."""
-        body = self._templates.get_template(f"{name}.html").render(path=path, **values).encode()
+        body = _templates().get_template(f"{name}.html").render(path=path, **self._common, **values).encode()
         root = b"../" * (path.count("/") - 1) or b"./"
         body = _LINK.sub(rb'\1="' + root, body)
         return body, gzip.compress(body, 5)
@@ -422,7 +420,9 @@ def _name(request: Request) -> str:
         raise HTTPException(400, "not UTF-8 after percent-decoding") from exc
 
 
-def _templates(files: StaticFiles) -> jinja2.Environment:
+@cache
+def _templates() -> jinja2.Environment:
+    """The pages' templates, compiled once in a process."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parents[1] / "templates"),
         autoescape=True,
@@ -432,5 +432,7 @@ def _templates(files: StaticFiles) -> jinja2.Environment:
         auto_reload=False,
     )
     environment.filters["parts_of_name"] = _parts_of_name
-    environment.globals.update(links=urls, words=formatting, heat=charts, static=files.urls.__getitem__)
+    environment.globals.update(
+        links=urls, words=formatting, heat=charts, static=shipped_files().urls.__getitem__
+    )
     return environment

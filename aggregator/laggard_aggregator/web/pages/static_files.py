@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
@@ -24,17 +25,19 @@ _UNUSED = re.compile(rb"(?:^|\s+)// .*|^\s+", re.MULTILINE)
 _FOR_EVER = "private, max-age=31536000, immutable"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _File:
     body: bytes
-    packed: bytes
     content_type: str
     version: str
 
     @classmethod
     def of(cls, body: bytes, suffix: str) -> "_File":
-        version = hashlib.sha256(body).hexdigest()[:12]
-        return cls(body, gzip.compress(body, 9, mtime=0), _TYPES[suffix], version)
+        return cls(body, _TYPES[suffix], hashlib.sha256(body).hexdigest()[:12])
+
+    @cached_property
+    def packed(self) -> bytes:
+        return gzip.compress(self.body, 9, mtime=0)
 
 
 class StaticFiles:
@@ -72,3 +75,9 @@ class StaticFiles:
             "vary": "accept-encoding",
         }
         return file.body, file.packed, headers
+
+
+@cache
+def shipped_files() -> StaticFiles:
+    """The files of this installation, read once."""
+    return StaticFiles()
