@@ -15,6 +15,7 @@ from laggard_aggregator.jobs.darshan.job_list import JobFilter
 from laggard_aggregator.jobs.darshan.job_tables import texts
 from laggard_aggregator.jobs.darshan.screen import factor_words, joined_lines
 from laggard_aggregator.jobs.darshan.verdict import JobVerdict
+from laggard_aggregator.status import formatting
 from laggard_aggregator.status.formatting import plain, zoned
 
 MAX_LINES: Final = 5000
@@ -183,7 +184,7 @@ def _name(name: str) -> str:
 
 
 def _render(template: str, **values: Any) -> str:
-    return _templates().get_template(template).render(**values)
+    return _templates().get_template(template).render(words=formatting, **values)
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from laggard_aggregator.jobs.darshan.findings import MIB, NotJudged, seconds
 from laggard_aggregator.jobs.darshan.job_tables import texts
 from laggard_aggregator.jobs.darshan.verdict import DirectionVerdict, JobVerdict
-from laggard_aggregator.status.formatting import counted, plain, zoned
+from laggard_aggregator.status.formatting import DASH, counted, figure, plain, zoned
 from laggard_aggregator.status.text_table import TableColumn, text_table
 
 MAX_FINDINGS = 5
@@ -30,7 +30,7 @@ _FACTORS = {
     "nonconsecutive": "non-consecutive {:.0%}",
     "collective": "collective {:.0f}",
     "osts": "OSTs {:.0f}",
-    "processes_per_ost": "processes an OST {:,.1f}",
+    "processes_per_ost": "processes an OST {:.3g}",
     "metadata": "metadata {:.0%}",
 }
 
@@ -74,15 +74,15 @@ def _row(direction: DirectionVerdict) -> tuple[str, ...]:
     speed, share = direction.mib_per_second, direction.top_share
     return (
         f"{accesses.module} {accesses.direction}",
-        f"{direction.bytes / 2**20:,.1f}",
-        f"{accesses.busy_us / 1e6:,.3f}",
-        f"{direction.lower_us / 1e6:,.3f}",
-        f"{accesses.span_us / 1e6:,.3f}",
-        "–" if speed is None else f"{speed:,.1f}",
-        "–" if direction.by_slowest is None else f"{direction.by_slowest:,.1f}",
+        figure(direction.bytes / 2**20),
+        figure(accesses.busy_us / 1e6),
+        figure(direction.lower_us / 1e6),
+        figure(accesses.span_us / 1e6),
+        DASH if speed is None else figure(speed),
+        DASH if direction.by_slowest is None else figure(direction.by_slowest),
         f"{accesses.timed.size:,}",
         f"{accesses.path.place.size:,}",
-        "–" if share is None else f"{share:.0%}",
+        DASH if share is None else f"{share:.0%}",
     )
 
 

@@ -94,7 +94,7 @@ def _stragglers(
     if ratios is None:
         count = int(np.unique(group.member).size)
         reason = (
-            f"{count} {group.words} had I/O, {MIN_PEERS} are needed to compare them"
+            f"only {count} of the {group.words} had I/O, {MIN_PEERS} are needed to compare them"
             if count < MIN_PEERS
             else f"fewer than {MIN_PEERS} of {count} {group.words} moved a similar amount"
         )
