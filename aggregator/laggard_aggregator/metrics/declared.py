@@ -71,7 +71,10 @@ class ShareTable:
 
 @dataclass(frozen=True, slots=True)
 class LoadTable:
-    """The load: counters of reads and writes, operations and bytes, or of `operations` alone."""
+    """The load: counters of reads and writes, operations and bytes, or of `operations` alone.
+
+    With both, `operations` count in place of reads and writes: an OSD does more than its clients ask for.
+    """
 
     operations: tuple[str, ...] = ()
     reads: str = ""
@@ -82,18 +85,19 @@ class LoadTable:
     def problems(self) -> Iterator[tuple[str, str]]:
         """Counters that are missing."""
         transferred = (self.reads, self.writes, self.read_bytes, self.written_bytes)
-        if any(transferred) != all(transferred) or any(transferred) == bool(self.operations):
-            yield "operations", "expected operations alone, or reads, writes, read_bytes and written_bytes"
+        if any(transferred) != all(transferred) or not (any(transferred) or self.operations):
+            yield "operations", "expected operations, or reads, writes, read_bytes and written_bytes, or both"
 
     def metrics(self) -> Mapping[str, Metric]:
         """As `SourceMetrics.load`."""
-        if self.operations:
-            return {"operations": amount("operations", self.operations)}
-        return transfers((self.reads, self.writes), (self.read_bytes, self.written_bytes))
+        counted = {"operations": amount("operations", self.operations)} if self.operations else {}
+        if not self.reads:
+            return counted
+        return {**transfers((self.reads, self.writes), (self.read_bytes, self.written_bytes)), **counted}
 
     def charts(self) -> Mapping[str, Metric]:
         """As `SourceMetrics.charts`."""
-        if self.operations:
+        if not self.reads:
             return {"operations": rate("operations/s", self.operations)}
         return transfer_charts((self.reads, self.writes), (self.read_bytes, self.written_bytes))
 

@@ -301,7 +301,8 @@ class _TableReader:
         with np.errstate(divide="ignore", invalid="ignore"):
             latency = np.where(operations == 0, 0.0, 1000 * table.scale * seconds / operations)
             latency[impossible | ~np.isfinite(seconds)] = np.nan
-            values = {table.metric: latency, "operations": operations * self.interval_seconds}
+            served = np.array([self._served(key, rates, steps) for key in keys]) if table.load else operations
+            values = {table.metric: latency, "operations": served * self.interval_seconds}
             read = total(table.read_bytes) if table.read_bytes else None
             written = total(table.written_bytes) if table.written_bytes else None
             moved = [counter for counter in (read, written) if counter is not None]
@@ -311,6 +312,11 @@ class _TableReader:
             if read is not None and written is not None:
                 values["read_share"] = np.where(throughput > 0, read / throughput, np.nan)
         return values
+
+    def _served(self, key: Key, rates: Mapping[str, Mapping[Key, FloatArray]], steps: int) -> FloatArray:
+        """What a component did a second (T,), by the counters of `load` that it has; unknown without any."""
+        known = [rates[name][key] for name in self.table.load if key in rates[name]]
+        return np.sum(known, axis=0) if known else np.full(steps, np.nan)
 
 
 def _selected(counter: str, table: Compare) -> str:

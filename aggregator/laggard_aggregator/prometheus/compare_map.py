@@ -46,8 +46,10 @@ class Compare:
 
     `component`: labels that name one. `select`: matchers, as within the braces of PromQL. `seconds` and
     `operations`: counters whose sums' quotient is the latency; `scale`: seconds in one unit of `seconds`.
-    `read_bytes`, `written_bytes`: their load. `buckets`: a histogram of the latency, whose `bounds` the
-    daemon archives; operations above the bound `slow_above`, one of them, are slow.
+    `read_bytes`, `written_bytes`: their load. `load`: counters of all that a component does, where its
+    `operations` are but a part; those that a component lacks are left out.
+    `buckets`: a histogram of the latency, whose `bounds` the daemon archives; operations above the bound
+    `slow_above`, one of them, are slow.
     `info`: a metric whose labels `info_labels` tell components apart, matched by the labels of `component`.
     """
 
@@ -59,6 +61,7 @@ class Compare:
     scale: float = field(default=1.0, metadata=checked(above(0)))
     read_bytes: tuple[str, ...] = ()
     written_bytes: tuple[str, ...] = ()
+    load: tuple[str, ...] = ()
     select: str = ""
     group_by: tuple[str, ...] = ()
     info: str = ""
@@ -80,6 +83,7 @@ class Compare:
             "operations": self.operations,
             "read_bytes": self.read_bytes,
             "written_bytes": self.written_bytes,
+            "load": self.load,
         }
         for key, names in counters.items():
             yield from (
@@ -98,7 +102,8 @@ class Compare:
     @property
     def counters(self) -> tuple[str, ...]:
         """All counters, each once."""
-        return tuple(dict.fromkeys((*self.seconds, *self.operations, *self.read_bytes, *self.written_bytes)))
+        moved = (*self.read_bytes, *self.written_bytes)
+        return tuple(dict.fromkeys((*self.seconds, *self.operations, *moved, *self.load)))
 
 
 @dataclass(frozen=True, slots=True)

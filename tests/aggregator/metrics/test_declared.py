@@ -3,9 +3,11 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from laggard_aggregator.metrics.declared import CompareFile, declarations
+from laggard_aggregator.metrics.definition import Differences
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_common.config import parse
 from laggard_common.errors import ConfigError
@@ -57,6 +59,16 @@ def test_declarations_are_those_of_the_collectors() -> None:
     assert set(declared) <= {*SOURCES, *FUNCTIONS}
 
 
+def test_the_load_of_an_osd_has_the_writes_of_other_osds() -> None:
+    """Two OSDs of a real cluster in a minute: the one with fewer requests of clients writes more."""
+    load = SOURCES["ceph_osd"].load
+    counters = ("op_r", "op_w", "op_r_out_bytes", "op_w_in_bytes", "bluestore_commit_lat_count")
+    rises = np.array([[6045, 3284, 1, 1, 8410], [3259, 1757, 1, 1, 11002]], dtype=np.int64)
+    operations = load["operations"].derive(Differences(counters, rises, np.array([60.0, 60.0])))
+    assert operations.tolist() == [6045 + 8410, 3259 + 11002]
+    assert set(load) == {"operations", "throughput", "request_bytes", "read_share"}
+
+
 def test_words_stand_in_the_names_of_counters() -> None:
     metrics = SOURCES["gluster_brick"].metrics
     assert metrics["fop_latency"].needs[:3] == ("fop_read_count", "fop_write_count", "fop_lookup_count")
@@ -67,10 +79,10 @@ def test_words_stand_in_the_names_of_counters() -> None:
     ("table", "problem"),
     [
         ({"name": "a"}, "source[0].load: missing, expected a table"),
-        ({"name": "a", "load": {}}, "source[0].load.operations: expected operations alone, or reads"),
+        ({"name": "a", "load": {}}, "source[0].load.operations: expected operations, or reads"),
         (
             {"name": "a", "load": {"operations": ["x"], "reads": "r"}},
-            "source[0].load.operations: expected operations alone, or reads",
+            "source[0].load.operations: expected operations, or reads",
         ),
         ({"name": "a", "load": {"operations": ["x"]}, "defaults": ["b"]}, "source[0].defaults: expected"),
         ({"name": "a", "load": {"operations": ["x"]}, "hm": 1}, "source[0].hm: unknown key"),

@@ -14,7 +14,8 @@ import pytest
 
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.metrics.registry import EVIDENCE
-from laggard_aggregator.prometheus.compare_map import load_map
+from laggard_aggregator.offline.prometheus_input import Span, read_prometheus
+from laggard_aggregator.prometheus.compare_map import CompareMap, load_map
 from laggard_aggregator.prometheus.scrapes import ScrapeReader
 from laggard_aggregator.prometheus.server import PrometheusServer
 from tests.support.builders.prometheus_blocks import serving
@@ -107,6 +108,28 @@ class OsdCommits:
         yield "# EOF\n"
 
 
+@dataclass(frozen=True)
+class BusyOsds:
+    """OSDs of a manager of Ceph 16 and one of 17: in 15 s each reads 30 times and commits 90 times."""
+
+    end: float
+    start: float
+    known: str = "ceph_osd_op_r_latency_count"
+
+    def lines(self) -> Iterator[str]:
+        times = np.arange(self.start, self.end, 15.0)
+        for osd, commits in (("osd.0", "commit_lat"), ("osd.1", "txc_commit_lat")):
+            for name, rise in (
+                ("ceph_osd_op_r_latency_count", 30),
+                ("ceph_osd_op_r_latency_sum", 0.09),
+                (f"ceph_bluestore_{commits}_count", 90),
+            ):
+                yield f"# TYPE {name} unknown\n"
+                for number, at in enumerate(times):
+                    yield f'{name}{{ceph_daemon="{osd}"}} {rise * number:.2f} {at:.3f}\n'
+        yield "# EOF\n"
+
+
 MANAGER = Path(__file__).resolve().parents[2] / "fixtures" / "ceph" / "manager-16.2.15.txt"
 
 
@@ -196,6 +219,19 @@ def test_commits_of_old_and_new_managers_are_one_field(end: float, tmp_path: Pat
         assert (told["bluestore_commit_lat_count"], told["bluestore_commit_lat_us"]) == (145, 4087775)
         assert told["subop_w_latency_us"] is None
     assert {one.component.name for one in readings[max(readings)]} == {"osd.0", "osd.1"}
+
+
+def test_the_load_of_reads_has_all_that_an_osd_commits(end: float, tmp_path: Path) -> None:
+    """Requests of clients do not tell it: the primary of few placement groups may have the most to write."""
+    table = next(one for one in load_map("ceph").compare if one.name == "osd reads")
+    with serving(BusyOsds(end, end - HOUR), tmp_path) as url:
+        span = Span(end - HOUR + 60, end - 60, 60.0)
+        (grid,) = read_prometheus(PrometheusServer(url), CompareMap((table,)), span, 10, [])
+    assert grid.components == ("osd.0", "osd.1")
+    known = np.isfinite(grid.metrics["op_r_latency"])
+    assert known.sum() >= 2 * 50
+    assert np.allclose(grid.load["operations"][known], 4 * (30 + 90))
+    assert np.allclose(grid.metrics["op_r_latency"][known], 3.0)
 
 
 def test_every_number_of_a_manager_is_that_of_its_text(end: float, tmp_path: Path) -> None:
