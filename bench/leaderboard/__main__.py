@@ -1,7 +1,8 @@
 """Published detectors of slow drives beside Laggard's: `python -m bench.leaderboard [DIR]`, two tables.
 
 DIR is that of `bench.accuracy.perseus`: labelled drives, and healthy ones to be made slow. With `--scraped`
-the drives go through a real Prometheus server, as node_exporter's counters. With `--labels` and `--csv` or
+one table has both, as they are in the files and through a real Prometheus server, as the counters of each
+exporter that a shipped map compares. With `--labels` and `--csv` or
 `--prometheus` the first table is of other series, in the formats of `laggard diagnose`.
 """
 
@@ -23,11 +24,12 @@ from bench.accuracy.perseus import (
     trained_on_healthy_hosts,
     truth_of,
 )
+from bench.leaderboard.by_source import drives_of, source_table
 from bench.leaderboard.entries import Entry, own, published, usable
 from bench.leaderboard.labels import UNITS, read_labels, read_series
 from bench.leaderboard.ranking import ClusterOf, Row, rank
 from bench.leaderboard.scoring import Fault
-from bench.leaderboard.scraped import read_server, through_prometheus
+from bench.leaderboard.scraped import read_server
 from bench.leaderboard.series import Series
 from bench.leaderboard.slowed import Slowed, cases
 from bench.machine import machine
@@ -62,17 +64,33 @@ class Data:
     cluster_of: ClusterOf
 
 
-def labelled_drives(directory: Path, *, quick: bool, scraped: bool = False) -> Data:
-    """The PERSEUS drives; `quick`: of some hosts, the faulty first; `scraped`: by Prometheus."""
+def labelled_drives(directory: Path, *, quick: bool) -> Data:
+    """The PERSEUS drives; `quick`: of some hosts, the faulty first."""
     truth, grids = truth_of(directory), grids_of(directory)
     if quick:
         grids = quick_choice(grids, {group for group, _ in truth})
     settings = replace(SETTINGS, tests_at_once=BUDGET_DRIVES)
     trained = trained_on_healthy_hosts(grids, truth)
-    if scraped:
-        grids, settings = through_prometheus(grids, settings)
     entries = [*own(settings, trained), *published()]
     return Data(grids, [Fault(*drive) for drive in sorted(truth)], entries, cluster_of)
+
+
+def show_by_source(args: argparse.Namespace) -> None:
+    """Prints the table of `--scraped`. Raises OSError."""
+    truth, grids = truth_of(args.directory), grids_of(args.directory)
+    if args.quick:
+        grids = quick_choice(grids, {group for group, _ in truth})
+    drives = drives_of(grids, truth, trials_of(args), args.seed)
+    table = list(source_table(drives, replace(SETTINGS, tests_at_once=BUDGET_DRIVES), args.only))
+    labelled = sum(len(grid.components) for grid in grids)
+    print(f"{len(grids)} groups, {labelled} drives, {len(drives.faults)} of them slow; ", end="")
+    print(f"{len(drives.onsets)} healthy drives made slow, each in a group of its own\n")
+    show(table, markdown=args.markdown)
+
+
+def trials_of(args: argparse.Namespace) -> int:
+    """Drives made slow a case."""
+    return (QUICK_TRIALS if args.quick else TRIALS) if args.trials is None else int(args.trials)
 
 
 def quick_choice(grids: Sequence[Grid], ill: set[str]) -> list[Grid]:
@@ -164,7 +182,7 @@ def options() -> argparse.ArgumentParser:
         help=f"drives made slow a case (default {TRIALS}; 0: no second table)",
     )
     add("--seed", type=int, default=1, help="draws these drives")
-    add("--scraped", action="store_true", help="the drives as counters in a real Prometheus; no second table")
+    add("--scraped", action="store_true", help="a table by source: files, and a real Prometheus")
     csv = parser.add_argument_group("other series, as laggard diagnose reads them")
     add = csv.add_argument
     add("--csv", type=Path, nargs="+", metavar="FILE", help="series instead of DIR; no second table")
@@ -194,10 +212,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--csv or --prometheus, not both")
     began = time.process_time()
     try:
-        if args.labels:
-            data = other_series(args)
-        else:
-            data = labelled_drives(args.directory, quick=args.quick, scraped=args.scraped)
+        if args.scraped:
+            show_by_source(args)
+            print(f"\n{machine('numpy', 'scipy')}; {time.process_time() - began:.0f} s of CPU")
+            return 0
+        data = other_series(args) if args.labels else labelled_drives(args.directory, quick=args.quick)
     except (LaggardError, OSError) as exc:
         print(f"bench.leaderboard: {exc}", file=sys.stderr)
         return 2
@@ -209,8 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     slow = len({(fault.group, fault.component) for fault in data.faults})
     print(f"{len(data.grids)} groups, {drives} drives, {slow} of them slow\n")
     show(ranking_table(rows), markdown=args.markdown)
-    trials = (QUICK_TRIALS if args.quick else TRIALS) if args.trials is None else args.trials
-    if trials and not args.labels and not args.scraped:
+    trials = trials_of(args)
+    if trials and not args.labels:
         print(
             f"\n{trials} healthy drives a column made slow: found (minutes: median / 90 %), others blamed\n"
         )

@@ -128,23 +128,26 @@ class Exports(Protocol):
         ...
 
 
-def write_blocks(exported: Exports, folder: Path) -> Path:
-    """The server's data folder in `folder`, with the exported blocks."""
+def write_blocks(exported: Exports, folder: Path, longest: str = "54h", seconds: float = 240.0) -> Path:
+    """The server's data folder in `folder`, with the exported blocks: none is longer than `longest`.
+
+    promtool may take `seconds`.
+    """
     text = folder / "metrics.txt"
     with text.open("w") as out:
         out.writelines(exported.lines())
     data = folder / "data"
     # promtool reads the text once for each block: few long ones.
-    create = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--max-block-duration=54h"]
-    run_command([*create, "-q", text, data])
+    create = ["promtool", "tsdb", "create-blocks-from", "openmetrics", f"--max-block-duration={longest}"]
+    run_command([*create, "-q", text, data], seconds=seconds)
     text.unlink()
     return data
 
 
 @contextmanager
-def serving(exported: Exports, folder: Path) -> Iterator[str]:
+def serving(exported: Exports, folder: Path, longest: str = "54h", seconds: float = 240.0) -> Iterator[str]:
     """The URL of a Prometheus server with the exported blocks, while the block lasts."""
-    data = write_blocks(exported, folder)
+    data = write_blocks(exported, folder, longest, seconds)
     (folder / "prometheus.yml").write_text("scrape_configs: []\n")
     port = free_port()
     command = [
