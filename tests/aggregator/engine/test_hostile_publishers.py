@@ -6,6 +6,7 @@ evidence and alarms stay.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from typing import NamedTuple
 
@@ -155,6 +156,12 @@ def run(core: Machine, attack: Attack) -> list[Judgement]:
     return found
 
 
+@cache
+def without_it() -> list[Said]:
+    """The verdicts of a site without the hostile node."""
+    return honest(run(new_core(), lambda *_: iter(())))
+
+
 @pytest.mark.parametrize(
     "attack",
     [
@@ -167,7 +174,7 @@ def run(core: Machine, attack: Attack) -> list[Judgement]:
     ],
 )
 def test_verdicts_about_others_are_those_without_it(attack: Attack) -> None:
-    expected = honest(run(new_core(), lambda *_: iter(())))
+    expected = without_it()
     assert [kind for said in expected for kind, *_ in said.transitions] == ["raised"]
     core = new_core()
     assert honest(run(core, attack)) == expected
@@ -178,7 +185,7 @@ def test_verdicts_about_others_are_those_without_it(attack: Attack) -> None:
 
 def test_a_node_that_invents_components_outvotes_nobody() -> None:
     """A thousand of them hid a slow disk; they are compared with each other."""
-    expected = honest(run(new_core(), lambda *_: iter(())))
+    expected = without_it()
     core = new_core()
     found = run(core, of_invented_components)
     (base, own) = core.groups
@@ -210,6 +217,7 @@ def moving(node: str) -> Schema:
     return replace(site.schema(node), components=tuple(targets))
 
 
+@cache
 def run_with_claims(claimed: str, values: int) -> tuple[Machine, list[Judgement]]:
     """The targets of all servers; from the fourth batch on another node sends those of one of them, too."""
     core, found = new_core(), list[Judgement]()

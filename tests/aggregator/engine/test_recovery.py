@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,7 @@ class Process:
         self.keeper.close()
 
 
+@cache
 def uninterrupted() -> list[tuple[object, ...]]:
     core = new_core()
     found = []

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -76,7 +77,8 @@ def _counters(node: str, disk: int, tick: int, reset_at: int) -> list[int]:
     return [100 * t, 12_800 * t, ms, 3 * t, 24 * t, 4 * t, 900 * t, ms]
 
 
-def messages(batches: int) -> list[list[Message]]:
+@cache
+def messages(batches: int) -> tuple[tuple[Message, ...], ...]:
     """What comes every five seconds: reordered, doubled, late, from two streams, of growing schemas."""
     chance = np.random.default_rng(5)
     schemas = {node: schema(node) for node in NODES}
@@ -104,13 +106,13 @@ def messages(batches: int) -> list[list[Message]]:
         made.append(
             [(topic, payload, max(at_ns, START + (5 * seq + 6) * SECOND)) for topic, payload, at_ns in now]
         )
-    return made
+    return tuple(map(tuple, made))
 
 
 def steps(batches: int) -> Iterator[tuple[list[Message], int]]:
     """The messages of each five seconds, and the time at which windows are looked at after them."""
     for at, some in enumerate(messages(batches)):
-        yield some, START + (5 * at + 2) * SECOND
+        yield list(some), START + (5 * at + 2) * SECOND
 
 
 def receive(core: Machine, some: list[Message]) -> list[Batch]:
