@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 AGENT_VENV := .venv-agent
 
+# Tests start hundreds of interpreters; with this set, as in many images, each would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # What `make test` runs side by side, the longest first. One more at a time than there are CPUs: the daemons' tests mostly wait.
 PARTS := test-rest test-detect test-daemons test-agent test-root
 JOBS ?= $(shell expr $$(nproc) + 1)
