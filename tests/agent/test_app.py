@@ -12,7 +12,7 @@ import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -68,14 +68,16 @@ class Site:
         tree(self.folder / "proc", {"new": disk_line("sda", *values) + disk_line("sdb", *range(17))})
         path.rename(self.folder / "proc" / "diskstats")
 
+    def payloads(self, source: str) -> list[bytes]:
+        return [m.payload for m in self.broker.messages if m.topic == f"{BASE}/data/{source}"]
+
     def joined(self, source: str = "diskstats") -> list[Envelope]:
         """As they came."""
-        topic = f"{BASE}/data/{source}"
-        return [wire.decode_envelope(m.payload) for m in self.broker.messages if m.topic == topic]
+        return [wire.decode_envelope(payload) for payload in self.payloads(source)]
 
     def envelopes(self, source: str = "diskstats") -> list[Envelope]:
         """Batch by batch."""
-        return [batch for envelope in self.joined(source) for batch in apart(envelope)]
+        return [batch for payload in self.payloads(source) for batch in batches_in(payload)]
 
     def schemas(self) -> list[Schema]:
         topic = f"{BASE}/schema/diskstats"
@@ -122,6 +124,12 @@ class Site:
         while [e.seq for e in self.envelopes()].count(seq) < 2:
             await self.published(len(self.envelopes()) + 1)
             acknowledge()
+
+
+@cache
+def batches_in(payload: bytes) -> tuple[Envelope, ...]:
+    """The batches of a message, decoded once: conditions look at all messages each time they are polled."""
+    return tuple(apart(wire.decode_envelope(payload)))
 
 
 def segment_bytes(spool: Path) -> int:
