@@ -28,6 +28,7 @@ from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.prometheus_input import PrometheusInput
 from laggard_aggregator.jobs.background import BackgroundTask
 from laggard_aggregator.jobs.join.path_pass import read_forwarders
+from laggard_aggregator.jobs.loads.load_days import LoadDays
 from laggard_aggregator.jobs.records.poll_task import PollTask
 from laggard_aggregator.notify.channel import Channel, make_channels
 from laggard_aggregator.notify.dispatcher import Dispatcher
@@ -126,6 +127,7 @@ class App:
         )
         self.view.decides = bool(self._actions.operators)
         self.view.needs_token = settings.needs_token
+        self._loads = LoadDays(settings.archive.directory) if settings.archive is not None else None
         self._background = self._new_background()
         self._watchdog = Watchdog(
             notifier or Notifier(),
@@ -184,6 +186,7 @@ class App:
             peaks=s.peak,
             served_by=read_forwarders(forwarders) if forwarders is not None else {},
             jobid_format=s.jobs.jobid_format,
+            loads=self._loads,
         )
         self._http = HttpServer(
             authenticated(app, self._credentials, self._identity), s.http.listen, self._tls
@@ -321,7 +324,9 @@ class App:
         work = self.view.background = BackgroundWork()
         site, is_right = self._settings.site, lambda: clock.confirmed
         judged = None if self._owner_mails is None else self._owner_mails.judged
-        return BackgroundTask(archive, jobs, site, work, clock=clock, is_right=is_right, judged=judged)
+        return BackgroundTask(
+            archive, jobs, site, work, clock=clock, is_right=is_right, judged=judged, loads=self._loads
+        )
 
     async def _restore(self) -> None:
         """Restores the machine from the state directory or the predecessor, and opens the archive."""

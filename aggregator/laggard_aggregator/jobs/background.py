@@ -20,6 +20,7 @@ from laggard_aggregator.jobs.darshan.log_pass import LogPass
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.join.join_pass import JoinPass, JoinSettings
 from laggard_aggregator.jobs.join.path_pass import PathPass, read_forwarders
+from laggard_aggregator.jobs.loads.load_days import LoadDays
 from laggard_aggregator.jobs.rollups.rollup_pass import RollupPass
 from laggard_aggregator.jobs.rollups.series60 import PassStoppedError
 from laggard_aggregator.jobs.traces.trace_pass import TracePass
@@ -38,6 +39,7 @@ NICE = 10
 JOIN_SHARE = 0.05
 """The most of a core that joining takes, and judging, by longer pauses: one job can be a scan of days."""
 ROLLUPS, JOBS, EARLY = "rollups of the archive", "join of jobs", "first join of jobs"
+LOADS = "loads of components"
 PATHS, INDEX, FINDINGS = "paths of nodes", "index of jobs", "verdicts on jobs"
 MERGES, LOGS = "traces of jobs", "Darshan logs of jobs"
 
@@ -45,8 +47,8 @@ MERGES, LOGS = "traces of jobs", "Darshan logs of jobs"
 class BackgroundTask:
     """Keeps the results of the archive in `settings` up to date, those of `jobs` if enabled.
 
-    `is_right`: whether the clock can be trusted. `judged` is given each verdict. Raises InputError for a
-    file of forwarders that cannot be used.
+    `is_right`: whether the clock can be trusted. `judged` is given each verdict. `loads`: kept up to date
+    with the rollups. Raises InputError for a file of forwarders that cannot be used.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class BackgroundTask:
         clock: Clock,
         is_right: Callable[[], bool] = lambda: True,
         judged: Callable[[VisibleJob, RunReport], None] | None = None,
+        loads: LoadDays | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -71,6 +74,8 @@ class BackgroundTask:
         if settings.rollups:
             self._rollups = RollupPass(settings.directory)
             self._passes[ROLLUPS] = self._roll
+            if loads is not None:
+                self._passes[LOADS] = lambda: loads.refresh(clock.wall_ns(), self._goes_on)
         if jobs.enabled:
             joining = JoinSettings(jobs.grace_seconds, jobs.jobid_format, served_by)
             self._join = JoinPass(settings.directory, site, joining)

@@ -165,7 +165,7 @@ KERNEL_MESSAGES = NextStep(
 )
 
 
-PLACES = ("disk", "server", "inside", "network", "target", "client")
+PLACES = ("disk", "server", "inside", "network", "target", "forwarder", "client")
 """Places on a request's path where a source counts: the LUN's times, the server's times of requests, anything
 else inside of a server (queues, functions), the network, a client's times by target, a client's times.
 """

@@ -42,6 +42,7 @@ _WORDS = {
     "inside": "the work inside",
     "network": "the network",
     "target": "",
+    "forwarder": "the forwarder",
     "client": "",
 }
 """Places in words; those of clients are counted instead."""
@@ -137,8 +138,9 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
     nodes: dict[str, list[Sign]] = defaultdict(list)
     asking: dict[str, list[Sign]] = defaultdict(list)
     waits: dict[str, list[Sign]] = defaultdict(list)
+    passing = [sign for sign in ordered if sign.place == "forwarder" and sign.level == "component"]
     for sign in ordered:
-        if sign.place not in _WORDS or sign.level in (LEVEL_OF_GROUPS, LEVEL_OF_SPLITS):
+        if sign.place not in _WORDS or sign in passing or sign.level in (LEVEL_OF_GROUPS, LEVEL_OF_SPLITS):
             continue
         if sign.level in WIDE:
             found[sign.key] = _parent(sign)
@@ -152,6 +154,7 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
                 waits[sign.component.partition("/")[0]].append(sign)
     for node, own in nodes.items():
         found.update((key, where) for key, where in _of_node(node, own, paths) if key not in found)
+    found |= {sign.key: _forwarder(sign, waits[sign.component.partition("/")[0]], found) for sign in passing}
     awaited = _most_awaited(found, waits)
     for client, own in asking.items():
         lossy = [sign for sign in nodes.get(client, ()) if sign.place == "network" and sign.confirmed]
@@ -228,6 +231,26 @@ def _most_wait(waiting: Sequence[Sign], paths: Paths) -> bool:
     clients = {sign.component.partition("/")[0] for sign in waiting if sign.confirmed}
     watched = max((paths.clients.get(target_of(sign.component), 0) for sign in waiting), default=0)
     return len(clients) >= max(MIN_WAITING_SHARE * watched, 1)
+
+
+def _forwarder(sign: Sign, waits: Sequence[Sign], found: Mapping[Key, Location]) -> Location:
+    """The cause of requests that a forwarder passes on: what it waits for with the same kind of requests.
+
+    Its shares of slow requests have no factor, so any located wait explains them.
+    """
+    kind = _kind(sign)
+    behind = [found[wait.key] for wait in waits if wait.key in found and kind in ("", _kind(wait))]
+    if behind:
+        return max(behind, key=lambda where: (behind.count(where), where.component))
+    node = sign.component.partition("/")[0]
+    said = f"{_said([sign])}, the targets that it waits for are like their peers"
+    return Location("server", node, f"{said}: the forwarder", node)
+
+
+def _kind(sign: Sign) -> str:
+    """Requests that a metric is about: `read`, `write`, or `meta` for all others; empty for a queue."""
+    word = sign.key[2].partition("_")[0]
+    return "" if word == "queue" else word if word in ("read", "write") else "meta"
 
 
 def _disk(node: str, worst: Sign, agreeing: str) -> Location:

@@ -47,7 +47,7 @@ def signs(rows: Iterable[Standing], sources: Mapping[str, str]) -> Iterator[Sign
         ):
             continue
         severity = row.severity if row.anomalous or row.alarm is None else row.alarm.worst_severity
-        if place == "inside" or not _is_time(source, row.metric):
+        if place in ("inside", "forwarder") or not _is_time(source, row.metric):
             severity = math.nan
         now = factor_now(row, 1) if math.isfinite(severity) else math.nan
         yield Sign(row.key, row.name, place, row.level, severity, row.slow, now)

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from laggard_aggregator.jobs.loads.load_days import LoadDays
 from laggard_aggregator.settings.aggregator import PeakTable
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.view import Status
@@ -66,12 +67,14 @@ def make_app(
     peaks: Collection[PeakTable] = (),
     served_by: Mapping[str, str] = MappingProxyType({}),
     jobid_format: str = "",
+    loads: LoadDays | None = None,
 ) -> ASGIApp:
     """The ASGI application. `archive`: directory of the archive, None without one.
 
     `listed`: nodes with series in `/metrics` even while they are healthy. `page`: address of the pages for
     others, for links in alerts. `actions`: of operators; without, nobody decides. `peaks`: of components.
-    `served_by`: the forwarder of each node that has one. `jobid_format`: of Lustre.
+    `served_by`: the forwarder of each node that has one. `jobid_format`: of Lustre. `loads`: of components
+    that are many.
     """
     actions = actions or Actions()
     past = PastReader(view, archive)
@@ -106,7 +109,7 @@ def make_app(
             *jobs.routes(),
             *JobPages(jobs, pages.show).routes(),
             *RunbookPages(pages.show).routes(),
-            *LoadPages(jobs, pages.show, view, peaks).routes(),
+            *LoadPages(jobs, pages.show, view, peaks, loads).routes(),
             *ReportRoute(jobs, view).routes(),
         ],
         exception_handlers=handlers(pages.show),

@@ -196,6 +196,30 @@ def test_work_inside_without_times_is_the_server() -> None:
     }
 
 
+def test_a_forwarder_that_waits_for_a_slow_target_is_not_the_cause() -> None:
+    slow = [
+        sign("server", "OST0001", 5.0, "write_latency"),
+        sign("target", "node-1/OST0001-osc", 4.0, "write_latency"),
+    ]
+    passed = sign("forwarder", "node-1/lwfs", NAN, "write_exe_slow")
+    where = only([*slow, passed])
+    assert (where.level, where.component) == ("server", "oss-1")
+    queue = replace(passed, key=("forwarder", "node-1/lwfs", "queue_length"))
+    assert only([*slow, queue]).component == "oss-1"
+
+
+def test_a_forwarder_is_the_cause_where_its_targets_do_not_explain_it() -> None:
+    slow = [
+        sign("server", "OST0001", 5.0, "write_latency"),
+        sign("target", "node-1/OST0001-osc", 4.0, "write_latency"),
+    ]
+    opens = sign("forwarder", "node-1/lwfs", NAN, "meta_exe_slow")
+    of_another = sign("forwarder", "node-2/lwfs", NAN, "write_exe_slow")
+    for passed, node in ((opens, "node-1"), (of_another, "node-2")):
+        where = locate([*slow, passed], PATHS)[passed.key]
+        assert (where.level, where.component, where.place) == ("server", node, "the forwarder")
+
+
 def test_whole_groups_and_unknown_places_are_not_located() -> None:
     assert (
         causes([sign("disk", "luns", level="group"), sign("", "oss-1/x"), sign("moon", "oss-1/y")]) == set()

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.jobs.loads.heat_map import LoadMap, Name, heat_map
+from laggard_aggregator.jobs.loads.heat_map import MAX_CELLS, LoadMap, Name, heat_map
 from laggard_aggregator.jobs.loads.kinds import LoadKind
+from laggard_aggregator.jobs.loads.load_days import MOST_CELLS, LoadDays
 from laggard_aggregator.jobs.loads.roster import RosterNode, known_peaks, roster
 from laggard_aggregator.settings.aggregator import PeakTable
 
@@ -55,8 +56,10 @@ def component_load(
     *,
     up: Collection[str] = (),
     peaks: Collection[PeakTable] = (),
+    days: LoadDays | None = None,
 ) -> ComponentLoad:
-    """The load in at most a day's number of minutes, or multiples of them.
+    """The load in at most a day's number of minutes, or multiples of them; in quarters of hours of `days`
+    where components times minutes are more than MOST_CELLS.
 
     The components are those of the archive in this time and, where the kind has nodes, those that are `up`
     now. `peaks`: known ones. The others have the largest rate that any of the kind reached within the time:
@@ -65,14 +68,13 @@ def component_load(
     """
     nodes = roster(directory, kind.sources, start, end, components=not kind.has_nodes or bool(peaks))
     of_kind = {name: node for name, node in nodes.items() if node.roles & set(kind.roles)}
-    heat = heat_map(
-        directory,
-        kind,
-        _names(kind, of_kind, up),
-        start,
-        end,
-        step_minutes=max(math.ceil((end - start) / 60.0 / _MOST_STEPS), 1),
-    )
+    names = _names(kind, of_kind, up)
+    minutes = math.ceil((end - start) / 60.0)
+    if days is not None and MOST_CELLS < len(names) * minutes <= MAX_CELLS:
+        heat = days.load(kind, names, start, end)
+    else:
+        step = max(math.ceil(minutes / _MOST_STEPS), 1)
+        heat = heat_map(directory, kind, names, start, end, step_minutes=step)
     known = ~np.isnan(heat.rates)
     largest = np.where(known, heat.rates, -np.inf).max(axis=1, initial=-np.inf)
     largest[~known.any(axis=1)] = np.nan

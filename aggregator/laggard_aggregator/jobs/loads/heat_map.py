@@ -87,18 +87,9 @@ class _LoadCells:
 
     def rows(self, table: pa.Table) -> IntArray:
         """The row of each of the table's rows, -1 for those that are not of the map."""
-        node = _coded(table["node"])
-        nodes = node.dictionary.to_pylist()
-        if self._has_nodes:
-            of_node: IntArray = np.array([self._rows.get((each, ""), -1) for each in nodes], dtype=np.int64)
-            return np.asarray(of_node[node.indices.to_numpy()])
-        name = _coded(table["name"])
-        names = name.dictionary.to_pylist()
-        code = node.indices.to_numpy().astype(np.int64) * len(names) + name.indices.to_numpy()
-        codes, inverse = np.unique(code, return_inverse=True)
-        pairs = ((nodes[each // len(names)], names[each % len(names)]) for each in codes.tolist())
-        of_pair: IntArray = np.array([self._rows.get(pair, -1) for pair in pairs], dtype=np.int64)
-        return np.asarray(of_pair[inverse])
+        names, codes = coded_names(table, has_nodes=self._has_nodes)
+        of_name: IntArray = np.array([self._rows.get(name, -1) for name in names], dtype=np.int64)
+        return np.asarray(of_name[codes])
 
     def add(self, rows: IntArray, minutes: IntArray, sums: FloatArray) -> None:
         """Adds `sums` (4, R): amounts, requests, seconds that these took, and seconds observed."""
@@ -115,7 +106,7 @@ class _LoadCells:
         shape = (len(requests), self.minutes // step_minutes, step_minutes)
         known_seconds = 60.0 * self._known.reshape(shape).sum(axis=2)
         amounts = self._amounts.reshape(shape).sum(axis=2, dtype=np.float64)
-        return _quotient(amounts, known_seconds), _quotient(times, requests), _quotient(times, seconds)
+        return quotient(amounts, known_seconds), quotient(times, requests), quotient(times, seconds)
 
 
 def _add_rollups(
@@ -124,19 +115,44 @@ def _add_rollups(
     end_ns = cells.start_ns + cells.minutes * MINUTE_NS
     days = {"first_day": day_of(cells.start_ns / SECOND_NS), "last_day": day_of(end_ns / SECOND_NS)}
     where = OnNodes({short_name(node) for node in nodes}), Within("minute", cells.start_ns, end_ns)
-    columns = ["node", "name", "minute", "seconds", *map(sum_column, fields.names)]
-    for table in Table(directory, KIND, source).scan(columns, *where, **days):
+    for table in Table(directory, KIND, source).scan(read_columns(fields), *where, **days):
         rows = cells.rows(table)
-        seconds = table["seconds"].to_numpy().astype(np.float64)
-        amounts, is_known = _sums(table, fields.amounts)
-        chosen = (rows >= 0) & (seconds > 0) & is_known
-        if not chosen.any():
-            continue
-        minute = table["minute"].cast(pa.int64()).to_numpy()
-        requests, _ = _sums(table, fields.requests)
-        times, _ = _sums(table, fields.times)
-        sums = np.stack([amounts * fields.amount_scale, requests, times * fields.time_scale, seconds])
-        cells.add(rows[chosen], (minute[chosen] - cells.start_ns) // MINUTE_NS, sums[:, chosen])
+        is_known, minute_ns, sums = load_sums(table, fields)
+        chosen = (rows >= 0) & is_known
+        if chosen.any():
+            cells.add(rows[chosen], (minute_ns[chosen] - cells.start_ns) // MINUTE_NS, sums[:, chosen])
+
+
+def read_columns(fields: LoadFields) -> list[str]:
+    """Columns of the rollups that a load is computed from."""
+    return ["node", "name", "minute", "seconds", *map(sum_column, fields.names)]
+
+
+def load_sums(table: pa.Table, fields: LoadFields) -> tuple[BoolArray, IntArray, FloatArray]:
+    """Of R rows of rollups which are known (R,), their minutes in ns (R,), and sums (4, R).
+
+    These are amounts, requests, seconds that the requests took, and seconds observed.
+    """
+    seconds = table["seconds"].to_numpy().astype(np.float64)
+    amounts, is_known = _sums(table, fields.amounts)
+    requests, _ = _sums(table, fields.requests)
+    times, _ = _sums(table, fields.times)
+    minute = table["minute"].cast(pa.int64()).to_numpy()
+    sums = np.stack([amounts * fields.amount_scale, requests, times * fields.time_scale, seconds])
+    return is_known & (seconds > 0), minute, sums
+
+
+def coded_names(table: pa.Table, *, has_nodes: bool) -> tuple[list[Name], IntArray]:
+    """The components of a table, and for each row the place of its own. `has_nodes`: these are nodes."""
+    node = _coded(table["node"])
+    nodes = node.dictionary.to_pylist()
+    if has_nodes:
+        return [(each, "") for each in nodes], node.indices.to_numpy().astype(np.int64)
+    name = _coded(table["name"])
+    names = name.dictionary.to_pylist()
+    code = node.indices.to_numpy().astype(np.int64) * len(names) + name.indices.to_numpy()
+    codes, inverse = np.unique(code, return_inverse=True)
+    return [(nodes[each // len(names)], names[each % len(names)]) for each in codes.tolist()], inverse
 
 
 def _sums(table: pa.Table, names: Sequence[str]) -> tuple[FloatArray, BoolArray]:
@@ -154,7 +170,7 @@ def _coded(column: pa.ChunkedArray) -> pa.DictionaryArray:
     return column.unify_dictionaries().combine_chunks()
 
 
-def _quotient(upper: FloatArray, lower: FloatArray) -> FloatArray:
+def quotient(upper: FloatArray, lower: FloatArray) -> FloatArray:
     """Their quotient, NaN where the lower is 0."""
     quotient: FloatArray = np.divide(upper, lower, out=np.full(upper.shape, np.nan), where=lower > 0)
     return quotient

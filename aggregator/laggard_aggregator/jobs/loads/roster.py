@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +38,8 @@ def roster(
         for node, role, names in _rows(table, day_of(start), day_of(end), components=components):
             of_node = known.setdefault(node, RosterNode())
             of_node.roles.add(role)
-            of_node.components.update((table.source, name) for name in names)
+            if names:
+                of_node.components.update((table.source, name) for name in names)
     return known
 
 
@@ -48,8 +50,10 @@ def _rows(
     days = table.days(first_day, last_day) or table.days(first_day, LAST_DAY)[:1]
     for day in days:
         for rows in table.scan(columns, first_day=day, last_day=day):
-            for row in rows.to_pylist():
-                yield row["node"], row["role"], [each["name"] for each in row.get("components", ())]
+            nodes, roles = (rows[name].to_pylist() for name in ("node", "role"))
+            named = rows["components"].to_pylist() if components else repeat(())
+            for node, role, own in zip(nodes, roles, named, strict=False):
+                yield node, role, [each["name"] for each in own]
 
 
 def known_peaks(
@@ -66,7 +70,7 @@ def known_peaks(
         if each.metric == "throughput" and each.source in sources
     ]
     known: dict[str, float] = {}
-    for node, seen in nodes.items():
+    for node, seen in nodes.items() if tables else ():
         summed = {(LUSTRE_CLIENT, LUSTRE_CLIENT)} if kind.has_nodes else set()
         for source, name in seen.components | summed:
             own = f"{node}/{name}"

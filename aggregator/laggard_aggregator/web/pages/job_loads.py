@@ -17,6 +17,7 @@ from laggard_aggregator.jobs.access.queries import AMPLIFIED, JobQueries
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.loads.component_load import ComponentLoad, component_load
 from laggard_aggregator.jobs.loads.kinds import FORWARDERS, KINDS, known_kinds
+from laggard_aggregator.jobs.loads.load_days import LoadDays
 from laggard_aggregator.jobs.loads.metadata import (
     OF_SITE,
     MetadataBy,
@@ -55,15 +56,24 @@ _FILTERS: Final = {MetadataBy.USER: "user", MetadataBy.PROJECT: "project", Metad
 
 
 class LoadPages:
-    """The pages over `service`; `show` renders them, `view` knows who is up, `peaks` full loads."""
+    """The pages over `service`; `show` renders them, `view` knows who is up, `peaks` full loads.
+
+    `loads`: of components that are too many for their minutes; without, all are shown by the minute.
+    """
 
     def __init__(
-        self, service: JobsService, show: Show, view: Status, peaks: Collection[PeakTable] = ()
+        self,
+        service: JobsService,
+        show: Show,
+        view: Status,
+        peaks: Collection[PeakTable] = (),
+        loads: LoadDays | None = None,
     ) -> None:
         self._service = service
         self._show = show
         self._view = view
         self._peaks = peaks
+        self._loads_of_days = loads
 
     def routes(self) -> list[BaseRoute]:
         """Routes of the pages."""
@@ -89,7 +99,8 @@ class LoadPages:
             kinds = known_kinds(directory, {role for _, role in nodes})
             chosen = of or next(iter(kinds), next(iter(KINDS)))
             up = [node for node, role in nodes if role in KINDS[chosen].roles]
-            loads = component_load(directory, KINDS[chosen], when.start, when.end, up=up, peaks=self._peaks)
+            kind, days = KINDS[chosen], self._loads_of_days
+            loads = component_load(directory, kind, when.start, when.end, up=up, peaks=self._peaks, days=days)
             return kinds, chosen, loads
 
         kinds, chosen, loads = await self._service.ask(load)
