@@ -11,6 +11,7 @@ import pytest
 
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
+from laggard_aggregator.jobs.verdict.analysis.cause_ranking import Neighbour, SlowPhase, ranked_causes
 from laggard_aggregator.jobs.verdict.evidence.neighbours import PathState
 from laggard_aggregator.jobs.verdict.evidence.path_parts import PathPart, RunPath
 from laggard_aggregator.web.app import make_app
@@ -368,3 +369,22 @@ def test_a_slow_compute_node_is_the_cause(tmp_path: Path) -> None:
         "cn-02 was slow in this job: its writes took 5.0 times as long as on the 3 other nodes"
         in job["sentence"]
     )
+
+
+def test_a_load_at_which_its_component_was_as_slow_clears_nobody() -> None:
+    """Two of ten earlier runs used other OSTs while this one was slow under such a load."""
+    loads = np.array([42.0, 657.0, 775.0, 95.0, 170.0, 139.0, 19.0, 55.0, 2335.0, 2261.0])
+    phase = SlowPhase(0.0, 600.0, 1.64)
+
+    def named(earlier: tuple[float, ...]) -> list[str]:
+        part = PathPart("OST0000", "OST", {"write": 4.5}, 4.5, 1e-6, earlier=earlier)
+        state = PathState(RunPath({}, {}), {part.name: part}, ["write"])
+        history = state.as_usual(part.name, loads)
+        load = Neighbour("c/1", part.name, "requests", 2067.0, 130.0, history, slowdown=4.5, by_chance=1e-6)
+        return [cause.name for cause in ranked_causes(phase, [], [load], [])]
+
+    assert named((*[1.0] * 8, 4.4, 4.6)) == ["c/1"]
+    assert named((1.0,) * 10) == []
+    assert named((np.nan,) * 10) == []
+    assert named((*[1.0] * 4, *[4.5] * 6)) == []
+    assert named(()) == []

@@ -113,7 +113,7 @@ class LoadDays:
     def load(self, kind: LoadKind, names: Collection[Name], start: float, end: float) -> LoadMap:
         """The load of components in the quarters of hours of [start, end], as `heat_map`.
 
-        Steps are so many quarters that there are at most MOST_CELLS cells. Raises ArchiveError.
+        A step is one quarter, or as many as keep the map within MOST_CELLS. Raises ArchiveError.
         """
         labels = sorted({kind.label(node, name) for node, name in names})
         place = {label: at for at, label in enumerate(labels)}

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.access.queries import JobQueries, rounded
 from laggard_aggregator.jobs.access.results import JobResults
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
@@ -30,6 +31,7 @@ from laggard_aggregator.jobs.verdict.evidence.path_parts import (
     MOVED,
     OPERATIONS,
     REQUESTS,
+    SLOW,
     PathPart,
     RunPath,
 )
@@ -120,6 +122,17 @@ class PathState:
         if part is None:
             return 1.0 if any(other.kind == kind for other in self.parts.values()) else np.nan
         return 1.0 if unit in part.innocent_loads else part.worst[1]
+
+    def as_usual(self, name: str, loads: FloatArray) -> FloatArray:
+        """Those of the `loads` (R,) in earlier runs at which a component was not slower than usual.
+
+        A load at which it was slow as well clears nobody. All, where these are not the most.
+        """
+        part = self.parts.get(name)
+        if part is None or len(part.earlier) != len(loads):
+            return loads
+        is_usual = ~(np.array(part.earlier) >= SLOW)
+        return loads[is_usual] if 2 * is_usual.sum() > len(loads) else loads
 
     def by_chance(self, name: str) -> float:
         """Chance of the slowdown of a component, 1 if it is unknown."""
@@ -241,7 +254,7 @@ class NeighbourLoads:
                 place[1],
                 total,
                 own,
-                history,
+                path.as_usual(place[0], history),
                 _capacity(total, own, usual, factor),
                 path.slowdown(place),
                 path.by_chance(place[0]),

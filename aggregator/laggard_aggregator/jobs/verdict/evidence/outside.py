@@ -72,7 +72,9 @@ class OutsideLoads:
                 )
                 chance = path.by_chance(name)
                 evidence = Neighbour(
-                    node, name, unit, load, 0.0, usual_loads, slowdown=slowdown, by_chance=chance
+                    *(node, name, unit, load, 0.0, path.as_usual(name, usual_loads)),
+                    slowdown=slowdown,
+                    by_chance=chance,
                 )
                 yield OutsideLoad(evidence, text)
 

@@ -72,6 +72,7 @@ class PathPart:
 
     `slowdowns`: its latency as a multiple of the usual, by direction, those known. `beyond_peers`: the
     largest of them as a multiple of its peers', NaN with too few. `by_chance`: chance of that slowdown.
+    `earlier`: its own slowdown in the phases of each earlier run, also one that did not use it; NaN: unknown.
     `unmoved`: its peers that were not slower; `innocent_loads`: units of load of which one had as much.
     """
 
@@ -81,6 +82,7 @@ class PathPart:
     beyond_peers: float
     by_chance: float
     unmoved: frozenset[str] = frozenset()
+    earlier: tuple[float, ...] = ()
     innocent_loads: frozenset[str] = frozenset()
 
     @property
@@ -249,10 +251,12 @@ class PathParts:
         sums, *then = self._sums(layer, [now, *earlier])
         if sums is None:
             return []
-        before = [(run, found) for run, found in zip(earlier, then, strict=True) if found is not None]
+        known = [at for at, found in enumerate(then) if found is not None]
+        before = [(earlier[at], found) for at in known if (found := then[at]) is not None]
         own = now.parts.get(layer.kind) or frozenset()
         slowdowns: dict[str, dict[str, float]] = {}
         others: dict[tuple[str, str], FloatArray] = {}
+        past_own: dict[tuple[str, str], tuple[float, ...]] = {}
         by_chance: dict[tuple[str, str], float] = {}
         unmoved: dict[str, set[str]] = {}
         innocent: dict[str, set[str]] = {}
@@ -270,6 +274,8 @@ class PathParts:
             if not np.isfinite(usual[0]).any():
                 usual = _of_peers(served, direction)
                 factors, most = served.slowdowns(direction, usual)
+            of_earlier = np.full((len(earlier), len(served.names)), np.nan)
+            of_earlier[known] = _earlier_slowdowns(served.names, history, direction)
             mine = served.slowdown(direction, usual)
             past = np.array([float(each.slowdown(direction, usual)[0]) for each in of_path])
             for at, name in enumerate(served.names):
@@ -278,6 +284,7 @@ class PathParts:
                 slowdowns.setdefault(name, {})[direction] = float(mine[at])
                 rest = np.delete(factors, at)
                 others[name, direction] = rest = rest[np.isfinite(rest)]
+                past_own[name, direction] = tuple(of_earlier[:, at].tolist())
                 spread = np.concatenate([past[np.isfinite(past)], rest])
                 unlikely = max(surprise(float(mine[at]), spread, _SPREAD)[1], 0.0)
                 by_chance[name, direction] = float(np.exp(-unlikely))
@@ -299,7 +306,8 @@ class PathParts:
             chance = by_chance[name, direction]
             units = frozenset(innocent.get(name, ()))
             peers = frozenset(unmoved[name])
-            parts.append(PathPart(name, layer.kind, factors_of, beyond, chance, peers, units))
+            of_runs = past_own[name, direction]
+            parts.append(PathPart(name, layer.kind, factors_of, beyond, chance, peers, of_runs, units))
         return parts
 
     def _sums(self, layer: _Layer, runs: Sequence[RunPath]) -> list[MinuteSums | None]:
@@ -360,6 +368,14 @@ def _own_slowdowns(now: _Served, history: Sequence[_Served], direction: str) -> 
     """Least and most slowdown (C,) of each component against its own median in phases of earlier runs."""
     usual = _usual([served.aligned(now.names) for served in history], direction)
     return now.slowdowns(direction, usual)
+
+
+def _earlier_slowdowns(names: Sequence[str], history: Sequence[_Served], direction: str) -> FloatArray:
+    """Least slowdown (R, C) of components in the phases of R earlier runs against their own median."""
+    own = [served.aligned(names) for served in history]
+    usual = _usual(own, direction)
+    slowdowns: FloatArray = np.array([served.slowdown(direction, usual) for served in own])
+    return slowdowns.reshape(len(own), len(names))
 
 
 def _of_peers(now: _Served, direction: str) -> tuple[FloatArray, FloatArray]:
