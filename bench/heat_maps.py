@@ -1,7 +1,7 @@
 """The heat map of all compute nodes over a day: `python -m bench.heat_maps`.
 
-Rollups of a generated day; how long the background pass takes for it, how long the answer takes from what it
-keeps, and the first content of `/loads` in Chromium, served by the aggregator's own server to an
+Rollups of a generated day; how long the background pass takes for it, how long the answer takes from its
+sums, and the first content of `/loads` in Chromium, served by the aggregator's own server to an
 administrator. Exits with 1 when the map takes a second, or the page half a second, in the median.
 """
 

@@ -35,7 +35,7 @@ Get = Callable[[str], bytes]
 
 @dataclass(slots=True)
 class SiteTruth:
-    """Follows a simulation: what each component had moved, and what requests had waited, by the minute."""
+    """Follows a simulation: amounts that each component had moved, by the minute."""
 
     simulation: Simulation
     _moved: dict[str, list[Array]] = field(default_factory=dict)

@@ -234,7 +234,7 @@ def _most_wait(waiting: Sequence[Sign], paths: Paths) -> bool:
 
 
 def _forwarder(sign: Sign, waits: Sequence[Sign], found: Mapping[Key, Location]) -> Location:
-    """The cause of requests that a forwarder passes on: what it waits for with the same kind of requests.
+    """The cause of requests that a forwarder passes on: a target that it waits for with such requests.
 
     Its shares of slow requests have no factor, so any located wait explains them.
     """

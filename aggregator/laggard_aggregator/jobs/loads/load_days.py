@@ -102,7 +102,7 @@ class LoadDays:
         self._lock = Lock()
 
     def refresh(self, now_ns: int, go_on: Callable[[], bool]) -> None:
-        """Reads what is new of the last 24 hours. Raises ArchiveError, PassStoppedError."""
+        """Reads the new files of the last 24 hours. Raises ArchiveError, PassStoppedError."""
         known = {table.source for table in tables_of(self._directory, KIND)}
         sources = {source: kind for kind in KINDS.values() for source in kind.sources if source in known}
         for day_ns in range((now_ns - _DAY_NS) // _DAY_NS * _DAY_NS, now_ns, _DAY_NS):
