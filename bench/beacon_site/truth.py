@@ -39,8 +39,9 @@ def truths(plan: Plan, with_causes: Simulation, without: dict[int, float]) -> li
         run = outcome.run
         expected = without.get(number, usual.get(run.application.name, outcome.io_seconds))
         slowdown = outcome.io_seconds / expected
+        loaded = expected / usual.get(run.application.name, expected)
         causes = tuple(cause for cause in plan.causes if _acts(cause, outcome, with_causes))
-        found.append(Truth(run, _kind(slowdown, causes), causes, slowdown, _numbers(outcome)))
+        found.append(Truth(run, kind_of(slowdown, causes, loaded), causes, slowdown, _numbers(outcome)))
     return found
 
 
@@ -52,9 +53,10 @@ def _usual_seconds(plan: Plan, without: dict[int, float]) -> dict[str, float]:
     return {name: sorted(values)[len(values) // 2] for name, values in seconds.items()}
 
 
-def _kind(slowdown: float, causes: tuple[Cause, ...]) -> str:
+def kind_of(slowdown: float, causes: tuple[Cause, ...], loaded: float) -> str:
+    """The kind. `loaded`: times longer without causes than the application's middle run."""
     if slowdown < HEALTHY:
-        return "none"
+        return "none" if loaded < HEALTHY else "marginal"
     if slowdown < SLOW or not causes:
         return "marginal"
     kinds = {cause.kind for cause in causes}

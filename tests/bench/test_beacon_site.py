@@ -10,13 +10,13 @@ import pytest
 
 from bench.beacon_site.messages import Agents
 from bench.beacon_site.pages import SiteTruth, page_numbers
-from bench.beacon_site.plan import KINDS, Plan, make_plan
+from bench.beacon_site.plan import KINDS, Cause, Plan, make_plan
 from bench.beacon_site.score import judge
 from bench.beacon_site.shape import SHAPES, hardware, ost_name
 from bench.beacon_site.simulate import Simulation
 from bench.beacon_site.tables import tables
 from bench.beacon_site.traces import Traces
-from bench.beacon_site.truth import truths
+from bench.beacon_site.truth import kind_of, truths
 from laggard_common import wire
 
 SHAPE = replace(SHAPES["quick"], forwarders=4, warm_up_waves=1, wave_seconds=700, repeats=0)
@@ -107,6 +107,14 @@ def test_a_cause_slows_the_run_that_it_is_for(kind: str, monkeypatch: pytest.Mon
     assert found[cause.victim].kind == kind
     assert found[cause.victim].slowdown > 1.4
     assert all(truth.kind in (kind, "none", "marginal") for truth in found.values())
+
+
+def test_a_run_that_others_slow_without_a_cause_counts_for_neither() -> None:
+    cause = Cause("slow OST", 1000, 0, 1, 3)
+    assert kind_of(1.0, (), 1.1) == "none"
+    assert kind_of(1.0, (), 1.2) == "marginal"
+    assert kind_of(1.0, (cause,), 1.2) == "marginal"
+    assert kind_of(1.5, (cause,), 1.2) == "slow OST"
 
 
 def test_an_answer_is_right_only_when_it_names_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,16 +123,16 @@ class PathState:
             return 1.0 if any(other.kind == kind for other in self.parts.values()) else np.nan
         return 1.0 if unit in part.innocent_loads else part.worst[1]
 
-    def as_usual(self, name: str, loads: FloatArray) -> FloatArray:
-        """Those of the `loads` (R,) in earlier runs at which a component was not slower than usual.
+    def clearing(self, name: str, loads: FloatArray, now: float) -> FloatArray:
+        """Those of the `loads` (R,) in earlier runs that may clear the load `now` on a component.
 
-        A load at which it was slow as well clears nobody. All, where these are not the most.
+        As much of it, at which the component was slow as well, clears nobody. All, where the others are few.
         """
         part = self.parts.get(name)
         if part is None or len(part.earlier) != len(loads):
             return loads
-        is_usual = ~(np.array(part.earlier) >= SLOW)
-        return loads[is_usual] if 2 * is_usual.sum() > len(loads) else loads
+        clears = ~((np.array(part.earlier) >= SLOW) & (loads >= _AS_MUCH * now))
+        return loads[clears] if 2 * clears.sum() > len(loads) else loads
 
     def by_chance(self, name: str) -> float:
         """Chance of the slowdown of a component, 1 if it is unknown."""
@@ -254,7 +254,7 @@ class NeighbourLoads:
                 place[1],
                 total,
                 own,
-                path.as_usual(place[0], history),
+                path.clearing(place[0], history, total),
                 _capacity(total, own, usual, factor),
                 path.slowdown(place),
                 path.by_chance(place[0]),

@@ -72,7 +72,7 @@ class OutsideLoads:
                 )
                 chance = path.by_chance(name)
                 evidence = Neighbour(
-                    *(node, name, unit, load, 0.0, path.as_usual(name, usual_loads)),
+                    *(node, name, unit, load, 0.0, path.clearing(name, usual_loads, load)),
                     slowdown=slowdown,
                     by_chance=chance,
                 )
