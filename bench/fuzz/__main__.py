@@ -1,6 +1,6 @@
 """Everything that reads bytes from elsewhere, fuzzed by atheris for a bounded time.
 
-    python -m bench.fuzz [--seconds 15] [--runs N] [TARGET ...]
+    python -m bench.fuzz [--seconds 15] [--runs N] [--jobs N] [TARGET ...]
 
 Each target runs in a process of its own, from good examples on, guided by coverage. An exception that it does
 not say it raises, more than a few seconds for one input, or more than 1 GiB of memory is a finding: its input
@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -52,6 +53,9 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(NAMES)}; default all")
     parser.add_argument("--seconds", type=int, default=15, help="how long each target (default 15)")
     parser.add_argument("--runs", type=int, help="end after so many inputs, drawn from a fixed seed")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="targets at a time (default: one a CPU)"
+    )
     parser.add_argument("--inside", metavar="CORPUS", help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = set(options.targets) - set(NAMES)
@@ -68,11 +72,18 @@ def main() -> int:
         return 0
     print(machine("atheris"))
     print("\n| target | inputs | edges covered | findings |\n|---|---:|---:|---|", flush=True)
-    return 1 if sum(_row(name, options.seconds, options.runs) for name in options.targets or NAMES) else 0
+    with ThreadPoolExecutor(options.jobs) as pool:
+        rows = [pool.submit(_row, name, options.seconds, options.runs) for name in options.targets or NAMES]
+        findings = 0
+        for row in rows:
+            line, is_finding = row.result()
+            print(line, flush=True)
+            findings += is_finding
+    return 1 if findings else 0
 
 
-def _row(name: str, seconds: int, runs: int | None, *, is_again: bool = False) -> int:
-    """Fuzzes a target, and prints a line of the table; how many findings.
+def _row(name: str, seconds: int, runs: int | None, *, is_again: bool = False) -> tuple[str, bool]:
+    """Fuzzes a target; the line of the table, and whether something was found.
 
     A run that ended by a signal and has no input to show is done again, once.
     """
@@ -87,16 +98,13 @@ def _row(name: str, seconds: int, runs: int | None, *, is_again: bool = False) -
         inputs = re.findall(r"^#(\d+)", said, re.MULTILINE)
         edges = re.findall(r"cov: (\d+)", said)
         crashes = sorted(Path(folder).glob("found-*"))
-        print(
-            f"| {name} | {int(inputs[-1]) if inputs else 0:,} | {edges[-1] if edges else 0} "
-            f"| {'none' if code == 0 else f'exit status {code}'} |",
-            flush=True,
-        )
         if code:
             print(said[-4000:], file=sys.stderr)
             for crash in crashes:
                 print(f"{name}: {base64.b64encode(crash.read_bytes()).decode()}", file=sys.stderr)
-        return int(code != 0)
+        outcome = "none" if code == 0 else f"exit status {code}"
+        count = int(inputs[-1]) if inputs else 0
+        return f"| {name} | {count:,} | {edges[-1] if edges else 0} | {outcome} |", code != 0
 
 
 def _ended(command: list[str], said: Path, seconds: float) -> tuple[int, str]:
