@@ -70,7 +70,10 @@ def test_an_empty_site_has_no_ticks_but_a_next_step() -> None:
     assert "Components of one kind are compared once there are four of them" in text_of(text)
     assert tile_states(text) == ["none", "none", "none", "good", "none"]
     view.groups_ = (live_status.group("luns", 4),)
-    assert "The first window closes 60 s after the first samples." in text_of(page("/", view))
+    said = text_of(page("/", view))
+    assert "The first window closes 60 s after the first samples." in said
+    assert "Components with data 4 none compared yet" in said
+    assert "Components compared" not in said
     calm = live_status.judgement("luns", ("a", "b", "c", "d"), [0] * 4, [1.0] * 4, [False] * 4)
     view.judgements_ = (calm,)
     text = page("/", view)

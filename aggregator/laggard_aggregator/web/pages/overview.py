@@ -219,6 +219,7 @@ def tiles(now: Now, found: Sequence[Slow]) -> list[Tile]:
     small, unjudged = notes.count(TOO_FEW), sum(note not in ("", TOO_FEW) for note in notes)
     compared = compared_now(now) if has_verdicts(now) else live
     alone = f"{live - compared:,} more with too few peers" if small and compared < live else ""
+    seen = "all with data" if has_verdicts(now) else "none compared yet"
     nodes = sum(now.node_counts.values())
     up = sum(count for (_, state), count in now.node_counts.items() if state == "up")
     gone = sum(count for (_, state), count in now.node_counts.items() if state in ("silent", "down"))
@@ -235,9 +236,9 @@ def tiles(now: Now, found: Sequence[Slow]) -> list[Tile]:
             "#stragglers",
         ),
         Tile(
-            "Components compared",
+            "Components compared" if has_verdicts(now) else "Components with data",
             f"{compared:,}",
-            f"{silent:,} silent" if silent else alone or ("all with data" if live else "none with peers yet"),
+            f"{silent:,} silent" if silent else alone or seen,
             "warn" if silent else known,
             "/groups",
         ),
