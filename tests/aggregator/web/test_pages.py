@@ -209,7 +209,7 @@ def test_lists_are_bounded_and_paged() -> None:
     assert "21–40 of 3,000 stragglers" in text_of(second.text)
     assert "2,981–3,000 of 3,000 stragglers" in text_of(beyond.text)
     assert "1–20 of" in text_of(nonsense.text)
-    worst, by_name = ask(["/group/luns", "/group/luns?order=name&page=60"], view)
+    worst, by_name = ask(["/group/luns", "/group/luns?sort=name&page=60"], view)
     assert "1–50 of 3,000 components" in text_of(worst.text)
     assert "2,951–3,000" in text_of(by_name.text)
     assert len(worst.content) < 60_000

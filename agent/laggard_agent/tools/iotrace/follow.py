@@ -65,7 +65,7 @@ class TraceFollower:
         self._logs: dict[str, TraceLog] = {}
         self._leaving: list[TraceLog] = []
         self._parts: deque[_TracePart] = deque()
-        self._marks = Marks(directory / STATE, node, clock.wall_ns())
+        self._marks = Marks(directory / STATE, node)
         self._turns = count(1)
         self._failures: dict[str, str] = {}
 

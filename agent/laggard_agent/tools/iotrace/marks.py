@@ -63,7 +63,7 @@ class Marks:
     `session`: number of this start of the agent. A file that cannot be read is a WARNING, and counts as none.
     """
 
-    def __init__(self, path: Path, node: str, now_ns: int) -> None:
+    def __init__(self, path: Path, node: str) -> None:
         self._path = path
         self._node = node
         self._marks: dict[FileId, Mark] = {}
@@ -72,13 +72,9 @@ class Marks:
             kept = json.loads(path.read_bytes())
             if kept["node"] != node:
                 return
-            # Files of earlier versions have the path as the key alone.
-            found = [
-                Mark(**{"path": str(key), "seen_ns": now_ns, **values})
-                for key, values in kept["logs"].items()
-            ]
+            marks = [Mark(**values) for values in kept["logs"].values()]
             self.session = int(kept["session"]) + 1
-            self._marks = {each.file: each for each in found if each.path.isprintable()}
+            self._marks = {mark.file: mark for mark in marks if mark.path.isprintable()}
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:

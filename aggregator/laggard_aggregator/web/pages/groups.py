@@ -130,8 +130,6 @@ def _components(
         Filter[int]("factor", "Slower now by at least", lambda at: whole.latest[at], is_number=True),
         Filter[int]("state", "State", states, ("straggler", *dict.fromkeys(_STATES.values()))),
     )
-    if query.text("order") == "name":  # links of before the headings were links
-        query = Query({"sort": "name", **query.given})
     rows = whole.by_severity().tolist()
     return PageTable(
         "components",

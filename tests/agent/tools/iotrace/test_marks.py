@@ -1,6 +1,5 @@
 """Logs that are out of sight for a while, or under another name or job, are sent on from where they were."""
 
-import json
 import logging
 import os
 from pathlib import Path
@@ -91,11 +90,11 @@ def test_a_crash_and_a_rename_send_the_same_range_of_the_same_log(node: Followed
 def test_marks_of_logs_out_of_sight_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marks, "MAX_UNSEEN", 3)
     day_ns = 86_400 * 10**9
-    made = Marks(tmp_path / STATE, "cn-1", 0)
+    made = Marks(tmp_path / STATE, "cn-1")
     for inode in range(8):
         made.put(Mark(1, inode, 5, path=f"/{inode}"))
         made.save({(1, 0), (1, inode)}, inode * day_ns)
-    found = Marks(tmp_path / STATE, "cn-1", 0)
+    found = Marks(tmp_path / STATE, "cn-1")
     assert [inode for inode in range(9) if found.of((1, inode))] == [0, 4, 5, 6, 7]
     found.save({(1, 0)}, 36 * day_ns)
     found.save({(1, 0)}, 37 * day_ns)
@@ -107,25 +106,9 @@ def test_marks_are_on_the_disk_before_they_replace_the_last_ones(
 ) -> None:
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())))
-    made = Marks(tmp_path / STATE, "cn-1", 0)
+    made = Marks(tmp_path / STATE, "cn-1")
     made.save((), 0)
     assert synced == [str((tmp_path / STATE).with_suffix(".new"))]
-
-
-def test_the_positions_of_an_earlier_version_are_kept(node: FollowedNode) -> None:
-    log = node.folder / "77/a.trace"
-    append(log, write(0))
-    node.poll()
-    state = node.state / STATE
-    kept = json.loads(state.read_bytes())
-    (mark,) = kept["logs"].values()
-    del mark["path"], mark["seen_ns"]
-    state.write_text(json.dumps({**kept, "logs": {str(log): mark}}))
-    node.start()
-    append(log, write(1))
-    node.poll()
-    assert node.offsets() == [0, 512]
-    assert len({each.log for each in node.documents()}) == 1
 
 
 def test_the_positions_of_a_later_version_are_a_warning(
