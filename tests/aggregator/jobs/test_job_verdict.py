@@ -1,6 +1,7 @@
 """The verdict on a job of an archive: by its own history, a straggler on its path, its own change, advice."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -121,11 +122,9 @@ def archive_of(
     volumes = volumes or [100 * GIB] * len(jobs)
     mdops = mdops or [1.0] * len(jobs)
     means = requests or [0.0] * len(jobs)
+    tables = defaultdict[tuple[str, float], list[Mapping[str, Any]]](list)
     for job, took, volume, rate, mean in zip(jobs, seconds, volumes, mdops, means, strict=True):
         day = job["end"] // DAY * DAY
-        write_rows(folder, "job_nodes", node_rows(job, ["cn-1"]), day)
-        write_rows(folder, "jobs", [job], day)
-        write_rows(folder, "job_series", [series_row(job, took, volume)], day)
         half = [
             component_row(job, f"scratch-OST00{n:02d}-osc-ffff8801", "client")
             | {
@@ -136,11 +135,16 @@ def archive_of(
             }
             for n in (40, 41, 42, 43, 44, 45, 46, 47)
         ]
-        write_rows(folder, "job_components", half, day)
         summary = summary_row(
             job, read_bytes=0.0, written_bytes=volume, mdops=rate, coverage=1.0, shared=False
         )
-        write_rows(folder, "job_summaries", [summary], day)
+        tables["job_nodes", day] += node_rows(job, ["cn-1"])
+        tables["jobs", day].append(job)
+        tables["job_series", day].append(series_row(job, took, volume))
+        tables["job_components", day] += half
+        tables["job_summaries", day].append(summary)
+    for (kind, day), rows in tables.items():
+        write_rows(folder, kind, rows, day)
     return jobs
 
 
