@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.accuracy.injected import BUDGET_DRIVES, healthy_part
+from bench.accuracy.injected import BUDGET_DRIVES, blocks, days_of, healthy_part
 from bench.accuracy.perseus import (
     SETTINGS,
     cluster_of,
@@ -80,8 +80,13 @@ def show_by_source(args: argparse.Namespace) -> None:
     truth, grids = truth_of(args.directory), grids_of(args.directory)
     if args.quick:
         grids = quick_choice(grids, {group for group, _ in truth})
+    if args.evenings:
+        grids = [blocks(grid, slice(0, days_of(grid)[: args.evenings][-1].stop)) for grid in grids]
     drives = drives_of(grids, truth, trials_of(args), args.seed)
-    table = list(source_table(drives, replace(SETTINGS, tests_at_once=BUDGET_DRIVES), args.only))
+    table = []
+    for row in source_table(drives, replace(SETTINGS, tests_at_once=BUDGET_DRIVES), args.only):
+        print(" | ".join(row), file=sys.stderr)  # a source takes minutes
+        table.append(row)
     labelled = sum(len(grid.components) for grid in grids)
     print(f"{len(grids)} groups, {labelled} drives, {len(drives.faults)} of them slow; ", end="")
     print(f"{len(drives.onsets)} healthy drives made slow, each in a group of its own\n")
@@ -183,6 +188,7 @@ def options() -> argparse.ArgumentParser:
     )
     add("--seed", type=int, default=1, help="draws these drives")
     add("--scraped", action="store_true", help="a table by source: files, and a real Prometheus")
+    add("--evenings", type=int, default=0, metavar="N", help="with --scraped: only the first N of each host")
     csv = parser.add_argument_group("other series, as laggard diagnose reads them")
     add = csv.add_argument
     add("--csv", type=Path, nargs="+", metavar="FILE", help="series instead of DIR; no second table")

@@ -35,12 +35,12 @@ class Drives:
 
 
 def drives_of(grids: Sequence[Grid], truth: set[tuple[str, str]], trials: int, seed: int) -> Drives:
-    """The labelled groups, and `trials` drives made slow of each case."""
+    """The labelled groups, and `trials` drives made slow of each case: of two evenings, the second."""
     slowed: list[Grid] = []
     onsets: list[Fault] = []
     healthy = [healthy_part(grid, truth) for grid in grids]
     for number, case in enumerate(cases(trials)):
-        for trial in injected_faults(case, healthy, np.random.default_rng((seed, number))):
+        for trial in injected_faults(replace(case, days=2), healthy, np.random.default_rng((seed, number))):
             group = f"{trial.grid.group}-{len(slowed)}"
             slowed.append(replace(trial.changed, group=group))
             onsets += [Fault(group, trial.grid.components[row], trial.onset) for row in trial.rows]

@@ -139,7 +139,7 @@ class _Exported:
         """OpenMetrics text with times."""
         table = self.source.table
         moved = (*table.read_bytes, *table.written_bytes)[:1]
-        for name in table.counters:
+        for name in dict.fromkeys((*table.seconds, *table.operations, *moved)):
             yield f"# TYPE {name} unknown\n"
             for grid in self.grids:
                 latency, seconds = grid.metrics[METRIC], grid.interval_ns / NS

@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bench.leaderboard.by_source import drives_of
 from bench.leaderboard.scraped import SOURCES, ScrapedSource, scraped_settings, through_prometheus
@@ -13,14 +14,16 @@ from laggard_aggregator.offline.sample_grid import Grid
 
 WINDOW = 4
 BLOCKS = np.arange(30_000_000, 30_000_010)
+BLOCKS_A_DAY = 1440
+TWO_EVENINGS = np.concatenate([BLOCKS, BLOCKS + BLOCKS_A_DAY])
 SETTINGS = DetectSettings(interval_seconds=15, window_samples=WINDOW, shift_samples=WINDOW)
 
 
-def host(group: str, latencies: list[float]) -> Grid:
+def host(group: str, latencies: list[float], blocks: NDArray[np.int64] = BLOCKS) -> Grid:
     """Drives with one latency each, us."""
-    latency = np.repeat(np.array(latencies)[:, None], WINDOW * BLOCKS.size, axis=1)
+    latency = np.repeat(np.array(latencies)[:, None], WINDOW * blocks.size, axis=1)
     names = tuple(f"sd{letter}" for letter in "abcdefghijkl"[: len(latencies)])
-    return Grid(group, names, 15 * 10**9, WINDOW, BLOCKS, {METRIC: latency}, {"throughput": latency * 1e4})
+    return Grid(group, names, 15 * 10**9, WINDOW, blocks, {METRIC: latency}, {"throughput": latency * 1e4})
 
 
 @pytest.mark.skipif(
@@ -42,7 +45,7 @@ def test_drives_come_back(source: ScrapedSource) -> None:
 
 
 def test_each_drive_is_made_slow_in_a_copy_of_its_group() -> None:
-    grids = [host("host_1", [40.0] * 5), host("host_2", [50.0] * 5)]
+    grids = [host("host_1", [40.0] * 5, TWO_EVENINGS), host("host_2", [50.0] * 5, TWO_EVENINGS)]
     drives = drives_of(grids, {("host_1", "sda")}, trials=1, seed=1)
     assert len(drives.slowed) == len(drives.onsets) == 8
     assert len({grid.group for grid in drives.slowed}) == 8
