@@ -1,4 +1,5 @@
-"""A slow OSD of a real Ceph cluster: `python -m bench.ceph_osds`. Needs root, Debian's ceph and prometheus.
+"""A slow OSD of a real Ceph cluster: `python -m bench.ceph_osds`. Needs root, and packages of Debian:
+ceph-mon, ceph-osd, ceph-mgr, ceph-common and prometheus (`apt-get install --no-install-recommends`).
 
 One monitor, one manager and six OSDs on loop devices, with writes and reads of `rados bench`. After --healthy
 seconds the device of one OSD is throttled to --iops reads and writes a second (blkio, control groups v1);
@@ -16,6 +17,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -33,7 +35,7 @@ from laggard_common.wire import Envelope, Kind
 from laggard_common.wire.codec import DELTA_ZSTD, Encoder
 from laggard_common.wire.schema import Schema
 from laggard_common.wire.topics import data_topic, schema_topic
-from tests.support.ceph_cluster import CephCluster, ceph_cluster, exporter
+from tests.support.ceph_cluster import PROGRAMS, CephCluster, ceph_cluster, exporter, is_installed
 from tests.support.live_scrapes import LiveScrapes, live_scrapes
 from tests.support.ports import free_port, is_listening
 from tests.support.processes import run_command, running, started
@@ -58,6 +60,8 @@ def main() -> int:
     parser.add_argument("--slow", type=float, default=480.0, help="seconds, default %(default)s")
     parser.add_argument("--iops", type=int, default=40, help="default %(default)s; 0: a healthy cluster")
     options = parser.parse_args()
+    if not (is_installed() and shutil.which("prometheus")):
+        parser.error(f"needs prometheus, {', '.join(PROGRAMS)}")
     seconds = options.healthy + options.slow
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp", prefix="lg-")))
