@@ -408,6 +408,22 @@ def test_a_few_samples_at_a_time_name_a_straggler_before_its_third_burst() -> No
     assert course.anomalous[: (2400 + 3 * 240) // SHIFT, 5].sum() >= 2
 
 
+@pytest.mark.parametrize("slow", [{}, {5: 2.0}])
+def test_a_single_peer_with_more_load_excuses_nobody(slow: dict[int, float]) -> None:
+    """Two are busy at a time, at 0.3 and 0.8 of a queue's capacity; the straggler is at 0.3 each time."""
+    rng = np.random.default_rng(19)
+    turn = np.arange(TICKS) // 20
+    light, heavy = turn % MEMBERS, (turn + 1 + turn // MEMBERS % 3) % MEMBERS
+    heavy = np.where(heavy == 5, (heavy + 4) % MEMBERS, heavy)
+    member = np.arange(MEMBERS)[:, None]
+    used = np.select([member == light, member == heavy], [0.3, 0.8], 0.0)
+    used *= np.exp(rng.normal(0.0, 0.03, used.shape))
+    values = np.where(used > 0.0, flat_latency(rng) / (1.0 - used), 0.0)
+    for component, factor in slow.items():
+        values[component, 2000:] *= factor
+    assert course_of(windows_of(values, {"operations": 1000.0 * used})).alarmed == set(slow)
+
+
 def test_numbers_in_flight_that_nobody_else_has_accuse_nobody_in_the_first_windows() -> None:
     """Three of eight keep eight requests in flight, two four and three one, at a queue: 4.5 times as long."""
     rng = np.random.default_rng(18)

@@ -23,10 +23,6 @@ ALIKE = {"operations": 0.7, "request_bytes": 0.7, "read_share": 0.2}
 Loads = Mapping[str, FloatArray]
 
 
-MIN_PEERS_AT_ONCE = 2
-"""Trusted peers from which their middle at a tick is the reference; else it is the group's usual level."""
-
-
 class Apart(NamedTuple):
     """By how much the side of each member is slower than the others; logs of latency and of service, (C,)."""
 
@@ -101,17 +97,16 @@ def ahead_of_peers(
     rest = latency - model.fluctuation(relative, latency.shape) - recent_part[:, None]
     doubt, under = expected.doubt + np.where(alone, expected.wander, 0.0), np.zeros_like(rest)
     if AMOUNTS & relative.keys():
-        # No more load than the peers' accuses nobody. In a young group more explains more than was seen, but
-        # no more than a component's own times were longer there, and other numbers of requests in flight tell
-        # nothing of each other's times.
+        # No more load than that of the peers one is held against accuses nobody. In a young group more
+        # explains more than was seen, but no more than a component's own times were longer there, and other
+        # numbers of requests in flight tell nothing of each other's times.
         more = np.nan_to_num(row_median(expected.demand - leave_one_out_median(expected.demand, trusted)))
         growth = (np.abs(more) if expected.closed_loop else unseen_growth(more))[:, None]
-        less = np.maximum(
-            np.nan_to_num(leave_one_out_median(expected.log_time, trusted) - expected.log_time), 0.0
-        )
+        less = np.nan_to_num(leave_one_out_median(expected.log_time, trusted) - expected.log_time)
+        less = np.where(alone | (growth > 0.0), 0.0, np.maximum(less, 0.0))
         young = MEMORY_WINDOWS / (MEMORY_WINDOWS + expected.windows)
         under = np.broadcast_to(young * growth, rest.shape)
-        doubt = doubt + np.where(growth > 0.0, 0.0, less) + np.minimum(young * growth, expected.left)
+        doubt = doubt + less + np.minimum(young * growth, expected.left)
     variance = batch_variance(rest)
     slower = trimmed_mean(rest)
     doubt = doubt + slower_alike(slower, loads)[:, None]
@@ -187,10 +182,10 @@ def slower_alike(slower: FloatArray, loads: Loads) -> FloatArray:
 
 
 def _reference(above: FloatArray, trusted: BoolArray, usual: float) -> tuple[FloatArray, BoolArray]:
-    """The reference of each at each tick, (C, T), and where that is the `usual` level for want of
-    peers.
+    """The reference of each at each tick, (C, T), and where that is the `usual` level for want of peers: of
+    MIN_OTHERS that have I/O, and of one that is trusted.
     """
-    present = np.isfinite(above) & trusted[:, None]
-    others = present.sum(axis=0)[None, :] - present
-    alone = (others < MIN_PEERS_AT_ONCE) & np.isfinite(usual)
-    return np.where(alone, usual, leave_one_out_median(above, trusted)), alone
+    present, peers = np.isfinite(above), leave_one_out_median(above, trusted)
+    few = present.sum(axis=0)[None, :] - present < MIN_OTHERS
+    alone = (few | ~np.isfinite(peers)) & np.isfinite(usual)
+    return np.where(alone, usual, peers), alone
