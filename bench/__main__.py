@@ -20,7 +20,6 @@ BENCHES = (
     "bench.net",
     "bench.fuzz",
     "bench.page",
-    "bench.help",
     "bench.jobs_phases",
     "bench.jobs_compare",
     "bench.jobs_modes",

@@ -420,7 +420,6 @@ def peak_bytes(path: Path) -> int:
 
 
 def test_memory_is_that_of_the_rows(tmp_path: Path) -> None:
-    """5 million rows: `python -m bench.diagnose`."""
     few, many = (
         csv_files.large(tmp_path / "few.csv", 100_000),
         csv_files.large(tmp_path / "many.csv", 400_000),

@@ -49,7 +49,6 @@ HEAVY = {
     ids=" ".join,
 )
 def test_help_imports_nothing_heavy(called: tuple[str, ...]) -> None:
-    """CPU time: `python -m bench.help`."""
     program, *words = called
     module = {"laggard-agent": "laggard_agent.__main__"}.get(program, PROGRAMS[program])
     code = (
