@@ -228,16 +228,17 @@ def test_a_signal_leaves_no_temporary_file(tmp_path: Path, number: signal.Signal
     assert {path.name for path in tmp_path.iterdir()} == {"a.csv", "topology.toml"}
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_is_one_line(tmp_path: Path, unbuffered: str) -> None:
+@pytest.mark.parametrize(
+    ("unbuffered", "options"), [("", ()), ("1", ()), ("", ("--windows",)), ("", ("--json",))]
+)
+def test_a_full_disk_is_one_line(tmp_path: Path, unbuffered: str, options: tuple[str, ...]) -> None:
     path = csv_files.write(tmp_path / "a.csv", csv_files.rows(hours=0.5))
     command = [sys.executable, "-m", "laggard_aggregator.cli.main", "diagnose", str(path), *OPTIONS]
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    for options in ((), ("--windows",), ("--json",)):
-        with Path("/dev/full").open("w") as full:
-            run = run_command([*command, *options], check=False, stdout=full, env=environment)
-        line = "laggard diagnose: standard output: No space left on device\n"
-        assert (run.returncode, run.stderr) == (1, line)
+    with Path("/dev/full").open("w") as full:
+        run = run_command([*command, *options], check=False, stdout=full, env=environment)
+    line = "laggard diagnose: standard output: No space left on device\n"
+    assert (run.returncode, run.stderr) == (1, line)
 
 
 def test_the_table_names_the_straggler_first(cluster: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
