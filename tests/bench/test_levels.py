@@ -23,7 +23,7 @@ def times_of(fault: str) -> tuple[Scenario, Times]:
 
 
 def test_clients_wait_at_least_for_the_servers_and_each_request_is_counted_once() -> None:
-    scenario = Scenario(SHAPES["pvfs"], WORKLOADS["iozoner"], "none", 190_003)
+    scenario = replace(Scenario(SHAPES["pvfs"], WORKLOADS["iozoner"], "none", 190_003), samples=240)
     times = Times.of(1, scenario.samples, scenario.shape.luns)
     work = run([scenario], [conditions_of(scenario)], times)
     assert (times.seconds.sum(axis=2) >= times.inside - 1e-9).all()
