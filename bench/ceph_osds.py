@@ -9,8 +9,10 @@ seconds the device of one OSD is throttled to --iops reads and writes a second (
 - a real Prometheus server scrapes the manager's module `prometheus` every 15 s, `laggard init` configures an
   aggregator for it, and its daemon judges; `laggard diagnose` looks at it all.
 
-Prints the alarms with their delays and the collector's cost; exits with 1 when one of both names another OSD,
-or none.
+Prints the alarms with their delays and the collector's cost, and for each OSD what the kernel says: how long
+its device took for a request (/proc/diskstats, without a throttle's wait) and how long its threads waited for
+a CPU. Where other programs use the machine, an OSD may be slow that nobody throttled. Exits with 1 when
+one of both names another OSD, or none.
 """
 
 import argparse
@@ -23,7 +25,9 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from bench.machine import machine
@@ -76,10 +80,12 @@ def main() -> int:
         collector = Ceph(CephSettings(cluster.sockets, cluster.folder, 10.0), context)
         live = live_scrapes("http://127.0.0.1:1", time.time(), "scrape_seconds = 15", more=DETECT)
         used = reads = 0.0
+        seen = [witness(cluster)]
         begun, throttled = time.time(), 0.0
         while time.time() < begun + seconds:
             if not throttled and time.time() >= begun + options.healthy:
                 throttled = time.time()
+                seen.append(witness(cluster))
                 if options.iops:
                     place = cluster.osd_pids[SLOW], cluster.devices[SLOW]
                     stack.enter_context(throttle(*place, options.iops))
@@ -88,9 +94,11 @@ def main() -> int:
             used, reads = used + time.thread_time() - before, reads + 1
             admit(live, readings)
             time.sleep(1 - time.time() % 1)
+        seen.append(witness(cluster))
         alarms = alarms_of(daemon)
         looked_at = diagnosed(server, begun)
     print(f"{OSDS} OSDs, {seconds:.0f} s, {reads:.0f} samples: {1000 * used / reads:.2f} ms of CPU each")
+    show_witness(seen)
     raised = [(at, event.alarm) for at, event in live.events if event.kind == "raised"]
     by_collector = [(at, one.component, one.metric, one.severity) for at, one in raised]
     right = True
@@ -106,6 +114,39 @@ def main() -> int:
     right &= {name.rpartition("/")[2] for name in looked_at} == named
     print(machine("zstandard"))
     return int(not right)
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """The kernel's counts of an OSD: its device's requests and their ms, and its wait for CPUs in ms."""
+
+    requests: int
+    request_ms: int
+    cpu_wait_ms: float
+
+
+def witness(cluster: CephCluster) -> list[Witness]:
+    """The counts of each OSD now."""
+    lines = {line.split()[2]: line.split() for line in Path("/proc/diskstats").read_text().splitlines()}
+    told = []
+    for pid, device in zip(cluster.osd_pids, cluster.devices, strict=True):
+        row = lines[device.name]
+        waited = 0
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):  # a thread that has ended
+                waited += int((task / "schedstat").read_text().split()[1])
+        told.append(Witness(int(row[3]) + int(row[7]), int(row[6]) + int(row[10]), waited / 1e6))
+    return told
+
+
+def show_witness(seen: list[list[Witness]]) -> None:
+    """Prints a line for each OSD: before the throttle / from then on."""
+    for osd, counts in enumerate(zip(*seen, strict=True)):
+        parts = list(pairwise(counts))
+        awaits = [(b.request_ms - a.request_ms) / max(b.requests - a.requests, 1) for a, b in parts]
+        waits = [(b.cpu_wait_ms - a.cpu_wait_ms) / 1000 for a, b in parts]
+        shown = " / ".join(f"{value:.2f}" for value in awaits)
+        print(f"osd.{osd}: device {shown} ms a request, CPU {' / '.join(f'{s:.0f}' for s in waits)} s waited")
 
 
 @contextmanager
