@@ -28,6 +28,7 @@ from tests.aggregator.detect.courses import (
     slowed,
     windows_of,
 )
+from tests.support.thorough import times
 
 CONFIRM = 3
 SOON = CONFIRM + 3
@@ -224,7 +225,7 @@ def test_the_recorded_fault_is_raised_and_cleared_at_every_offset(
 ) -> None:
     recording, _, _ = recorded()
     starts, ends = recording.fault_start - recording.start, recording.fault_end - recording.start
-    for offset in range(0, shift, shift // 5):
+    for offset in range(0, shift, shift // times(5, 2)):
         raised, cleared = transitions_of(begin, offset, window, shift)
         assert {raised.alarm.component, cleared.alarm.component} == {recording.faulty}
         assert starts < raised.at <= starts + (CONFIRM + 1) * shift
