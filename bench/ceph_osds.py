@@ -11,9 +11,8 @@ seconds the device of one OSD is throttled to --iops reads and writes a second (
 
 Prints the alarms with their delays and the collector's cost, and for each OSD what the kernel says: how long
 its device took for a request (/proc/diskstats, without a throttle's wait) and how long its threads waited for
-a CPU. Where something else gives an OSD another priority than its peers (a tool that lowers that of busy
-programs does: run all with `nice`), that OSD is slow. Exits with 1 when one of both names another OSD, or
-none.
+a CPU. An OSD whose threads have another priority than its peers' is slow on a busy machine. Exits with 1 when
+one of both names another OSD, or none.
 """
 
 import argparse

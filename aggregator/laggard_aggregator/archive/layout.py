@@ -11,6 +11,7 @@ checksum whenever it is read.
 """
 
 import errno
+import fcntl
 import hashlib
 import io
 import os
@@ -165,7 +166,20 @@ def superseded(where: Path) -> list[Path]:
     """Files of a folder that a merged file replaced, and temporary files left by a crash."""
     kept = {part.name for part in parts(where)}
     merged = [part.path for part in _listed_parts(where) if part.name not in kept]
-    return [*merged, *(path for path in where.glob(".*.tmp") if path not in _unfinished)]
+    left = [path for path in where.glob(".*.tmp") if path not in _unfinished and not _is_written(path)]
+    return [*merged, *left]
+
+
+def _is_written(path: Path) -> bool:
+    """Whether another process is writing a temporary file: `laggard jobs import`, beside the daemon."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def days(directory: Path, kind: str, source: str = "*", site: str = "*") -> list[tuple[str, Path]]:
@@ -240,14 +254,13 @@ def write_part(
     _unfinished.add(temporary)
     schema = schema.with_metadata({**(schema.metadata or {}), b"laggard.format": FORMAT.encode()})
     try:
-        make_folder(where)
-        with _DigestedFile(temporary) as file:
+        with _locked_file(temporary) as file:
             with pq.ParquetWriter(file, schema, **_options(schema)) as writer:
                 for table in tables:
                     writer.write_table(table.replace_schema_metadata(schema.metadata), ROW_GROUP_ROWS)
             os.fsync(file.fileno())
-        path = where / f"{stem}-{file.digest.hexdigest()}.parquet"
-        temporary.rename(path)
+            path = where / f"{stem}-{file.digest.hexdigest()}.parquet"
+            temporary.rename(path)
         try:
             sync_path(where)
         except OSError:
@@ -262,6 +275,23 @@ def write_part(
             temporary.unlink()
         _unfinished.discard(temporary)
     return path
+
+
+def _locked_file(path: Path) -> "_DigestedFile":
+    """A new file, locked while it is open: a compaction of another process leaves it alone.
+
+    Its folder is made; retention may drop that while it is empty. Raises OSError.
+    """
+    for _ in range(_FOLDER_TRIES):
+        make_folder(path.parent)
+        with suppress(FileNotFoundError):
+            file = _DigestedFile(path)
+            with suppress(OSError):  # some file systems have no locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_nlink:
+                return file
+            file.close()
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
 
 
 def refuse_later(part: Part, schema: pa.Schema) -> None:

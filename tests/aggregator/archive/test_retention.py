@@ -4,7 +4,10 @@ import errno
 import gc
 import os
 import shutil
+import subprocess
+import sys
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -313,3 +316,25 @@ def test_a_folder_is_made_though_retention_drops_an_empty_one_above_it(
     layout.make_folder(where)
     assert dropped
     assert where.is_dir()
+
+
+def test_a_file_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
+    """`laggard jobs import` writes beside the daemon, which compacts the archive."""
+    folder = layout.folder(tmp_path, "jobs", "jobs", "2026-01-31", "site")
+    schema = pa.schema([("job", pa.int64())])
+
+    def tables() -> Iterator[pa.Table]:
+        yield pa.table({"job": [1]})
+        compaction = "import sys, pathlib; from laggard_aggregator.archive.retention import compact; "
+        subprocess.run(
+            [sys.executable, "-c", f"{compaction}compact(pathlib.Path(sys.argv[1]), 0)", str(tmp_path)],
+            check=True,
+        )
+        yield pa.table({"job": [2]})
+
+    path = layout.write_part(folder, layout.stamp(MIDNIGHT_NS), (1, 1), schema, tables())
+    assert pq.read_table(path)["job"].to_pylist() == [1, 2]
+    left = folder / ".20260131T000000Z-000002-000002.tmp"
+    left.touch()
+    retention.compact(tmp_path, 0)
+    assert not left.exists()  # nobody writes it any more
