@@ -200,7 +200,7 @@ def test_nobody_sees_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("mdops", "load"),
-    [(7.7, "31 MiB"), (49.0, "31 MiB"), (50.0, "50 metadata operations")],
+    [(7.7, "33 MB"), (49.0, "33 MB"), (50.0, "50 metadata operations")],
 )
 def test_few_metadata_operations_beside_bytes_are_not_the_load(
     tmp_path: Path, mdops: float, load: str
