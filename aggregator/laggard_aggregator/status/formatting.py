@@ -34,9 +34,9 @@ def grade(severity: float) -> str:
     return next((name for name, least in GRADES.items() if severity >= least), "moderate")
 
 
-def figure(value: float, unit: str = "") -> str:
+def figure(value: float | None, unit: str = "") -> str:
     """A value with its unit, to three figures."""
-    if not math.isfinite(value):
+    if value is None or not math.isfinite(value):
         return DASH
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{text} {unit}".rstrip()

@@ -71,15 +71,15 @@ def _head(verdict: JobVerdict) -> Iterator[str]:
 
 def _row(direction: DirectionVerdict) -> tuple[str, ...]:
     accesses = direction.accesses
-    speed, share = direction.mib_per_second, direction.top_share
+    share = direction.top_share
     return (
         f"{accesses.module} {accesses.direction}",
         figure(direction.bytes / 2**20),
         figure(accesses.busy_us / 1e6),
         figure(direction.lower_us / 1e6),
         figure(accesses.span_us / 1e6),
-        DASH if speed is None else figure(speed),
-        DASH if direction.by_slowest is None else figure(direction.by_slowest),
+        figure(direction.mib_per_second),
+        figure(direction.by_slowest),
         f"{accesses.timed.size:,}",
         f"{accesses.path.place.size:,}",
         DASH if share is None else f"{share:.0%}",
