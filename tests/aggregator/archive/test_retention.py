@@ -4,7 +4,6 @@ import errno
 import gc
 import os
 import shutil
-import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.errors import ArchiveError
 from tests.aggregator.archive.test_writer import MIDNIGHT_NS, SCHEMA, batch, files, read
 from tests.support.builders.batches import SECOND
+from tests.support.processes import run_command
 
 HOUR_NS = 3600 * SECOND
 DAY_NS = 24 * HOUR_NS
@@ -326,10 +326,7 @@ def test_a_file_that_another_process_writes_is_left_alone(tmp_path: Path) -> Non
     def tables() -> Iterator[pa.Table]:
         yield pa.table({"job": [1]})
         compaction = "import sys, pathlib; from laggard_aggregator.archive.retention import compact; "
-        subprocess.run(
-            [sys.executable, "-c", f"{compaction}compact(pathlib.Path(sys.argv[1]), 0)", str(tmp_path)],
-            check=True,
-        )
+        run_command([sys.executable, "-c", f"{compaction}compact(pathlib.Path(sys.argv[1]), 0)", tmp_path])
         yield pa.table({"job": [2]})
 
     path = layout.write_part(folder, layout.stamp(MIDNIGHT_NS), (1, 1), schema, tables())
