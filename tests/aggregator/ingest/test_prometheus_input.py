@@ -1,6 +1,5 @@
 """`[[prometheus]]`: scrapes of a real server are judged as batches of agents are, each once."""
 
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.builders.prometheus_blocks import Exported, Slow, serving
+from tests.support.builders.prometheus_blocks import Exported, Slow
+from tests.support.builders.prometheus_servers import SERVERS, Serve
 from tests.support.live_scrapes import live_scrapes
 from tests.support.query_server import Answers, answering
 
 HOUR = 3600.0
-needs_prometheus = pytest.mark.skipif(
-    not (shutil.which("prometheus") and shutil.which("promtool")), reason="needs prometheus and promtool"
-)
 
 
 @pytest.fixture
@@ -23,8 +20,8 @@ def end() -> float:
     return time.time() // 7200 * 7200 - 4 * HOUR  # blocks of the past, at their borders
 
 
-@needs_prometheus
-def test_the_slow_disk_gets_the_only_alarm(end: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("serve", SERVERS)
+def test_the_slow_disk_gets_the_only_alarm(serve: Serve, end: float, tmp_path: Path) -> None:
     start = end - 3 * HOUR
     exported = Exported(
         start,
@@ -33,7 +30,7 @@ def test_the_slow_disk_gets_the_only_alarm(end: float, tmp_path: Path) -> None:
         restarts={0: start + 1.5 * HOUR, 1: start + 2 * HOUR},
         gaps={2: (start + HOUR, start + 1.2 * HOUR)},
     )
-    with serving(exported, tmp_path) as url:
+    with serve(exported, tmp_path) as url:
         live = live_scrapes(url, start + 60)
         live.run(end)
     assert list(live.raised) == ["oss1/sdc"]
@@ -44,11 +41,11 @@ def test_the_slow_disk_gets_the_only_alarm(end: float, tmp_path: Path) -> None:
     assert list(live.machine.groups) == ["storage/diskstats/X1_hdd"]
 
 
-@needs_prometheus
-def test_every_scrape_is_admitted_once_with_its_time(end: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("serve", SERVERS)
+def test_every_scrape_is_admitted_once_with_its_time(serve: Serve, end: float, tmp_path: Path) -> None:
     start = end - HOUR
     exported = Exported(start, end, hosts=2, disks=2, replicas=("a", "b"))
-    with serving(exported, tmp_path) as url:
+    with serve(exported, tmp_path) as url:
         live = live_scrapes(url, start + 300)
         live.run(start + 900)
         live.restart()  # 10 minutes later
