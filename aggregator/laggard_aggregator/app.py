@@ -247,9 +247,11 @@ class App:
             table.name: PrometheusInput(table, machine.admission, clock, self._ingest.admit)
             for table in self._settings.prometheus
         }
-        self._ingest.inputs = [each.view for each in inputs.values()]
-        self.view.scrapes = {name: each.view for name, each in inputs.items()}
-        self._start(tasks, **{f"prometheus {name}": each.run(stop) for name, each in inputs.items()})
+        self._ingest.inputs = [prometheus.view for prometheus in inputs.values()]
+        self.view.scrapes = {name: prometheus.view for name, prometheus in inputs.items()}
+        self._start(
+            tasks, **{f"prometheus {name}": prometheus.run(stop) for name, prometheus in inputs.items()}
+        )
         self._windows = WindowLoop(machine, clock, locks, results, journal, requests)
         self._start(
             tasks,
@@ -279,13 +281,13 @@ class App:
             )
 
     def _start(self, tasks: asyncio.TaskGroup, **work: Coroutine[Any, Any, None]) -> None:
-        self._tasks |= {name: tasks.create_task(each, name=name) for name, each in work.items()}
+        self._tasks |= {name: tasks.create_task(coroutine, name=name) for name, coroutine in work.items()}
 
     async def _cancel(self, *names: str) -> None:
-        found = [self._tasks[name] for name in names if name in self._tasks]
-        for task in found:
+        running = [self._tasks[name] for name in names if name in self._tasks]
+        for task in running:
             task.cancel()
-        await asyncio.gather(*found, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
 
     async def _join(self, *names: str) -> None:
         await asyncio.gather(*(self._tasks[name] for name in names if name in self._tasks))
@@ -311,7 +313,7 @@ class App:
     def _new_owner_mails(self, channels: Sequence[Channel]) -> OwnerMails | None:
         """Mails to the owners of slow jobs, None where the site does not want them."""
         s = self._settings
-        mail = next((each.settings for each in channels if isinstance(each, MailChannel)), None)
+        mail = next((channel.settings for channel in channels if isinstance(channel, MailChannel)), None)
         if mail is None or not s.jobs.owner_mail:
             return None
         return OwnerMails(s.jobs.owner_mail, mail, s.site, s.http.page, self._clock)
@@ -417,7 +419,7 @@ class App:
         broker = f"{'' if self._subscriber.connected else 'not '}connected to {self._settings.mqtt.address}"
         if not self._settings.mqtt.enabled:
             broker = next(iter(self.view.unconnected()), "all servers answer")
-        waiting = sum(each.waiting for each in self._dispatcher.channels().values())
+        waiting = sum(channel.waiting for channel in self._dispatcher.channels().values())
         late = f", {waiting} notifications wait" if waiting else ""
         return f"{len(self.view.alarms())} alarms, {up} of {sum(counts.values())} nodes up, {broker}{late}"
 

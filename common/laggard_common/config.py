@@ -233,7 +233,7 @@ def _value(hint: Any, raw: Any, key: str, problems: list[str]) -> Any:
     elif get_origin(hint) is tuple:
         if isinstance(raw, list):
             item = get_args(hint)[0]
-            return tuple(_value(item, one, f"{key}[{i}]", problems) for i, one in enumerate(raw))
+            return tuple(_value(item, element, f"{key}[{i}]", problems) for i, element in enumerate(raw))
     elif hint is Path:
         if isinstance(raw, str) and raw and "\0" not in raw:
             return Path(raw)
@@ -257,7 +257,7 @@ def _without_none(hint: Any) -> Any:
 def _describe(hint: Any) -> str:
     hint = _without_none(hint)
     if isinstance(hint, types.UnionType):
-        return " or ".join(_describe(each) for each in get_args(hint))
+        return " or ".join(_describe(option) for option in get_args(hint))
     if is_dataclass(hint):
         return "a table"
     if get_origin(hint) is tuple:

@@ -48,7 +48,7 @@ class ConfigError(LaggardError):
     def __init__(self, path: str, problems: Sequence[str]) -> None:
         self.path = path
         self.problems = tuple(problems)
-        self.may_pass = bool(problems) and all(isinstance(each, MissingFile) for each in problems)
+        self.may_pass = bool(problems) and all(isinstance(problem, MissingFile) for problem in problems)
         self.exit_code = 1 if self.may_pass else 2
         super().__init__("\n".join(f"{path}: {problem}" if path else problem for problem in self.problems))
 

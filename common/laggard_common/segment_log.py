@@ -198,16 +198,16 @@ def _after_damage(file: BinaryIO, at: int) -> Record | None:
             if at + HEADER.size + other > size:
                 continue
             file.seek(at + HEADER.size)
-            found = _checked(other.to_bytes(4, "little") + header[4:], file.read, at)
-            if found is not None:
-                return found
+            record = _checked(other.to_bytes(4, "little") + header[4:], file.read, at)
+            if record is not None:
+                return record
         at += HEADER.size + length
         if length > MAX_RECORD_BYTES or at >= size:
             return None
         file.seek(at)
-        found = _read(file.read, at)
-        if found is not None:
-            return found
+        record = _read(file.read, at)
+        if record is not None:
+            return record
     return None
 
 

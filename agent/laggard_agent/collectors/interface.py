@@ -114,10 +114,10 @@ def regular_file(path: Path, flags: int = 0) -> Iterator[tuple[int, os.stat_resu
     """An open file that any user may have put there. Raises OSError; CollectError for an irregular one."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             raise refused(path, "not a regular file")
-        yield fd, found
+        yield fd, status
     finally:
         os.close(fd)
 

@@ -62,14 +62,14 @@ class ColumnTable(RowCache):
         self.fields += tuple(new)
         self.names |= {field.name: None if field.kind is FieldKind.GAUGE else 0 for field in new}
 
-    def table(self, at_ns: int, found: Iterable[tuple[Component, Counters, bool]]) -> Reading:
+    def table(self, at_ns: int, rows: Iterable[tuple[Component, Counters, bool]]) -> Reading:
         """The reading with a row for each component, made from its counters.
 
         A missing counter is None; where the counters are complete, it never counted and is 0.
         """
         before, self._made = self._made, {}
         components = []
-        for component, counters, are_complete in found:
+        for component, counters, are_complete in rows:
             made = before.get(component.id)
             if made is None or made[0] is not counters or len(made[1]) != len(self.fields):
                 missing = self.names.values() if are_complete else repeat(None)

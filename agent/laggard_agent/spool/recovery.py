@@ -77,40 +77,40 @@ def recover(directory: Path, node: str, boot_id: str = "") -> Recovered:
     be read nor truncated is left out, with a WARNING. Raises SpoolError when the directory cannot be read,
     or a segment is of a later version; then nothing is changed.
     """
-    found = Recovered()
+    recovered = Recovered()
     foreign = ""
     with SpoolError.from_os_errors(directory):
         paths = [p for p in segment_log.files(directory, SUFFIX) if p.stem.isdecimal()]
     _refuse_later(paths)
     for at, path in enumerate(paths, start=1):
-        follows, lost = int(path.stem) == found.next_file, len(found.lost)
-        found.next_file = int(path.stem) + 1
-        found.closed = False
+        follows, lost = int(path.stem) == recovered.next_file, len(recovered.lost)
+        recovered.next_file = int(path.stem) + 1
+        recovered.closed = False
         try:
             segment = SpoolSegment(path)
             torn = segment_log.recover(path)
             if torn:
                 _log.warning("spool: truncated %d damaged bytes of %s", torn, path)
-            found.whole &= not torn
-            header = _read(segment, found, paths[at:], follows=follows)
+            recovered.whole &= not torn
+            header = _read(segment, recovered, paths[at:], follows=follows)
         except SpoolError as exc:
             _log.warning("spool: %s; it is left out", exc)
-            found.whole = False
+            recovered.whole = False
             continue
         if header is not None and header.node != node and not _is_renamed(header, node, boot_id):
             foreign = header.node
-            del found.lost[lost:]
+            del recovered.lost[lost:]
         elif header is not None:
-            found.header = header
+            recovered.header = header
             if segment.spans:
-                found.segments.append(segment)
+                recovered.segments.append(segment)
                 continue
-        found.spent.append(segment)
-    if found.lost:
-        _log.warning("spool: %s is damaged: %d batches are lost", directory, found.lost_batches)
+        recovered.spent.append(segment)
+    if recovered.lost:
+        _log.warning("spool: %s is damaged: %d batches are lost", directory, recovered.lost_batches)
     if foreign:
         _log.warning("spool: %s belongs to node %s: discarding its batches", directory, foreign)
-    return found
+    return recovered
 
 
 def _refuse_later(paths: Sequence[Path]) -> None:
@@ -131,7 +131,9 @@ def _is_renamed(header: Header, node: str, boot_id: str) -> bool:
     return by_host and header.boot_id == boot_id != ""
 
 
-def _read(segment: SpoolSegment, found: Recovered, later: Sequence[Path], *, follows: bool) -> Header | None:
+def _read(
+    segment: SpoolSegment, recovered: Recovered, later: Sequence[Path], *, follows: bool
+) -> Header | None:
     """Records the batches of `segment`; returns the header as of its end.
 
     A damaged HEADER is replaced by the one before it, or by the first of the segments `later`. `follows`:
@@ -143,19 +145,19 @@ def _read(segment: SpoolSegment, found: Recovered, later: Sequence[Path], *, fol
     for record in segment.records():
         if record.offset != (len(segment_log.MAGIC) if end is None else end):
             _log.warning("spool: %s: damaged before byte %d", segment.path, record.offset)
-            found.whole = False
+            recovered.whole = False
             if end is None:  # its header is lost
-                header = found.header or _first_header(later)
+                header = recovered.header or _first_header(later)
                 known = () if header is None else header.streams
-                streams = {each.schema.source: replace(each, next_seq=_UNKNOWN) for each in known}
+                streams = {stream.schema.source: replace(stream, next_seq=_UNKNOWN) for stream in known}
         end = record.end
-        found.closed = record.type == SpoolRecordType.CLOSED
+        recovered.closed = record.type == SpoolRecordType.CLOSED
         try:
             if record.type == SpoolRecordType.HEADER:
                 header = decode_header(record.payload)
                 streams = {stream.schema.source: stream for stream in header.streams}
-                if follows and not found.whole and found.header is not None:
-                    found.lost += _lost_between(found.header, streams)
+                if follows and not recovered.whole and recovered.header is not None:
+                    recovered.lost += _lost_between(recovered.header, streams)
             elif record.type == SpoolRecordType.SCHEMA:
                 schema = wire.decode_schema(record.payload)
                 before = streams.get(schema.source)
@@ -168,18 +170,18 @@ def _read(segment: SpoolSegment, found: Recovered, later: Sequence[Path], *, fol
                 key, seq = (envelope.stream, envelope.source), envelope.seq
                 stream = streams.get(envelope.source)
                 if stream is None or stream.key != key:  # its schema is damaged
-                    found.lost.append((key, seq, seq))
+                    recovered.lost.append((key, seq, seq))
                     continue
-                if not found.whole and _UNKNOWN < stream.next_seq < seq:
-                    found.lost.append((key, stream.next_seq, seq - 1))
+                if not recovered.whole and _UNKNOWN < stream.next_seq < seq:
+                    recovered.lost.append((key, stream.next_seq, seq - 1))
                 stream.next_seq = seq + 1
                 segment.note(key, seq)
             elif record.type == SpoolRecordType.ACKED:
-                found.acks = wire.decode_ack(record.payload)
+                recovered.acks = wire.decode_ack(record.payload)
         except (WireError, KeyError) as exc:
             _log.warning("spool: %s: malformed record: %s", segment.path, exc)
-            found.whole = False
-        found.schemas |= {stream.key: stream.schema for stream in streams.values()}
+            recovered.whole = False
+        recovered.schemas |= {stream.key: stream.schema for stream in streams.values()}
     return None if header is None else replace(header, streams=tuple(streams.values()))
 
 

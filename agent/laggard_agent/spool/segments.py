@@ -103,10 +103,10 @@ def decode_header(payload: bytes) -> Header:
         version, node, boot_id, streams = msgpack.unpackb(payload, use_list=False)
         if version != _HEADER_VERSION:
             raise WireError("spool", f"header version {version!r}")
-        found = tuple(Stream(wire.decode_schema(schema), int(next_seq)) for next_seq, schema in streams)
+        decoded = tuple(Stream(wire.decode_schema(schema), int(next_seq)) for next_seq, schema in streams)
     except (ValueError, TypeError) as exc:
         raise WireError("spool", f"header: {exc}"[:200]) from exc
-    return Header(str(node), str(boot_id), found)
+    return Header(str(node), str(boot_id), decoded)
 
 
 class SpoolSegment:

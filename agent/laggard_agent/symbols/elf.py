@@ -74,11 +74,11 @@ class _Layout:
 
 def _layout(wide: bool, order: str) -> _Layout:
     if wide:
-        words, of = ("HHIQQQIHHHHHH", "IIQQQQQQ", "IIQQQQIIQQ", "IBBHQQ"), ((0, 2, 3, 5), (0, 1, 3, 4, 5))
+        words, orders = ("HHIQQQIHHHHHH", "IIQQQQQQ", "IIQQQQIIQQ", "IBBHQQ"), ((0, 2, 3, 5), (0, 1, 3, 4, 5))
     else:
-        words, of = ("HHIIIIIHHHHHH", "IIIIIIII", "IIIIIIIIII", "IIIBBH"), ((0, 1, 2, 4), (0, 3, 5, 1, 2))
+        words, orders = ("HHIIIIIHHHHHH", "IIIIIIII", "IIIIIIIIII", "IIIBBH"), ((0, 1, 2, 4), (0, 3, 5, 1, 2))
     header, segment, section, symbol, note = (struct.Struct(order + word) for word in (*words, "III"))
-    return _Layout(header, segment, section, symbol, note, itemgetter(*of[0]), itemgetter(*of[1]))
+    return _Layout(header, segment, section, symbol, note, itemgetter(*orders[0]), itemgetter(*orders[1]))
 
 
 _LAYOUTS = {(c, o): _layout(c == 2, "<" if o == 1 else ">") for c in (1, 2) for o in (1, 2)}
@@ -267,14 +267,14 @@ class _Image:
 
 def _parsed(read: Read, path: str) -> Symbols:
     image = _opened(read, path)
-    found = SymbolColumns()
-    _take(found, image, image.first(_SHT_SYMTAB))
-    if not found:
-        _take(found, image, image.first(_SHT_DYNSYM))
+    columns = SymbolColumns()
+    _take(columns, image, image.first(_SHT_SYMTAB))
+    if not columns:
+        _take(columns, image, image.first(_SHT_DYNSYM))
         hidden = _hidden(image)
         if hidden is not None:
-            _take(found, hidden, hidden.first(_SHT_SYMTAB))
-    return (found if len(found) <= MOST_FUNCTIONS else SymbolColumns()).symbols(image.segments)
+            _take(columns, hidden, hidden.first(_SHT_SYMTAB))
+    return (columns if len(columns) <= MOST_FUNCTIONS else SymbolColumns()).symbols(image.segments)
 
 
 def _opened(read: Read, path: str) -> _Image:
@@ -301,24 +301,24 @@ def _entries(read: Read, entry: struct.Struct, offset: int, size: int, count: in
         yield from entry.iter_unpack(data[: len(data) // size * size])
 
 
-def _take(found: SymbolColumns, image: _Image, table: Sequence[int] | None) -> None:
+def _take(columns: SymbolColumns, image: _Image, table: Sequence[int] | None) -> None:
     """Adds the functions of a symbol table, and the names that they point into."""
     entry = image.layout.symbol
     if table is None or table[6] >= len(image.sections) or image.sections[table[6]][5] > _MOST_NAMES_BYTES:
         return
     if table[5] > _MOST_SYMBOLS * entry.size:  # a sparse file may really be that long
         return
-    before = len(found.names)
-    found.names += image.read(image.sections[table[6]][4], image.sections[table[6]][5]) + b"\0"
-    names_bytes = len(found.names) - before - 1
+    before = len(columns.names)
+    columns.names += image.read(image.sections[table[6]][4], image.sections[table[6]][5]) + b"\0"
+    names_bytes = len(columns.names) - before - 1
     block = _BLOCK_SYMBOLS * entry.size
     offset, end = table[4], table[4] + table[5]
     while offset < end and (data := image.read(offset, min(block, end - offset))):
         symbols = entry.iter_unpack(data[: len(data) // entry.size * entry.size])
         for name, info, section, address, size in map(image.layout.of_symbol, symbols):
             if info & 15 in _FUNCTIONS and section != _UNDEFINED and 0 < name < names_bytes:
-                found.add(address, size, before + name, _RANKS.get(info >> 4, 2))
-        if len(found) > MOST_FUNCTIONS:
+                columns.add(address, size, before + name, _RANKS.get(info >> 4, 2))
+        if len(columns) > MOST_FUNCTIONS:
             return
         offset += block
 

@@ -149,6 +149,6 @@ class Copier:
             return False
         if source is not None:
             with suppress(OSError):  # removed since the read
-                found = os.stat(source)  # noqa: PTH116 - strings are what there is
-                os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+                status = os.stat(source)  # noqa: PTH116 - strings are what there is
+                os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         return True

@@ -61,7 +61,7 @@ def check_broker(settings: AgentSettings, arguments: ClientArguments, size: int)
 
 def explain(findings: list[BrokerAnswer], size: int) -> str:
     """The first finding that is not as it should be, or where to look without one."""
-    bad = next((each for each in findings if not each.is_good), None)
+    bad = next((finding for finding in findings if not finding.is_good), None)
     if bad is not None:
         return f"{bad.question.value}: {bad.text}"
     return (

@@ -71,8 +71,10 @@ class NodeOutbox:
         """
         sent = 0
         try:
-            with os.scandir(self._directory) as found:
-                names = sorted((each.name, each.inode()) for each in found if not each.name.startswith("."))
+            with os.scandir(self._directory) as entries:
+                names = sorted(
+                    (entry.name, entry.inode()) for entry in entries if not entry.name.startswith(".")
+                )
         except OSError as exc:
             self._fail(exc)
             return 0
@@ -147,9 +149,11 @@ def document(source: str, content: bytes, now_ns: int) -> EncodedBatch:
 def _read(path: Path) -> bytes:
     """The content of a document. Raises OutboxFileError, and OSError for what may pass."""
     if path.suffix[1:] not in SOURCES:
-        raise OutboxFileError(f"its name does not end in one of {', '.join('.' + each for each in SOURCES)}")
-    found = path.lstat()
-    if not stat.S_ISREG(found.st_mode):
+        raise OutboxFileError(
+            f"its name does not end in one of {', '.join('.' + source for source in SOURCES)}"
+        )
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
         raise OutboxFileError("is no regular file")
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         content = file.read(MAX_EVENT_BYTES + 1)

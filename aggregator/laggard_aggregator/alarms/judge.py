@@ -131,10 +131,10 @@ class _Series:
 
 @dataclass(frozen=True, slots=True)
 class _AttributeLevels:
-    """The attributes of a group: as agents `told` them of `components`, and `levels` with the topology's."""
+    """The attributes of a group: `columns` as agents sent them, `levels` with those of the topology."""
 
     components: tuple[str, ...]
-    told: Mapping[str, tuple[str, ...]]
+    columns: Mapping[str, tuple[str, ...]]
     levels: tuple[Level, ...]
 
 
@@ -197,7 +197,7 @@ class Judge:
         for (name, metric), series in self._series.items():
             if name == group:
                 gone = series.forget(components, parents)
-                cleared += [self.alarms.clear((group, one, metric), at) for one in sorted(gone)]
+                cleared += [self.alarms.clear((group, component, metric), at) for component in sorted(gone)]
                 if series.shadow is not None:
                     series.shadow.forget(components, parents)
         return [transition for transition in cleared if transition is not None]
@@ -245,26 +245,26 @@ class Judge:
             attributes = self._attributes_of(window.group, window.components, window.attributes)
             window = replace(window, sides=(*pairs(levels), *attributes))
         shared = (*levels, *attributes)
-        found = series.detector.observe(window)
+        observed = series.detector.observe(window)
         split = None
-        if found.note not in ("", TOO_FEW) or found.parted is not None:
-            split = find_split(found, shared, worse)
-        elif not found.note and not blames_parent(found, levels):
-            split = find_class(found, attributes, worse)
+        if observed.note not in ("", TOO_FEW) or observed.parted is not None:
+            split = find_split(observed, shared, worse)
+        elif not observed.note and not blames_parent(observed, levels):
+            split = find_class(observed, attributes, worse)
         if isinstance(window, GroupWindow) and worse:
             begin = partial(begin_of, window=window, metric=metric, levels=shared)
-            split = series.sides.observe(split, found, shared, begin)
+            split = series.sides.observe(split, observed, shared, begin)
         if split is not None:
-            alone = found.anomalous
-            if found.parted is None:
-                alone = alone & ~ordinary_members(found, split, shared)
-            found = replace(found, anomalous=alone)
+            alone = observed.anomalous
+            if observed.parted is None:
+                alone = alone & ~ordinary_members(observed, split, shared)
+            observed = replace(observed, anomalous=alone)
             series.suspects[component_of(split.value)] = LEVEL_OF_SPLITS
-        verdicts, parents = escalate(found, levels, series.suspects)
+        verdicts, parents = escalate(observed, levels, series.suspects)
         verdicts = _with_causes(verdicts, window.components, levels, parents)
-        verdicts = _with_times(verdicts, found.anomalous, window, levels, parents)
+        verdicts = _with_times(verdicts, observed.anomalous, window, levels, parents)
         sides = [name for name, level in series.suspects.items() if level == LEVEL_OF_SPLITS]
-        if found.note != TOO_FEW:
+        if observed.note != TOO_FEW:
             slow = None if split is None else component_of(split.value)
             verdicts = joined(verdicts, [verdict_on(split if side == slow else None) for side in sides])
             parents = {**parents, **dict.fromkeys(sides, LEVEL_OF_SPLITS)}
@@ -299,14 +299,14 @@ class Judge:
 
         A metric that only explains raises none, and clears those of a checkpoint from before.
         """
-        found = [self.alarms.update(_alarm(judged, c)) for c in np.flatnonzero(alarming)]
+        transitions = [self.alarms.update(_alarm(judged, c)) for c in np.flatnonzero(alarming)]
         stragglers = set(np.asarray(judged.components, dtype=object)[alarming])
         present = set(judged.components)
         for key in list(self.alarms.standing):
             group, component, metric = key
             if (group, metric) == (judged.group, judged.metric) and component in present - stragglers:
-                found.append(self.alarms.clear(key, judged.end))
-        return tuple(transition for transition in found if transition is not None)
+                transitions.append(self.alarms.clear(key, judged.end))
+        return tuple(transition for transition in transitions if transition is not None)
 
     def _levels_of(self, group: str, components: tuple[str, ...], *, nodes: bool) -> tuple[Level, ...]:
         """The parents of a group's components, cached until the components change."""
@@ -317,13 +317,13 @@ class Judge:
         return known[1]
 
     def _attributes_of(
-        self, group: str, components: tuple[str, ...], told: Mapping[str, tuple[str, ...]]
+        self, group: str, components: tuple[str, ...], columns: Mapping[str, tuple[str, ...]]
     ) -> tuple[Level, ...]:
         """The attributes of a group's components, cached until they change."""
         known = self._attributes.get(group)
-        if known is None or known.components != components or known.told != told:
-            levels = self._topology.attributes(components, told)
-            known = self._attributes[group] = _AttributeLevels(components, told, levels)
+        if known is None or known.components != components or known.columns != columns:
+            levels = self._topology.attributes(components, columns)
+            known = self._attributes[group] = _AttributeLevels(components, columns, levels)
         return known.levels
 
     def _of(self, group: str, metric: str) -> _Series:
@@ -398,7 +398,9 @@ def _with_times(
             onsets[parent] = onset
         known = [verdicts.duty_cycles[child] for child in children if child in verdicts.duty_cycles]
         if 2 * len(known) > len(children):
-            share, severity = np.median([(each.share, each.severity) for each in known], axis=0).tolist()
+            share, severity = np.median(
+                [(suspect.share, suspect.severity) for suspect in known], axis=0
+            ).tolist()
             cycles[parent] = DutyCycle(share, severity)
         stopping = [verdicts.stops[child] for child in children if child in verdicts.stops]
         if 2 * len(stopping) > len(children):
@@ -415,10 +417,14 @@ def _log_ratios(verdicts: Verdicts, components: Sequence[str], worse: int) -> Fl
     if not worse:
         return None
     own, peers = verdicts.observed, verdicts.reference
-    told = np.isfinite(verdicts.severity) & (own > 0) & (peers > 0) & np.isfinite(own) & np.isfinite(peers)
+    is_known = (
+        np.isfinite(verdicts.severity) & (own > 0) & (peers > 0) & np.isfinite(own) & np.isfinite(peers)
+    )
     if verdicts.stops:
-        told &= [name not in verdicts.stops for name in components]
-    ratio: FloatArray = worse * (np.log(np.where(told, own, np.nan)) - np.log(np.where(told, peers, np.nan)))
+        is_known &= [name not in verdicts.stops for name in components]
+    ratio: FloatArray = worse * (
+        np.log(np.where(is_known, own, np.nan)) - np.log(np.where(is_known, peers, np.nan))
+    )
     return ratio
 
 

@@ -69,7 +69,7 @@ class Overrides:
     @property
     def standing(self) -> tuple[Decision, ...]:
         """Overrides in force, and those not yet removed by `expire`, oldest first."""
-        return tuple(sorted(self.decisions.values(), key=lambda each: (each.at, each.target)))
+        return tuple(sorted(self.decisions.values(), key=lambda decision: (decision.at, decision.target)))
 
     def add(self, decision: Decision) -> None:
         """Adds an override, or replaces the one of its kind and target. Raises ValueError at the limit."""
@@ -78,16 +78,16 @@ class Overrides:
         if not replaced and len(self.decisions) >= MOST_DECISIONS:
             raise ValueError(f"there are {MOST_DECISIONS} decisions already; end some of them")
         if len(same) >= MOST_COMMENTS:
-            del self.decisions[min(same, key=lambda each: each.at).key]
+            del self.decisions[min(same, key=lambda decision: decision.at).key]
         self.decisions[decision.key] = decision
 
     def end(self, kind: str, target: str) -> Decision | None:
         """Removes the override, or all comments, of exactly this target; the latest, None without any."""
-        removed = [self.decisions.pop(each.key) for each in self._of(kind, target)]
+        removed = [self.decisions.pop(decision.key) for decision in self._of(kind, target)]
         return removed[-1] if removed else None
 
     def _of(self, kind: str, target: str) -> list[Decision]:
-        return [each for each in self.decisions.values() if (each.kind, each.target) == (kind, target)]
+        return [own for own in self.decisions.values() if (own.kind, own.target) == (kind, target)]
 
     def expire(self, now: float) -> list[Decision]:
         """Removes and returns the expired overrides."""
@@ -105,20 +105,20 @@ class Overrides:
 
     def concern(self, group: str) -> bool:
         """Whether overrides may change a window of `group`."""
-        return group in self.restarts or any(each.kind == "drain" for each in self.decisions.values())
+        return group in self.restarts or any(decision.kind == "drain" for decision in self.decisions.values())
 
     def at_close(
         self, group: str, components: Sequence[str], shown: Mapping[str, str]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The drained components of a group, and those to restart with this close."""
-        drains = [each.target for each in self.decisions.values() if each.kind == "drain"]
+        drains = [decision.target for decision in self.decisions.values() if decision.kind == "drain"]
         restart = self.restarts.pop(group, ())
         return _named(drains, components, shown), _named(restart, components, shown)
 
     def state(self) -> dict[str, Any]:
         """State as plain data for JSON."""
         return {
-            "decisions": [each.plain() for each in self.standing],
+            "decisions": [decision.plain() for decision in self.standing],
             "afresh": {group: sorted(targets) for group, targets in self.restarts.items()},
         }
 
@@ -135,12 +135,12 @@ class Overrides:
 
 def silencing(decisions: Iterable[Decision], *names: str) -> Iterator[Decision]:
     """Those of `decisions` that silence or drain a component with these names."""
-    return (each for each in decisions if each.kind != "comment" and each.covers(*names))
+    return (decision for decision in decisions if decision.kind != "comment" and decision.covers(*names))
 
 
 def commenting(decisions: Sequence[Decision], *names: str) -> Iterator[Decision]:
     """Those of `decisions` with a comment or a ticket about a component with these names, last first."""
-    return (each for each in decisions[::-1] if (each.comment or each.ticket) and each.covers(*names))
+    return (own for own in decisions[::-1] if (own.comment or own.ticket) and own.covers(*names))
 
 
 def checked_ticket(ticket: Any) -> str:

@@ -72,9 +72,9 @@ class WithinAny:
 
     def may_match(self, *ranges: Range) -> bool:
         """Whether one of the ranges overlaps."""
-        return any(each.may_match(*ranges) for each in self._ranges)
+        return any(alternative.may_match(*ranges) for alternative in self._ranges)
 
     def rows(self, table: pa.Table) -> NDArray[np.bool_]:
         """The rows within one of the ranges."""
-        chosen = np.logical_or.reduce([each.rows(table) for each in self._ranges])
+        chosen = np.logical_or.reduce([alternative.rows(table) for alternative in self._ranges])
         return np.asarray(chosen, dtype=np.bool_)

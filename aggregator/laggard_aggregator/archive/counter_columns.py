@@ -110,7 +110,9 @@ class Pending:
     def _values(self) -> list[pa.Array]:
         """One column per field; null where a batch, or a component in it, lacks the field."""
         place = {key: at for at, key in enumerate(self.fields)}
-        at_of = {key: [place[field_key(each)] for each in of.fields] for key, of in self._schemas.items()}
+        at_of = {
+            key: [place[field_key(field)] for field in schema.fields] for key, schema in self._schemas.items()
+        }
         lanes = np.zeros((len(place), self.rows), dtype=np.int64)
         missing = np.zeros((len(place), self.rows), dtype=np.bool_)
         row = 0
@@ -132,11 +134,11 @@ class Pending:
 
     def _arrow_field(self, key: FieldKey) -> pa.Field:
         """The column of a field. u64 values above 2^63 - 1 wrap around to negative ones; `type` says so."""
-        (name, double), each = key, self.fields[key]
+        (name, double), field = key, self.fields[key]
         column = column_of(name)
         if double and (name, False) in self.fields:
             column = double_column_of(column)
-        meaning = {"kind": each.kind.name.lower(), "unit": each.unit, "type": each.type.name.lower()}
+        meaning = {"kind": field.kind.name.lower(), "unit": field.unit, "type": field.type.name.lower()}
         return pa.field(column, pa.float64() if double else pa.int64(), metadata=meaning)
 
 

@@ -95,9 +95,9 @@ class _Lanes:
         c, fields = (last - first) // n, schema.fields[:width]
         values = np.empty((n, c, len(fields)), dtype=np.int64)
         missing = np.zeros((c, len(fields)), dtype=np.bool_)
-        for at, each in enumerate(fields):
-            name = column_of(each.name)
-            if each.type is FieldType.F64 and double_column_of(name) in self._names:
+        for at, field in enumerate(fields):
+            name = column_of(field.name)
+            if field.type is FieldType.F64 and double_column_of(name) in self._names:
                 name = double_column_of(name)
             column, null = self._lane(name)
             values[:, :, at] = column[first:last].reshape(c, n).T

@@ -97,14 +97,14 @@ def decode_part(content: bytes) -> RecordingPart:
     if (
         version != VERSION
         or not isinstance(strings, list)
-        or not all(_is_text(each) for each in (recording, *strings))
+        or not all(_is_text(text) for text in (recording, *strings))
         or not isinstance(columns, dict)
         or set(columns) != set(names)
-        or not all(isinstance(each, bytes) for each in columns.values())
+        or not all(isinstance(column, bytes) for column in columns.values())
     ):
         raise WireError("document", "is no part of a recording of this version")
     rows = len(columns["request"]) // 8
-    if any(len(each) != 8 * rows for each in columns.values()):
+    if any(len(column) != 8 * rows for column in columns.values()):
         raise WireError("document", "columns of different lengths")
     arrays = {name: np.frombuffer(columns[name], "<i8") for name in names}
     for name in TEXTS:
@@ -142,17 +142,17 @@ def document_table(document: Document, run_ns: int) -> pa.Table:
 def _records_table(document: Document, run_ns: int, trace: TraceDocument) -> pa.Table:
     records, rows = trace.records, len(trace.records)
     texts = {
-        "host": [each.node for each in records],
-        "operation": [each.operation for each in records],
-        "descriptor": [each.descriptor for each in records],
-        "path": [each.path for each in records],
+        "host": [record.node for record in records],
+        "operation": [record.operation for record in records],
+        "descriptor": [record.descriptor for record in records],
+        "path": [record.path for record in records],
     }
     numbers = {
-        "offset": [each.offset for each in records],
-        "size": [each.size for each in records],
-        "count": [each.count for each in records],
-        "first_ns": [each.first_ns for each in records],
-        "last_ns": [each.last_ns for each in records],
+        "offset": [record.offset for record in records],
+        "size": [record.size for record in records],
+        "count": [record.count for record in records],
+        "first_ns": [record.first_ns for record in records],
+        "last_ns": [record.last_ns for record in records],
     }
     columns = {
         "job": _same(trace.job, rows),
@@ -170,14 +170,14 @@ def _table(
     schema: pa.Schema, document: Document, run_ns: int, columns: Mapping[str, Any], rows: int
 ) -> pa.Table:
     times = {"run": run_ns, "received": document.received_ns}
-    found = {
+    all_columns = {
         **{name: pa.array(np.full(rows, value)).cast(TIME) for name, value in times.items()},
         "ordinal": pa.array(np.full(rows, document.lsn)),
         "node": _same(document.node, rows),
         "role": _same(document.role, rows),
         **columns,
     }
-    return pa.table([found[name] for name in schema.names], schema=schema)
+    return pa.table([all_columns[name] for name in schema.names], schema=schema)
 
 
 def _same(text: str, rows: int) -> pa.Array:

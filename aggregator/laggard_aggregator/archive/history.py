@@ -316,10 +316,10 @@ class _Readings:
         node, component = (table[name].chunk(0) for name in ("node", "component"))
         nodes, components = node.dictionary.to_pylist(), component.dictionary.to_pylist()
         pairs = node.indices.to_numpy().astype(np.int64) * len(components) + component.indices.to_numpy()
-        each, inverse = np.unique(pairs, return_inverse=True)
+        distinct, inverse = np.unique(pairs, return_inverse=True)
         keys = [
             self._key(source, nodes[pair // len(components)], components[pair % len(components)])
-            for pair in each.tolist()
+            for pair in distinct.tolist()
         ]
         store = self._store
         wanted = [key for key in keys if key]

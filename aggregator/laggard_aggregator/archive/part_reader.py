@@ -147,8 +147,8 @@ def runs_of(directory: Path, times: EntryTimes) -> set[int]:
             day = layout.day_of(int(first if kind == "counters" else first * 1e9))
             lsns = np.array(sorted(of_lsn), dtype=np.int64)
             known = lsns, np.array([of_lsn[lsn] for lsn in lsns.tolist()])
-            for found, where in layout.days(directory, kind):
-                if found >= day:
+            for folder_day, where in layout.days(directory, kind):
+                if folder_day >= day:
                     runs |= _runs_in(where, column, known)
     except OSError as exc:
         raise ArchiveError(str(exc.filename or directory), exc.strerror or str(exc)) from exc

@@ -73,8 +73,8 @@ class ArchiveReader:
     def closes(self) -> Iterator[tuple[int, WindowClose]]:
         """Yields all window closes with their run, in order."""
         rows = [row for table in self._tables("closes") for row in table.to_pylist()]
-        found = [(row.pop("run"), _close(row)) for row in rows]
-        return iter(sorted(found, key=lambda each: (each[0], each[1].lsn)))
+        closes = [(row.pop("run"), _close(row)) for row in rows]
+        return iter(sorted(closes, key=lambda run_close: (run_close[0], run_close[1].lsn)))
 
     def table(
         self,

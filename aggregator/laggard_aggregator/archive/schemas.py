@@ -143,15 +143,15 @@ FieldKey = tuple[str, bool]
 """A field's name, and whether it is f64: nodes may differ on it, and each has a column."""
 
 
-def field_key(each: Field) -> FieldKey:
+def field_key(field: Field) -> FieldKey:
     """Tells the columns of a source apart."""
-    return each.name, each.type is FieldType.F64
+    return field.name, field.type is FieldType.F64
 
 
 Row = Mapping[str, Any]
 
 _OF_WINDOW: Final = ("group", "metric", "start", "end")
-_OF_ALARM: Final = tuple(name for name in ALARMS.names if name in {each.name for each in fields(Alarm)})
+_OF_ALARM: Final = tuple(name for name in ALARMS.names if name in {field.name for field in fields(Alarm)})
 
 
 def schema_row(taken: Batch) -> Row:

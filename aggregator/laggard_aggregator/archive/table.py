@@ -162,39 +162,39 @@ class Table:
                 raise _archive_error(exc, self.directory) from exc
         raise ArchiveError(str(self.directory), _CHANGES)
 
-    def new_since(self, seen: dict[str, int], prefix: str = "", first_day: str = "") -> Iterator[OpenPart]:
-        """Yields the files that are new, and notes each in `seen` once the next one is asked for.
+    def new_since(self, cursor: dict[str, int], prefix: str = "", first_day: str = "") -> Iterator[OpenPart]:
+        """Yields the files that are new, and notes each in `cursor` once the next one is asked for.
 
-        `seen`: number of the last part of each day, by `prefix` and day. A file that was merged meanwhile
-        comes as part of the merged one, with rows that were seen.
+        `cursor`: number of the last part of each day, by `prefix` and day. A file that was merged meanwhile
+        comes as part of the merged one, with rows that came before.
         """
         for day, folder in self._folders(first_day, LAST_DAY):
             key, waiting, changes = prefix + day, self._parts(folder), 0
-            if waiting and waiting[-1].last < seen.get(key, 0):
-                del seen[key]  # the day expired and began again
+            if waiting and waiting[-1].last < cursor.get(key, 0):
+                del cursor[key]  # the day expired and began again
             while waiting:
                 part = waiting.pop(0)
-                if part.last <= seen.get(key, 0):
+                if part.last <= cursor.get(key, 0):
                     continue
                 with self.opened(part) as file:
                     if file is not None:
                         yield file
-                        seen[key] = part.last
+                        cursor[key] = part.last
                     elif (changes := changes + 1) < _LISTINGS:
                         waiting = self._parts(folder)
 
-    def newly_damaged_days(self, seen: dict[str, int], prefix: str = "") -> list[str]:
-        """The days of which files were set aside since the last call with `seen`, which notes their number.
+    def newly_damaged_days(self, known: dict[str, int], prefix: str = "") -> list[str]:
+        """The days whose files were set aside since the last call with `known`, which notes their number.
 
         For passes whose rows can be made again.
         """
         with ArchiveError.from_os_errors(self.directory):
             damaged = layout.damaged_files(self.directory, self.kind, self.source, self.site)
-        days = sorted(day for day, files in damaged.items() if files > seen.get(prefix + day, 0))
-        gone = [key for key in seen if key.startswith(prefix) and key.removeprefix(prefix) not in damaged]
+        days = sorted(day for day, files in damaged.items() if files > known.get(prefix + day, 0))
+        gone = [key for key in known if key.startswith(prefix) and key.removeprefix(prefix) not in damaged]
         for key in gone:
-            del seen[key]
-        seen.update({prefix + day: files for day, files in damaged.items()})
+            del known[key]
+        known.update({prefix + day: files for day, files in damaged.items()})
         return days
 
     @contextmanager

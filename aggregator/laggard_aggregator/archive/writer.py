@@ -381,7 +381,7 @@ class ArchiveWriter:
         while sum(pending.rows for pending in waiting) > MAX_PENDING_ROWS:
             self._drop_oldest(waiting)
         while self._cells > MAX_PENDING_CELLS:
-            self._drop_oldest(max(self._pending.values(), key=lambda each: sum(p.cells for p in each)))
+            self._drop_oldest(max(self._pending.values(), key=lambda parts: sum(p.cells for p in parts)))
 
     def _drop_oldest(self, waiting: list[Pending]) -> None:
         dropped = waiting.pop(0)

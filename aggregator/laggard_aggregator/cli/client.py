@@ -42,7 +42,7 @@ class Client:
         """Requests the text at `path`, raises as `get`."""
         return self._read(path, "*/*", bytes.decode)
 
-    def _read(self, path: str, accept: str, of: Callable[[bytes], T]) -> T:
+    def _read(self, path: str, accept: str, parse: Callable[[bytes], T]) -> T:
         connection, prefix = self._connection()
         headers = {"Accept": accept}
         if self.token:
@@ -56,7 +56,7 @@ class Client:
                 raise ServiceError(f"{self.url}: answered 401: {said} --token-file")
             if response.status != http.client.OK:
                 raise ServiceError(f"{self.url}: answered {response.status} {response.reason} to {path}")
-            return of(body)
+            return parse(body)
         except OSError as exc:
             raise ServiceError(f"{self.url}: no answer: {exc.strerror or exc}") from exc
         except (http.client.HTTPException, ValueError) as exc:

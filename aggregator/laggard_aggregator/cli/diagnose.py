@@ -82,9 +82,11 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> int:
     if as_json:
         parents = opened.topology()
         _print((json_records.line(json_records.day_record(day)) for day in findings.days()), output)
-        records = (json_records.component_record(each, opened.shown, parents) for each in components)
+        records = (
+            json_records.component_record(component, opened.shown, parents) for component in components
+        )
         _print(map(json_records.line, records), output)
-        splits = (json_records.split_record(*each) for each in findings.splits.items())
+        splits = (json_records.split_record(*split) for split in findings.splits.items())
         _print(map(json_records.line, splits), output)
         not_judged = map(json_records.not_judged_record, findings.not_judged())
         _print(map(json_records.line, not_judged), output)

@@ -31,8 +31,8 @@ def run(args: argparse.Namespace) -> int:
     server = PrometheusServer(args.prometheus, bearer(client.token(args.token_file)), args.ca_file)
     maps = survey(server, time.time())
     print("\n".join(map(_line, maps)))
-    usable = [each for each in maps if each.components]
-    if not any(each.judged for each in usable):
+    usable = [of_map for of_map in maps if of_map.components]
+    if not any(of_map.judged for of_map in usable):
         raise InputError(
             server.url, "none of the shipped maps fits: docs/prometheus.md explains how to write your own"
         )
@@ -46,20 +46,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _line(one: MapSurvey) -> str:
+def _line(of_map: MapSurvey) -> str:
     """A map and its findings."""
-    if not one.components:
-        return f"{one.name}: no series of {one.counter}"
-    jobs = sorted(one.jobs.items(), key=lambda job: -job[1])
+    if not of_map.components:
+        return f"{of_map.name}: no series of {of_map.counter}"
+    jobs = sorted(of_map.jobs.items(), key=lambda job: -job[1])
     named = ", ".join(f"{visible(name) or 'no job'} {nodes}" for name, nodes in jobs[:SHOWN_JOBS])
     rest = f" and {len(jobs) - SHOWN_JOBS} more jobs" if len(jobs) > SHOWN_JOBS else ""
-    found = f"{counted(one.components, 'component')} of {counted(one.nodes, 'target')}"
-    return f"{one.name}: {found}, scraped every {one.scrape_seconds:g} s (by job: {named}{rest})"
+    components = f"{counted(of_map.components, 'component')} of {counted(of_map.nodes, 'target')}"
+    return f"{of_map.name}: {components}, scraped every {of_map.scrape_seconds:g} s (by job: {named}{rest})"
 
 
 def _configuration(args: argparse.Namespace, maps: Sequence[MapSurvey], directory: Path) -> Iterator[str]:
     """The lines of aggregator.toml: an input for each scrape interval."""
-    slowest = max(one.scrape_seconds for one in maps if one.judged)
+    slowest = max(of_map.scrape_seconds for of_map in maps if of_map.judged)
     interval = max(15.0, slowest)
     samples = max(round(WINDOW_SECONDS / interval), LEAST_SAMPLES)
     yield "# Written by `laggard init`; deploy/aggregator.toml and docs/prometheus.md explain each setting."
@@ -68,13 +68,13 @@ def _configuration(args: argparse.Namespace, maps: Sequence[MapSurvey], director
     if (interval, samples) != (15.0, 60):
         yield from ("", "[detect]", f"interval_seconds = {interval:g}")
         yield from (f"window_samples = {samples}", f"shift_samples = {samples // 2}")
-    for seconds in sorted({one.scrape_seconds for one in maps}):
-        of_it = [one for one in maps if one.scrape_seconds == seconds]
+    for seconds in sorted({of_map.scrape_seconds for of_map in maps}):
+        of_it = [of_map for of_map in maps if of_map.scrape_seconds == seconds]
         yield from ("", "[[prometheus]]", f"urls = [{_quoted(args.prometheus)}]")
-        yield f"maps = [{', '.join(_quoted(one.name) for one in of_it)}]"
-        yield f"name = {_quoted('-'.join(one.name for one in of_it))}"
+        yield f"maps = [{', '.join(_quoted(of_map.name) for of_map in of_it)}]"
+        yield f"name = {_quoted('-'.join(of_map.name for of_map in of_it))}"
         yield f"scrape_seconds = {seconds:g}"
-        jobs = {job: None for one in of_it for job in one.jobs}
+        jobs = {job: None for of_map in of_it for job in of_map.jobs}
         if len(jobs) > 1:
             yield "# Disks of servers and of compute nodes are no peers; limit the series by matchers:"
             job = visible(next(iter(jobs)))

@@ -69,16 +69,16 @@ def read_runs(path: Path) -> list[RunPhases]:
             row = int(wrong.argmax())
             expected = "a number of 0 or more" if not least else "a number above 0"
             raise InputError(str(path), f"column {name!r}: data row {row + 1}: expected {expected}")
-    found: dict[tuple[str, str, int], dict[PhaseKey, tuple[float, float]]] = defaultdict(dict)
+    runs: dict[tuple[str, str, int], dict[PhaseKey, tuple[float, float]]] = defaultdict(dict)
     for row, (name, application) in enumerate(zip(columns["run"], columns["application"], strict=True)):
-        phases = found[name, application, int(columns["nodes"][row])]
+        phases = runs[name, application, int(columns["nodes"][row])]
         key = columns["phase"][row], columns["direction"][row]
         seconds, volume = phases.get(key, (0.0, 0.0))
         seconds += float(columns["duration_seconds"][row])
         phases[key] = seconds, volume + float(columns["bytes"][row])
     return [
         RunPhases(name, application, nodes, {key: (s, max(v, 1.0)) for key, (s, v) in phases.items()})
-        for (name, application, nodes), phases in found.items()
+        for (name, application, nodes), phases in runs.items()
     ]
 
 

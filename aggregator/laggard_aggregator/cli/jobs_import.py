@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         if not (value.isascii() and value.replace("-", "").replace("_", "").replace(".", "").isalnum()):
             raise ConfigError("", [f"{option}: expected letters, digits, - _ and ., got {value!r}"])
     times = LocalTimes(args.timezone)
-    starts = [each for text in args.controller_start if (each := epoch_seconds("--controller-start", text))]
+    starts = [start for text in args.controller_start if (start := epoch_seconds("--controller-start", text))]
     for form, path in files:
         report = ReadReport()
         store = JobStore(args.archive, args.site, report)

@@ -57,11 +57,11 @@ def _list(args: argparse.Namespace) -> int:
         is_export = args.json or args.csv
         jobs = _cut(asker.jobs(args), args.limit or (None if is_export else DEFAULT_LIMIT))
         if args.json:
-            _print(json.dumps(each) for each in jobs)
+            _print(json.dumps(job) for job in jobs)
         elif args.csv:
             sys.stdout.writelines(job_lines(jobs))
         else:
-            rows = [_row(each) for each in jobs]
+            rows = [_row(job) for job in jobs]
             _print(text_table(_COLUMNS, rows, terminal_width(sys.stdout)) if rows else [asker.nothing])
     return 0
 
@@ -106,9 +106,13 @@ def _lasted(job: Record) -> str:
 def _verdict(job: Record) -> str:
     """The verdict, with the component that was slow within a job that was not slow as a whole."""
     slow = (
-        each for each in job["findings"][:1] if each["kind"] == "slow component" and job["verdict"] != "slow"
+        finding
+        for finding in job["findings"][:1]
+        if finding["kind"] == "slow component" and job["verdict"] != "slow"
     )
-    return "; ".join((job["verdict"], *(f"{each['cause']} slow, {factor(each['factor'])}" for each in slow)))
+    return "; ".join(
+        (job["verdict"], *(f"{cause['cause']} slow, {factor(cause['factor'])}" for cause in slow))
+    )
 
 
 def _row(job: Record) -> tuple[str, ...]:
@@ -176,8 +180,8 @@ def _details(job: Record, method: str = "") -> Iterator[str]:
             if phase["direction"] == "metadata"
             else size(phase["amount"])
         )
-        told = phase["amount"] / phase["busy_seconds"], phase["rate_error"]
-        at = within(*told, "a second") if phase["direction"] == "metadata" else rate_within(*told)
+        measured = phase["amount"] / phase["busy_seconds"], phase["rate_error"]
+        at = within(*measured, "a second") if phase["direction"] == "metadata" else rate_within(*measured)
         took = lasting(phase["end"] - phase["start"])
         yield f"  {phase['direction']} {amount}, {_moment(phase['start'])}, for {took}, {at}"
     if len(job["phases"]) > _SHOWN_PHASES:

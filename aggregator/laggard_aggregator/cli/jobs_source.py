@@ -78,13 +78,13 @@ class AskArchive:
             record = job_record(job)
             if args.json:
                 nodes = self._queries.nodes(job)
-                record["nodes"] = list(dict.fromkeys(each["name"] for each in nodes))
+                record["nodes"] = list(dict.fromkeys(node["name"] for node in nodes))
             yield record
 
     def runs(self, text: str, method: str = "") -> list[Record]:
         """Runs of an id or key, newest first."""
-        found = self._queries.find(_READER, text)
-        return [full_record(self._queries, self._judge, job, method) for job in found]
+        jobs = self._queries.find(_READER, text)
+        return [full_record(self._queries, self._judge, job, method) for job in jobs]
 
     @property
     def nothing(self) -> str:
@@ -139,10 +139,10 @@ class AskServer:
         """Runs of an id or key, newest first."""
         try:
             asked = f"?{urlencode({'slow_components': method})}" if method else ""
-            found: list[Record] = self._client.get(f"/api/v1/jobs/{quote(text, safe='')}{asked}")["jobs"]
+            runs: list[Record] = self._client.get(f"/api/v1/jobs/{quote(text, safe='')}{asked}")["jobs"]
         except (KeyError, TypeError) as exc:
             raise ServiceError(f"{self.name}: not a laggard aggregator's answer") from exc
-        return found
+        return runs
 
     def close(self) -> None:
         """Each request has a connection of its own."""

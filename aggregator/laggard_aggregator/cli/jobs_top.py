@@ -72,16 +72,16 @@ def run(args: argparse.Namespace) -> int:
         statistics = JobStatistics(engine, after or 0.0, 9e15 if before is None else before)
         if args.by == _CLASSES:
             of_class = statistics.classes(_READER)
-            rows, columns = [_class_row(each) for each in of_class], _OF_CLASSES
-            records = [asdict(each) for each in of_class]
+            rows, columns = [_class_row(load) for load in of_class], _OF_CLASSES
+            records = [asdict(load) for load in of_class]
             unknown = statistics.jobs_without_cores(_READER)
         else:
             of_name = statistics.top(_READER, GroupBy(args.by), OrderBy(args.order), args.limit)
-            rows, columns = [_top_row(each) for each in of_name], _TOP
-            records = [asdict(each) for each in of_name]
+            rows, columns = [_top_row(load) for load in of_name], _TOP
+            records = [asdict(load) for load in of_name]
             unknown = sum(row.jobs_without_cores for row in of_name)
     if args.json:
-        lines = [json.dumps({"record": args.by, **each}) for each in records]
+        lines = [json.dumps({"record": args.by, **record}) for record in records]
     else:
         lines = list(text_table(columns, rows, terminal_width(sys.stdout))) if rows else ["No job matches."]
     sys.stdout.writelines(f"{visible(line)}\n" for line in lines)

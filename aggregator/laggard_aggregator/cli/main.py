@@ -233,8 +233,8 @@ def _overview() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"laggard {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for each in COMMANDS:
-        commands.add_parser(each.name, help=each.help)
+    for command in COMMANDS:
+        commands.add_parser(command.name, help=command.help)
     return parser
 
 

@@ -21,22 +21,24 @@ def run(args: argparse.Namespace) -> int:
 def _judge(args: argparse.Namespace) -> int:
     code = 0
     is_first = True
-    for found in judged_logs(args.logs, os.cpu_count() or 1):
-        if isinstance(found, InputError):
-            code = found.exit_code
+    for judged in judged_logs(args.logs, os.cpu_count() or 1):
+        if isinstance(judged, InputError):
+            code = judged.exit_code
             if args.json:
-                print(line({"record": "not_judged", "job": None, "what": found.path, "reason": found.reason}))
-            print(visible(f"laggard mine: {found}"), file=sys.stderr)
+                print(
+                    line({"record": "not_judged", "job": None, "what": judged.path, "reason": judged.reason})
+                )
+            print(visible(f"laggard mine: {judged}"), file=sys.stderr)
             continue
         from laggard_aggregator.jobs.darshan import records, screen
 
         if args.json:
-            for record in records.verdict_records(found):
+            for record in records.verdict_records(judged):
                 print(line(record))
             continue
         if not is_first:
             print()
         is_first = False
-        for text in screen.verdict_lines(found, terminal_width(sys.stdout)):
+        for text in screen.verdict_lines(judged, terminal_width(sys.stdout)):
             print(visible(text))
     return code

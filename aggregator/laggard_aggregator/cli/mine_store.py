@@ -122,16 +122,16 @@ def _jobs(args: argparse.Namespace) -> int:
 
 def _readable(table: pa.Table) -> pa.Table:
     """The list of jobs in the units of a reader, without columns that no job has."""
-    starts = [zoned(each / 1e6) for each in table["start_us"].to_pylist()]
+    starts = [zoned(micros / 1e6) for micros in table["start_us"].to_pylist()]
     shown = {
         "job": table["job_id"],
-        "application": [plain(each or "", 40) for each in table["application"].to_pylist()],
+        "application": [plain(name or "", 40) for name in table["application"].to_pylist()],
         "start": starts,
-        "users": pa.array([each if each > 1 else None for each in table["users"].to_pylist()], pa.int64()),
+        "users": pa.array([count if count > 1 else None for count in table["users"].to_pylist()], pa.int64()),
         "processes": table["processes"],
         "nodes": table["node_count"],
-        "GiB": [each / 2**30 for each in table["bytes"].to_pylist()],
-        "busy s": [each / 1e6 for each in table["busy_us"].to_pylist()],
+        "GiB": [amount / 2**30 for amount in table["bytes"].to_pylist()],
+        "busy s": [micros / 1e6 for micros in table["busy_us"].to_pylist()],
         "MiB/s": table["mib_per_second"],
         "files": table["files"],
         "critical": table["critical_files"],

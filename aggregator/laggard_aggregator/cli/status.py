@@ -85,11 +85,13 @@ def _health(parts: Mapping[str, Any]) -> Iterator[str]:
 
 def _located(stragglers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """One line for each located cause, in the order of the stragglers."""
-    found: dict[tuple[str, str], str] = {}
-    for each in stragglers:
-        if each.get("located_level"):
-            found.setdefault((each["located_level"], each["located_name"]), each["evidence"])
-    for (level, name), evidence in found.items():
+    evidence_of: dict[tuple[str, str], str] = {}
+    for straggler in stragglers:
+        if straggler.get("located_level"):
+            evidence_of.setdefault(
+                (straggler["located_level"], straggler["located_name"]), straggler["evidence"]
+            )
+    for (level, name), evidence in evidence_of.items():
         yield f"located: {level} {name}: {evidence}"
 
 

@@ -132,8 +132,8 @@ _STYLES = {"yes": "bold red", "silenced": "dim", "no": "yellow"}
 
 def _remarks(stragglers: Sequence[object], groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """Remarks: number of compared components, and groups without a verdict with the reason."""
-    found = formatting.counted(len(stragglers), "straggler") if stragglers else "no stragglers"
-    return [f"{found} among {compared(groups)}", *unjudged(groups)]
+    count = formatting.counted(len(stragglers), "straggler") if stragglers else "no stragglers"
+    return [f"{count} among {compared(groups)}", *unjudged(groups)]
 
 
 def compared(groups: Sequence[Mapping[str, Any]]) -> str:

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if not series:
         raise InputError(str(args.inputs[0]), "no window has enough samples of enough peers to learn from")
     kept = {option.name: options[option.name] for option in registry.training_of(name).kept}
-    found = Thresholds(
+    thresholds = Thresholds(
         detector=name,
         version=registry.find(name).version,
         trained=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -48,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
         tables=trained.tables,
     )
     standing_out = data.standing_out()
-    thresholds_file.save(args.output, found)
-    for each in standing_out:
-        severity = f", at times {each.worst_severity:.2f} x its peers" if each.worst_severity else ""
-        said = f"{each.group} {each.component} stands out in {each.metric}{severity}"
+    thresholds_file.save(args.output, thresholds)
+    for outlier in standing_out:
+        severity = f", at times {outlier.worst_severity:.2f} x its peers" if outlier.worst_severity else ""
+        said = f"{outlier.group} {outlier.component} stands out in {outlier.metric}{severity}"
         print(visible(f"laggard train: {said}: does this data contain a fault?"), file=sys.stderr)
     print(visible(f"{formatting.counted(series, 'threshold')} written to {args.output}"))
     if args.plot is not None:
@@ -94,7 +94,10 @@ class _Data:
                 continue
             if used not in self.settings:
                 self.settings.append(used)
-                if len({(each.interval_seconds, each.window_samples) for each in self.settings}) > 1:
+                if (
+                    len({(settings.interval_seconds, settings.window_samples) for settings in self.settings})
+                    > 1
+                ):
                     problem = "its groups have different windows: train them apart"
                     raise InputError(str(self._inputs[0]), problem)
             if is_first and isinstance(window, GroupWindow):

@@ -143,11 +143,11 @@ class RequestHandler:
     def _named(self, target: str) -> dict[str, list[str]]:
         """Current names of the components that `target` names, by group."""
         machine, covered = self._machine, covering((target,))
-        found: dict[str, list[str]] = {}
+        members: dict[str, list[str]] = {}
         for group, store in machine.stores.items():
             names = [(key, machine.names.get(key, key)) for key in store.compared]
-            found[group] = [name for key, name in names if covered((key, name))]
-        return found
+            members[group] = [name for key, name in names if covered((key, name))]
+        return members
 
     def _known_node(self, target: str) -> bool:
         return any(

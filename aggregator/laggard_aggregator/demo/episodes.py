@@ -42,18 +42,18 @@ def episodes(
     recorded_at: Callable[[float], float],
 ) -> list[Episode]:
     """The alarms of `group` in order of raising. `recorded_at`: recorded seconds at epoch seconds."""
-    found: dict[tuple[Key, float], Episode] = {}
+    episode_of: dict[tuple[Key, float], Episode] = {}
     for event in events:
         alarm = event.alarm if event.kind == "cleared" else standing.get(event.alarm.key, event.alarm)
         if alarm.group == group:
-            found[alarm.key, event.alarm.raised_at] = Episode(
+            episode_of[alarm.key, event.alarm.raised_at] = Episode(
                 alarm.component,
                 recorded_at(alarm.since),
                 recorded_at(alarm.raised_at),
                 _told(alarm, over=event.kind == "cleared"),
                 recorded_at(event.at) if event.kind == "cleared" else None,
             )
-    return list(found.values())
+    return list(episode_of.values())
 
 
 def _told(alarm: Alarm, *, over: bool) -> str:
@@ -65,16 +65,16 @@ def _told(alarm: Alarm, *, over: bool) -> str:
     return slower(factor_now(alarm), average=alarm.severity)
 
 
-def shortcomings(found: Iterable[Episode], faulty: str, fault_start: float) -> list[str]:
+def shortcomings(observed: Iterable[Episode], faulty: str, fault_start: float) -> list[str]:
     """Errors as lines; empty when `faulty` and no other was blamed, and its alarm cleared.
 
     `fault_start`: recorded second at which the fault began.
     """
-    blamed = dict.fromkeys(episode.component for episode in found)
+    blamed = dict.fromkeys(episode.component for episode in observed)
     errors = [] if faulty in blamed else [f"{faulty} was slow and not found"]
     if wrong := ", ".join(component for component in blamed if component != faulty):
         errors.append(f"not slow: {wrong}")
-    for episode in found:
+    for episode in observed:
         if episode.component == faulty and episode.raised < fault_start:
             errors.append(f"{faulty} was blamed before it became slow")
         if episode.component == faulty and episode.cleared is None:

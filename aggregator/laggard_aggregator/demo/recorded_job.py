@@ -40,7 +40,7 @@ def write_recorded_job(recording: Recording, site: Site, ended_at: float) -> Non
     start, end = recording.start + moved_by, recording.samples[-1].time + moved_by
     now_ns = round(end * SECOND_NS)
     date = datetime.fromtimestamp(end, UTC).date().isoformat()
-    told = {
+    record = {
         "cluster": CLUSTER,
         "raw_id": 1,
         "submit": int(start),
@@ -55,7 +55,7 @@ def write_recorded_job(recording: Recording, site: Site, ended_at: float) -> Non
         "node_list": MACHINE,
         "source": "jsonl",
     }
-    job = settled(records([told]))
+    job = settled(records([record]))
     store = JobStore(site.archive, SITE)
     store.add(job)
     store.flush(now_ns)
@@ -74,7 +74,7 @@ def recorded_account(
     account = JobAccount(JoinedJob(key, 1, start_ns, end_ns, ((MACHINE, start_ns, end_ns),)))
     read = [lun_counters(sample) for sample in recording.samples]
     for lun, node in nodes.items():
-        rises = np.diff(np.array([each[lun] for each in read]), axis=0).astype(np.float64)
+        rises = np.diff(np.array([counters[lun] for counters in read]), axis=0).astype(np.float64)
         moved = _moved(rises)
         account.note_intervals(SERVER, at_ns[:-1], at_ns[1:])
         account.add(SERVER, Active.throughout(at_ns[:-1], at_ns[1:]), moved)

@@ -165,13 +165,13 @@ class Demo:
             f"{own['note'] or 'judged'}{''.join(f', alarm on {name}' for name in alarms)}"
         )
 
-    def _verdict(self, found: list[Episode]) -> int:
+    def _verdict(self, observed: list[Episode]) -> int:
         """Prints the findings; returns 0 when the right LUN and no other was blamed."""
         r = self._recording
         if not self._replay.over:
             self._say(f"ended at second {self._replay.recorded_seconds:.0f}, before the recording was over")
-        wrong = shortcomings(found, self._site.component(r.faulty), r.fault_start - r.start)
-        blamed = ", ".join(dict.fromkeys(episode.component for episode in found)) or "nothing"
+        wrong = shortcomings(observed, self._site.component(r.faulty), r.fault_start - r.start)
+        blamed = ", ".join(dict.fromkeys(episode.component for episode in observed)) or "nothing"
         self._say(f"laggard blamed {blamed}: {'; '.join(wrong) or 'right'}")
         return 1 if wrong else 0
 

@@ -39,18 +39,18 @@ def escalate(
             _settle(levels[narrow], blamed[narrow], levels[wide], blamed[wide], flagged)
     explained = np.zeros_like(flagged)
     parents: dict[str, str] = {}
-    found = []
+    parent_verdicts = []
     for level, guilty in zip(levels, blamed, strict=True):
         suspects.update((level.parents[at], level.name) for at in np.flatnonzero(guilty))
         for at, parent in enumerate(level.parents):
             if suspects.get(parent) == level.name:
                 parents[parent] = level.name
-                found.append(_parent(verdicts, flagged, level.of == at, bool(guilty[at])))
+                parent_verdicts.append(_parent(verdicts, flagged, level.of == at, bool(guilty[at])))
         for row in np.flatnonzero(guilty):
             children = flagged & (level.of == row)
             middle = _median(verdicts.severity[children])
             explained |= children & ~(verdicts.severity > OUTSTANDING_SEVERITY_RATIO * middle)
-    return joined(replace(verdicts, anomalous=flagged & ~explained), found), parents
+    return joined(replace(verdicts, anomalous=flagged & ~explained), parent_verdicts), parents
 
 
 def blames_parent(verdicts: Verdicts, levels: Sequence[Level]) -> bool:

@@ -96,8 +96,8 @@ class GroupHistory:
         alike = kept[~less & ~(np.abs(kept[:, 4] - now[4]) > READ_SHARE_RANGE)]
         away = np.abs((alike[:, 0] - now[0] + _DAY / 2.0) % _DAY - _DAY / 2.0)
         at_this_hour = alike[away <= HOURS_RANGE * 3600.0]
-        found: FloatArray = (at_this_hour if len(at_this_hour) >= MIN_COMPARABLE else alike)[:, 1]
-        return found
+        comparable: FloatArray = (at_this_hour if len(at_this_hour) >= MIN_COMPARABLE else alike)[:, 1]
+        return comparable
 
     def _keep(self, now: FloatArray) -> None:
         if not len(self._kept) or now[0] - self._kept[-1, 0] >= SPACING_SECONDS:
@@ -119,16 +119,19 @@ def _summary(window: GroupWindow, metric: str, new: int) -> FloatArray:
     """A row of what is kept: (5,), NaN for what the last `new` samples do not tell."""
     every = max(-(-len(window.components) // SAMPLED), 1)
     fresh = (slice(None, None, every), slice(window.metrics[metric].shape[1] - new, None))
-    values, load = window.metrics[metric][fresh], {name: of[fresh] for name, of in window.load.items()}
+    values, load = (
+        window.metrics[metric][fresh],
+        {name: amounts[fresh] for name, amounts in window.load.items()},
+    )
     told = usable(values, load)
 
-    def typical(of: FloatArray) -> float:
-        medians = row_median(np.where(told, of, np.nan))
+    def typical(amounts: FloatArray) -> float:
+        medians = row_median(np.where(told, amounts, np.nan))
         return float(row_median(medians[None, :])[0])
 
     demand = load.get("operations", load.get("throughput"))
     amounts = [values, demand, load.get("request_bytes")]
-    middles = np.array([np.nan if of is None else typical(of) for of in amounts])
+    middles = np.array([np.nan if column is None else typical(column) for column in amounts])
     logs = np.log(np.where(middles > 0, middles, np.nan))
     share = typical(load["read_share"]) if "read_share" in load else np.nan
     return np.array([window.end, *logs, share])

@@ -61,8 +61,8 @@ def trimmed_mean(logs: FloatArray, weights: FloatArray | None = None) -> FloatAr
         counted = kept.sum(axis=1)
     sums = (kept * np.where(kept > 0.0, ratios, 0.0)).sum(axis=1)
     mean = np.divide(sums, counted, out=np.full(len(logs), np.nan), where=counted > 0)
-    found: FloatArray = np.log(mean)
-    return found
+    logarithm: FloatArray = np.log(mean)
+    return logarithm
 
 
 def faster_half_mean(logs: FloatArray) -> FloatArray:

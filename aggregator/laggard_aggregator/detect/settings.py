@@ -72,7 +72,7 @@ class DetectSettings:
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> "DetectSettings":
         """The settings that `record` was made of."""
-        own = {each.name for each in fields(cls)}
+        own = {field.name for field in fields(cls)}
         shadow = cls.of_record(record["shadow"]) if "shadow" in record else None
         absent = {**_RECORDED, "functions": {}}
         options = {

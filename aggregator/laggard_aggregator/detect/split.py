@@ -260,8 +260,8 @@ def _clearest(
 def _log_ratios(verdicts: Verdicts, known: BoolArray, worse: int) -> FloatArray:
     if verdicts.parted is not None:
         return verdicts.parted
-    told = np.isfinite(verdicts.reference) & (verdicts.reference > 0)
-    ratio = verdicts.observed / verdicts.reference if told[known].all() else verdicts.observed
+    is_known = np.isfinite(verdicts.reference) & (verdicts.reference > 0)
+    ratio = verdicts.observed / verdicts.reference if is_known[known].all() else verdicts.observed
     logs: FloatArray = worse * np.log(np.where(known, ratio, 1.0))
     return logs
 

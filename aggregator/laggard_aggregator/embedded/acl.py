@@ -45,5 +45,5 @@ def may_subscribe(name: str, pattern: str) -> bool:
 
 def _acknowledged(topic: str) -> str | None:
     """The node of an acknowledgement topic, None for any other topic."""
-    found = _ACK.fullmatch(topic)
-    return found[1] if found else None
+    match = _ACK.fullmatch(topic)
+    return match[1] if match else None

@@ -46,7 +46,7 @@ class NodeSign:
     @property
     def size(self) -> int:
         """Number of its events."""
-        return sum(each.count for each in self.events)
+        return sum(event.count for event in self.events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class _LatestTable:
 
     def values(self, table: EvidenceTable) -> Values:
         """The latest values of the fields that `table` declares."""
-        wanted = {*(one.field for one in table.counts), *(one.field for one in table.states)}
+        wanted = {*(count.field for count in table.counts), *(state.field for state in table.states)}
         latest, present = self.block.values[-1], self.block.present
         columns = [
             (at, field.name)
@@ -118,14 +118,14 @@ class NodeEvidence:
         node, source = key
         for component, values in now.items():
             old = before.get(component, {})
-            for one in table.counts:
-                if one.field in values and one.field in old and values[one.field] > old[one.field]:
-                    rise = _Rise(at, source, component, one.field, values[one.field] - old[one.field])
+            for count in table.counts:
+                if count.field in values and count.field in old and values[count.field] > old[count.field]:
+                    rise = _Rise(at, source, component, count.field, values[count.field] - old[count.field])
                     self._rises.setdefault(node, deque(maxlen=MOST_RISES)).append(rise)
 
     def of(self, node: str, now: float) -> tuple[NodeSign, ...]:
         """The evidence of a node in the day before `now`, the component with most events first."""
-        found: list[NodeSign] = []
+        signs: list[NodeSign] = []
         for source, table in self._declared.items():
             latest = self._latest.get((node, source))
             is_fresh = latest is not None and latest.tick_ns / 1e9 > now - KEPT_SECONDS
@@ -141,10 +141,12 @@ class NodeEvidence:
                     state for state in table.states if values.get(component, {}).get(state.field, 0) > 0
                 )
                 own = counts.get(component, Counter())
-                events = tuple(EventCount(one, own[one.field]) for one in table.counts if own[one.field])
+                events = tuple(
+                    EventCount(count, own[count.field]) for count in table.counts if own[count.field]
+                )
                 if states or events:
-                    found.append(NodeSign(component, events, states, since.get(component, math.nan)))
-        return tuple(sorted(found, key=lambda sign: (-sign.size, sign.component)))
+                    signs.append(NodeSign(component, events, states, since.get(component, math.nan)))
+        return tuple(sorted(signs, key=lambda sign: (-sign.size, sign.component)))
 
 
 def _last_row(block: Block) -> Block:

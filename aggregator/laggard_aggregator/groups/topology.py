@@ -51,29 +51,29 @@ class Topology:
     def _named(self, component: str) -> dict[str, str]:
         """Parents and attributes of `component` by name; the first branch that names one decides it."""
         node, slash, _ = component.partition("/")
-        found = {"node": node} if slash and node != "*" else {}
+        names = {"node": node} if slash and node != "*" else {}
         for expression, parents in self._compiled:
             match = expression.fullmatch(component)
             if match is not None:
                 for level, name in parents.items():
                     if name:
-                        found.setdefault(level, match.expand(name))
-        return found
+                        names.setdefault(level, match.expand(name))
+        return names
 
     def levels(self, components: Sequence[str]) -> tuple[Level, ...]:
         """The levels at which `components` have parents, narrow to wide."""
         return _levels([self.parents_of(component) for component in components], LEVELS)
 
     def attributes(
-        self, components: Sequence[str], told: Mapping[str, Sequence[str]] = MappingProxyType({})
+        self, components: Sequence[str], columns: Mapping[str, Sequence[str]] = MappingProxyType({})
     ) -> tuple[Level, ...]:
         """The attributes that some of `components` have.
 
-        `told`: by attribute the values that agents sent, one for each of `components`, empty if unknown;
+        `columns`: by attribute the values that agents sent, one for each of `components`, empty if unknown;
         those of `[[topology]]` come before them.
         """
         own = [self._named(component) for component in components]
-        for name, values in told.items():
+        for name, values in columns.items():
             for above, value in zip(own, values, strict=True):
                 if value:
                     above.setdefault(name, value)
@@ -93,10 +93,10 @@ def _levels(parents: Sequence[Mapping[str, str]], names: Sequence[str]) -> tuple
     return tuple(level for level in levels if level.parents)
 
 
-def _level(name: str, of: Sequence[str | None]) -> Level:
-    parents = tuple(dict.fromkeys(parent for parent in of if parent is not None))
+def _level(name: str, parent_of: Sequence[str | None]) -> Level:
+    parents = tuple(dict.fromkeys(parent for parent in parent_of if parent is not None))
     place = {parent: at for at, parent in enumerate(parents)}
-    return Level(name, parents, np.array([-1 if p is None else place[p] for p in of], dtype=np.int64))
+    return Level(name, parents, np.array([-1 if p is None else place[p] for p in parent_of], dtype=np.int64))
 
 
 def attributes_of(node: str, component: Component) -> dict[str, str]:
@@ -107,9 +107,11 @@ def attributes_of(node: str, component: Component) -> dict[str, str]:
     if moves(component):
         return {}
     labels = dict(component.labels)
-    told = {name: _checked(labels.get(name, "")) for name in OF_SITE}
-    told |= {name: f"{node}/{value}" if (value := _checked(labels.get(name, ""))) else "" for name in OF_NODE}
-    return {name: value for name, value in told.items() if value}
+    attributes = {name: _checked(labels.get(name, "")) for name in OF_SITE}
+    attributes |= {
+        name: f"{node}/{value}" if (value := _checked(labels.get(name, ""))) else "" for name in OF_NODE
+    }
+    return {name: value for name, value in attributes.items() if value}
 
 
 class ToldAttributes:
@@ -119,15 +121,15 @@ class ToldAttributes:
         self._of: dict[str, dict[str, str]] = {}
         self._columns: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {}
 
-    def put(self, key: str, told: Mapping[str, str]) -> None:
+    def put(self, key: str, attributes: Mapping[str, str]) -> None:
         """Replaces the attributes of a component."""
-        if self._of.get(key, {}) != told:
-            self._of[key] = dict(told)
+        if self._of.get(key, {}) != attributes:
+            self._of[key] = dict(attributes)
             self._columns.clear()
 
     def keep_only(self, keys: frozenset[str]) -> None:
         """Drops the components that are not among `keys`."""
-        self._of = {key: told for key, told in self._of.items() if key in keys}
+        self._of = {key: attributes for key, attributes in self._of.items() if key in keys}
 
     def columns(self, group: str, components: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
         """As GroupWindow.attributes, cached until the group's components or any attribute change."""
@@ -145,12 +147,12 @@ class ToldAttributes:
 
     def state(self) -> dict[str, dict[str, str]]:
         """The attributes as plain data."""
-        return {key: dict(told) for key, told in self._of.items() if told}
+        return {key: dict(attributes) for key, attributes in self._of.items() if attributes}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores `state()`. Raises ValueError when it is malformed."""
-        for key, told in state.items():
-            self.put(str(key), {str(name): str(value) for name, value in told.items()})
+        for key, attributes in state.items():
+            self.put(str(key), {str(name): str(value) for name, value in attributes.items()})
 
 
 def _checked(value: str) -> str:

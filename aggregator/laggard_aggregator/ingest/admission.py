@@ -461,7 +461,9 @@ class Admission:
 
     def _decode(self, admitted: Sequence[_Admitted]) -> Iterator[Accepted]:
         """The documents and the decoded batches, in order; malformed payloads of batches are counted."""
-        decoded = self._decoder.decode_all([one.envelope for one in admitted if one.schema is not None])
+        decoded = self._decoder.decode_all(
+            [message.envelope for message in admitted if message.schema is not None]
+        )
         for entry, topic, envelope, schema, new_ticks, schema_bytes in admitted:
             if schema is None:
                 size = document_bytes(envelope)
@@ -531,7 +533,7 @@ class Admission:
         before = source.components
         source.drop_silent(now_ns)
         self._account(topic.node, source.components - before)
-        if sum(len(each.streams) for each in self._sources[topic.node].values()) >= MAX_NODE_STREAMS:
+        if sum(len(source.streams) for source in self._sources[topic.node].values()) >= MAX_NODE_STREAMS:
             self.refused["streams"] += 1
             return None
         stream = source.streams[stream_id] = StreamState()

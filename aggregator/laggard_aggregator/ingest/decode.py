@@ -36,7 +36,7 @@ class Decoder:
 
         Large ones are decoded one by one as the iterator advances, so that few are in memory at a time.
         """
-        found: dict[int, Block | None] = {}
+        decoded: dict[int, Block | None] = {}
         raws: dict[int, bytes] = {}
         groups: dict[bytes, list[int]] = {}
         for at, envelope in enumerate(envelopes if len(envelopes) >= LEAST_ALIKE else ()):
@@ -52,10 +52,10 @@ class Decoder:
         for alike in groups.values():
             if len(alike) >= LEAST_ALIKE:
                 blocks = decode_alike([envelopes[at] for at in alike], [raws[at] for at in alike])
-                found.update(zip(alike, blocks, strict=True))
+                decoded.update(zip(alike, blocks, strict=True))
         for at, envelope in enumerate(envelopes):
             try:
-                block = found.get(at) or _decoded(envelope, raws.get(at) or self._raw(envelope))
+                block = decoded.get(at) or _decoded(envelope, raws.get(at) or self._raw(envelope))
             except WireError as exc:
                 yield exc
             else:

@@ -203,13 +203,13 @@ class PrometheusInput:
 
 def _lacking(reader: ScrapeReader, source: MappedSource) -> Iterator[str]:
     """The first counter of a source without any series, else those that its comparison needs."""
-    found = reader.counts.counters
-    if not found:
+    present = reader.counts.counters
+    if not present:
         yield source.counters[0]
     elif source.name in SOURCES:
         metrics = SOURCES[source.name]
         needed, _ = metrics.counters(metrics.defaults)
-        for one in source.fields:
-            has_older = bool(one.older) and found.issuperset(one.older)
-            if one.name in needed and not has_older:
-                yield from (name for name in one.counters if name not in found)
+        for mapped in source.fields:
+            has_older = bool(mapped.older) and present.issuperset(mapped.older)
+            if mapped.name in needed and not has_older:
+                yield from (name for name in mapped.counters if name not in present)

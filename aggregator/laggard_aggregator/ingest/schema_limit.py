@@ -61,7 +61,7 @@ class SchemaLimit:
         node.waiting[source, stream] = message
         self._waiting_bytes += len(message[1])
         self._waiting[name] = None
-        while sum(len(each[1]) for each in node.waiting.values()) > MAX_NODE_WAITING_BYTES:
+        while sum(len(message[1]) for message in node.waiting.values()) > MAX_NODE_WAITING_BYTES:
             self._drop(name, node, next(iter(node.waiting)))
         while self._waiting_bytes > MAX_WAITING_BYTES:
             oldest = next(iter(self._waiting))

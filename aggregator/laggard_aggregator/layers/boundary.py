@@ -112,7 +112,7 @@ def _may_go_to(above: TracedLayer, below: TracedLayer, recording: LayerRecording
     may = np.ones(len(above.requests), np.bool_)
     if below.device and not above.device:
         named, _ = named_maps(above.requests, recording)
-        elsewhere = [s for s, each in named.items() if each.device and each.device != below.device]
+        elsewhere = [s for s, layer in named.items() if layer.device and layer.device != below.device]
         if elsewhere:
             may = ~np.isin(above.requests.space, elsewhere)
     return may
@@ -213,13 +213,13 @@ def _never_absent(times: Ints) -> Ints:
 
 def _by_upper(reduce: np.ufunc, upper: Ints, values: Ints, count: int) -> Ints:
     """Least or greatest of the values of each upper request; `ABSENT` for those without any."""
-    found = np.full(count, ABSENT, np.int64)
+    times = np.full(count, ABSENT, np.int64)
     if len(upper):
         order = np.argsort(upper, kind="stable")
         ordered = upper[order]
         first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-        found[ordered[first]] = reduce.reduceat(values[order], first)
-    return found
+        times[ordered[first]] = reduce.reduceat(values[order], first)
+    return times
 
 
 def set_times_below(layers: list[TracedLayer], boundary: Boundary) -> None:
@@ -227,9 +227,9 @@ def set_times_below(layers: list[TracedLayer], boundary: Boundary) -> None:
     upper, lower = layers[boundary.upper].requests, layers[boundary.lower].requests
     matching = boundary.matching
     waited = (matching.pair_kind == MatchKind.NESTED) | (matching.pair_kind == MatchKind.EARLIER)
-    of, by = matching.upper[waited], matching.lower[waited]
-    first = _by_upper(np.minimum, of, lower.begin_ns[by], len(upper))
-    last = _by_upper(np.maximum, of, _never_absent(lower.end)[by], len(upper))
+    upper_at, by = matching.upper[waited], matching.lower[waited]
+    first = _by_upper(np.minimum, upper_at, lower.begin_ns[by], len(upper))
+    last = _by_upper(np.maximum, upper_at, _never_absent(lower.end)[by], len(upper))
     begin, end = upper.begin_ns, upper.end
     known = (first != ABSENT) & (last != ABSENT) & (last != FAR) & (end != ABSENT)
     known &= np.isin(matching.kind, (MatchKind.NESTED, MatchKind.EARLIER))

@@ -187,8 +187,8 @@ def _reached(fresh: NDArray[np.bool_], high: Ints) -> Ints:
     ordered = np.maximum.accumulate(group * len(high) + ranks) % len(high)
     by_rank = np.empty_like(high)
     by_rank[ranks] = high
-    found: Ints = by_rank[ordered]
-    return found
+    reached: Ints = by_rank[ordered]
+    return reached
 
 
 def _chains(space: NDArray[np.int32], start: Ints, end: Ints, meant: Ints) -> int:

@@ -80,12 +80,12 @@ class RequestColumns:
             return parts[0]
         if not parts:
             return cls.of(0)
-        names = [each.name for each in fields(cls)]
+        names = [column.name for column in fields(cls)]
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
     def where(self, chosen: NDArray[np.bool_] | Ints) -> Self:
         """The requests at a mask or at indexes."""
-        return type(self)(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
+        return type(self)(**{column.name: getattr(self, column.name)[chosen] for column in fields(self)})
 
     def __len__(self) -> int:
         return len(self.admit)
@@ -93,13 +93,13 @@ class RequestColumns:
     @property
     def begin_ns(self) -> Ints:
         """Admission; where it was not traced, the first event that was."""
-        found = self.admit
+        times = self.admit
         for other in (self.issue, self.complt, self.callback):
-            missing = found == ABSENT
+            missing = times == ABSENT
             if not missing.any():
                 break
-            found = np.where(missing, other, found)
-        return found
+            times = np.where(missing, other, times)
+        return times
 
     @property
     def end(self) -> Ints:
@@ -112,7 +112,9 @@ class RequestColumns:
             name: np.where(getattr(self, name) == ABSENT, ABSENT, getattr(self, name) + by_ns)
             for name in ("admit", "issue", "complt", "callback")
         }
-        kept = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in moved}
+        kept = {
+            column.name: getattr(self, column.name) for column in fields(self) if column.name not in moved
+        }
         return type(self)(**moved, **kept)
 
 
@@ -143,11 +145,11 @@ class NameTable:
 
     def index(self, name: str) -> int:
         """The index of `name`, added if it is new."""
-        found = self._index.get(name)
-        if found is None:
-            found = self._index[name] = len(self.names)
+        number = self._index.get(name)
+        if number is None:
+            number = self._index[name] = len(self.names)
             self.names.append(name)
-        return found
+        return number
 
     def indexes(self, names: Iterable[str]) -> NDArray[np.int32]:
         """The indexes of several names."""

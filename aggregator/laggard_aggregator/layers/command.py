@@ -31,19 +31,19 @@ def run(args: argparse.Namespace) -> int:
         return _run_gluster(args)
     healthy = [stack for path in args.healthy for stack in healthy_stacks(path)]
     stack = build(open_recording(args.inputs, tuple(args.order)))
-    found = findings(stack, healthy)
+    stack_findings = findings(stack, healthy)
     if args.archive:
         _store(stack, args)
     if args.html:
         from laggard_aggregator.layers.report.page import page  # noqa: PLC0415 - Jinja only where it is used
 
         with written(args.html) as file:
-            file.write(page(stack, found, title=", ".join(path.name for path in args.inputs)))
+            file.write(page(stack, stack_findings, title=", ".join(path.name for path in args.inputs)))
     with written(args.output) if args.output else nullcontext(sys.stdout) as output:
         if args.json:
-            _print(map(records.line, records.records(stack, found)), output)
+            _print(map(records.line, records.records(stack, stack_findings)), output)
         else:
-            _print(table.report_lines(stack, found, terminal_width(output)), output)
+            _print(table.report_lines(stack, stack_findings, terminal_width(output)), output)
     return 0
 
 
@@ -67,12 +67,12 @@ def _run_gluster(args: argparse.Namespace) -> int:
             "", ["--html, --healthy, --archive: expected traces, got counters of a gluster volume"]
         )
     volume = gluster_volume.read(args.inputs)
-    found = gluster_search.findings(volume)
+    volume_findings = gluster_search.findings(volume)
     with written(args.output) if args.output else nullcontext(sys.stdout) as output:
         if args.json:
-            _print(map(records.line, gluster_report.records(volume, found)), output)
+            _print(map(records.line, gluster_report.records(volume, volume_findings)), output)
         else:
-            _print(gluster_report.report_lines(volume, found, terminal_width(output)), output)
+            _print(gluster_report.report_lines(volume, volume_findings, terminal_width(output)), output)
     return 0
 
 
@@ -81,8 +81,8 @@ def healthy_stacks(path: Path) -> list[Stack]:
     if not path.is_dir():
         raise InputError(str(path), "expected a folder with a healthy recording, or with several")
     with InputError.from_os_errors(str(path)):
-        folders = sorted(each for each in path.iterdir() if each.is_dir())
-    recordings: list[LayerRecording] = [open_recording([each]) for each in folders or [path]]
+        folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
+    recordings: list[LayerRecording] = [open_recording([folder]) for folder in folders or [path]]
     return [build(recording) for recording in recordings]
 
 

@@ -57,12 +57,12 @@ def _residence(layers: list[TracedLayer], device: str) -> float:
 
 def _next_recorded(device: str, lies_on: dict[str, str], known: dict[str, list[str]]) -> str:
     """The next device down that the recording has; devices between may have no events."""
-    seen = {device}
+    visited = {device}
     below = lies_on.get(device, "")
-    while below and below not in known and below not in seen:
-        seen.add(below)
+    while below and below not in known and below not in visited:
+        visited.add(below)
         below = lies_on.get(below, "")
-    return below if below in known and below not in seen else ""
+    return below if below in known and below not in visited else ""
 
 
 def _guess(

@@ -1,6 +1,6 @@
 """Names of one file in several traces: whole paths first, base names only where they are unambiguous."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ class SameFiles:
     different whole paths that have their base name alone in common.
     """
 
-    found: dict[str, str] = field(default_factory=dict)
+    matches: dict[str, str] = field(default_factory=dict)
     ambiguous: list[str] = field(default_factory=list)
     guessed: list[tuple[str, str]] = field(default_factory=list)
 
@@ -35,7 +35,7 @@ def same_files(names: Iterable[str], known: Iterable[str]) -> SameFiles:
     wanted, others = sorted(set(names)), sorted(set(known))
     outcome = SameFiles()
     exact = set(others)
-    outcome.found = {name: name for name in wanted if name in exact}
+    outcome.matches = {name: name for name in wanted if name in exact}
     left = [name for name in wanted if name not in exact]
     by_base: dict[str, list[str]] = defaultdict(list)
     of_base: dict[str, list[str]] = defaultdict(list)
@@ -47,16 +47,13 @@ def same_files(names: Iterable[str], known: Iterable[str]) -> SameFiles:
         theirs = by_base.get(key, [])
         if not theirs:
             continue
-        by_end = {name: [each for each in theirs if _is_end(name, each)] for name in mine}
-        asked: dict[str, int] = defaultdict(int)
-        for candidates in by_end.values():
-            for each in candidates:
-                asked[each] += 1
+        by_end = {name: [other for other in theirs if _is_end(name, other)] for name in mine}
+        asked = Counter(candidate for candidates in by_end.values() for candidate in candidates)
         for name, candidates in by_end.items():
             if len(candidates) == 1 and asked[candidates[0]] == 1:
-                outcome.found[name] = candidates[0]
-            elif not candidates and len(theirs) == len(mine) == 1 and theirs[0] not in outcome.found:
-                outcome.found[name] = theirs[0]
+                outcome.matches[name] = candidates[0]
+            elif not candidates and len(theirs) == len(mine) == 1 and theirs[0] not in outcome.matches:
+                outcome.matches[name] = theirs[0]
                 outcome.guessed.append((name, theirs[0]))
             else:
                 outcome.ambiguous.append(name)
@@ -68,7 +65,7 @@ def base(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
-def _is_end(one: str, other: str) -> bool:
-    a, b = one.removeprefix("./").split("/"), other.removeprefix("./").split("/")
+def _is_end(name: str, other: str) -> bool:
+    a, b = name.removeprefix("./").split("/"), other.removeprefix("./").split("/")
     shorter, longer = sorted((a, b), key=len)
     return longer[-len(shorter) :] == shorter

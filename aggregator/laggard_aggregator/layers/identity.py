@@ -41,14 +41,14 @@ def _follow_names(layer: TracedLayer, calls: TracedLayer, recording: LayerRecord
     """Keeps the requests of a file system on the files of the calls, by the names that those have."""
     names = recording.names.names
     mine, theirs = (
-        {names[space]: space for space in np.unique(each.requests.space).tolist() if space >= 0}
-        for each in (layer, calls)
+        {names[space]: space for space in np.unique(stage.requests.space).tolist() if space >= 0}
+        for stage in (layer, calls)
     )
     if not mine or not theirs:
         return
     same = same_files(mine, theirs)
     table = np.full(len(names) + 1, -1, np.int32)
-    for name, known in same.found.items():
+    for name, known in same.matches.items():
         table[mine[name]] = theirs[known]
     spaces = table[layer.requests.space]
     layer.requests.space[:] = spaces
@@ -92,7 +92,7 @@ def _name_by_descriptor(layer: TracedLayer, calls: TracedLayer, recording: Layer
     at = np.flatnonzero((columns.fd >= 0) & (columns.space >= 0) & (columns.thread >= 0))
     if not len(at) or not recording.descriptors:
         return
-    paths = {each.path for rows in recording.descriptors.values() for each in rows if each.path}
+    paths = {row.path for rows in recording.descriptors.values() for row in rows if row.path}
     known = Counter(base(path) for path in paths)
     process_of = _process_of(calls)
     packed, inverse = np.unique(
@@ -103,8 +103,8 @@ def _name_by_descriptor(layer: TracedLayer, calls: TracedLayer, recording: Layer
     renamed = []
     for thread, fd, space in packed.T.tolist():
         name = recording.names.names[space]
-        seen = {each.path for each in recording.descriptors.get((process_of.get(thread, thread), fd), ())}
-        fitting = [path for path in seen if base(path) == base(name)]
+        own_paths = {row.path for row in recording.descriptors.get((process_of.get(thread, thread), fd), ())}
+        fitting = [path for path in own_paths if base(path) == base(name)]
         whole = "/" not in name and len(fitting) == 1 and known[name] > 1
         renamed.append(recording.names.index(fitting[0]) if whole else space)
     columns.space[at] = np.array(renamed, np.int32)[inverse.reshape(-1)]
@@ -118,22 +118,22 @@ def _by_path(
     wanted: dict[str, int] = {}
     if above is not None:
         wanted = {names[space]: space for space in np.unique(above.requests.space).tolist() if space >= 0}
-    wanted = wanted or {each.file: -1 for each in recording.extents}
+    wanted = wanted or {extent.file: -1 for extent in recording.extents}
     spaces = calls.requests.space
     mine = {names[space]: space for space in np.unique(spaces[spaces >= 0]).tolist()}
     same = same_files(mine, wanted)
     _say(remarks, same.remarks())
     table = np.full(len(names) + 1, -1, np.int32)
     for name, space in mine.items():
-        if name in same.found:
-            known = wanted[same.found[name]]
+        if name in same.matches:
+            known = wanted[same.matches[name]]
             table[space] = space if known < 0 else known
         elif name in same.ambiguous:
             table[space] = space
-    found = table[spaces]
-    kept = found >= 0
+    targets = table[spaces]
+    kept = targets >= 0
     if kept.any():
-        spaces[:] = found
+        spaces[:] = targets
         calls.left_out["calls on other files"] = int((~kept).sum())
         calls.requests = calls.requests.where(kept)
     else:
@@ -141,7 +141,7 @@ def _by_path(
 
 
 def _say(remarks: list[str], said: Iterable[str]) -> None:
-    remarks.extend(each for each in said if each not in remarks)
+    remarks.extend(remark for remark in said if remark not in remarks)
 
 
 def _within(above: TracedLayer | None, calls: TracedLayer) -> NDArray[np.bool_]:
@@ -177,21 +177,21 @@ def _spaces(
     above: TracedLayer | None, calls: TracedLayer, recording: LayerRecording, remarks: list[str]
 ) -> NDArray[np.int32] | None:
     """The file of each call, -1 for those on others; None where nothing tells it."""
-    found = _from_layer(above, calls) if above is not None else {}
-    if not found and recording.descriptors:
+    space_of = _from_layer(above, calls) if above is not None else {}
+    if not space_of and recording.descriptors:
         described = _described_spaces(calls, recording, above, remarks)
         if described is not None and ((described >= 0).any() or above is None):
             return described
-    if above is not None and (not found or (calls.requests.process < 0).any()):
+    if above is not None and (not space_of or (calls.requests.process < 0).any()):
         by_range = _from_ranges(above, calls)
-        of_fd = {fd: space for (_, fd), space in found.items()}
-        for each, space in by_range.items():
-            if not found or each[1] in of_fd:
-                found.setdefault(each, of_fd.get(each[1], space))
-    if not found:
+        of_fd = {fd: space for (_, fd), space in space_of.items()}
+        for descriptor, space in by_range.items():
+            if not space_of or descriptor[1] in of_fd:
+                space_of.setdefault(descriptor, of_fd.get(descriptor[1], space))
+    if not space_of:
         return None
     key, groups = _groups(calls)
-    spaces = np.array([found.get(group, -1) for group in groups], np.int32)[key]
+    spaces = np.array([space_of.get(group, -1) for group in groups], np.int32)[key]
     if above is not None:
         _follow_changes(above, calls, spaces)
     return spaces
@@ -212,31 +212,31 @@ def _follow_changes(above: TracedLayer, calls: TracedLayer, spaces: NDArray[np.i
     mine = descriptor_keys(calls.requests)
     chosen = np.flatnonzero(np.isin(mine, changing))
     order = np.lexsort((columns.begin_ns[at], key))
-    found = last_at_or_before(
+    latest = last_at_or_before(
         key[order].astype(np.uint64),
         columns.begin_ns[at][order],
         mine[chosen].astype(np.uint64),
         calls.requests.begin_ns[chosen],
     )
-    spaces[chosen] = np.where(found >= 0, columns.space[at][order][found], -1)
+    spaces[chosen] = np.where(latest >= 0, columns.space[at][order][latest], -1)
 
 
 def _described_spaces(
     calls: TracedLayer, recording: LayerRecording, above: TracedLayer | None, remarks: list[str]
 ) -> NDArray[np.int32] | None:
     """The file of each call by the description, each time between two opens of a descriptor by itself."""
-    paths = sorted({each.path for seen in recording.descriptors.values() for each in seen if each.path})
+    paths = sorted({row.path for looks in recording.descriptors.values() for row in looks if row.path})
     if above is not None:
         used = np.unique(above.requests.space).tolist()
         known = [recording.names.names[space] for space in used if space >= 0]
     else:
-        known = [each.file for each in recording.extents]
+        known = [extent.file for extent in recording.extents]
     same = same_files(paths, known)
     _say(remarks, same.remarks())
     index = {
-        each: recording.names.index(same.found.get(each, each) if above is not None else each)
-        for each in paths
-        if each in same.found or each in same.ambiguous or not known
+        path: recording.names.index(same.matches.get(path, path) if above is not None else path)
+        for path in paths
+        if path in same.matches or path in same.ambiguous or not known
     }
     default = _default_file(above, recording)
     columns = calls.requests
@@ -246,26 +246,26 @@ def _described_spaces(
     _, first, inverse = np.unique(
         number * (int(epoch.max(initial=0)) + 2) + epoch, return_index=True, return_inverse=True
     )
-    found = np.full(len(first), -1, np.int32)
+    chosen = np.full(len(first), -1, np.int32)
     unseen = 0
-    counts = np.bincount(inverse, minlength=len(found))
+    counts = np.bincount(inverse, minlength=len(chosen))
     for at, key in enumerate(keys[first].tolist()):
         descriptor = key >> 32, key & 0xFFFFFFFF
-        seen = recording.descriptors.get(descriptor)
-        if seen is None:
+        looks = recording.descriptors.get(descriptor)
+        if looks is None:
             continue
         span = None if spans is None else _span_at(spans, int(first[at]))
-        path = _path_within(seen, span)
+        path = _path_within(looks, span)
         if path is None:
             unseen += int(counts[at])
         elif path:
-            found[at] = index.get(path, -1)
+            chosen[at] = index.get(path, -1)
         else:
             other = f"descriptor {descriptor[0]}:{descriptor[1]}"
-            found[at] = default if default >= 0 else recording.names.index(other)
+            chosen[at] = default if default >= 0 else recording.names.index(other)
     if unseen:
         remarks.append(f"{unseen} calls on descriptors whose file is not known were left out (see --file)")
-    return found[inverse] if (found >= 0).any() else None
+    return chosen[inverse] if (chosen >= 0).any() else None
 
 
 def _epochs(calls: TracedLayer, keys: Ints) -> tuple[Ints, tuple[Ints, Ints] | None]:
@@ -291,21 +291,21 @@ def _span_at(spans: tuple[Ints, Ints], at: int) -> _Span:
     return int(spans[0][at]), None if until == ABSENT else until
 
 
-def _path_within(seen: list[DescriptorPath], span: _Span | None) -> str | None:
+def _path_within(looks: list[DescriptorPath], span: _Span | None) -> str | None:
     """The path that a descriptor stood for in a time; None if it was not seen then, or stood for several."""
-    paths = {each.path for each in seen}
-    if span is None or all(each.first_ns is None for each in seen):
+    paths = {look.path for look in looks}
+    if span is None or all(look.first_ns is None for look in looks):
         return next(iter(paths)) if len(paths) == 1 else None
     since, until = span
     is_brief = until is not None and since != ABSENT and until - since < _BRIEF_NS
     fitting = set()
-    for each in seen:
-        first = ABSENT if each.first_ns is None else each.first_ns
-        last = first if each.last_ns is None else each.last_ns
+    for look in looks:
+        first = ABSENT if look.first_ns is None else look.first_ns
+        last = first if look.last_ns is None else look.last_ns
         inside = any(since <= time and (until is None or time < until) for time in (first, last))
         around = first <= since and until is not None and last >= until
         if inside or (around and not is_brief):
-            fitting.add(each.path)
+            fitting.add(look.path)
     return next(iter(fitting)) if len(fitting) == 1 else None
 
 

@@ -72,12 +72,12 @@ def first_at_or_after(key: NDArray[np.uint64], time: Ints, key_of: NDArray[np.ui
     """For each query the first position of sorted (key, time) with the same key and a time >= `at`; else
     -1.
     """
-    found = last_at_or_before(key, time, key_of, at - 1) + 1
-    missing = found == 0
-    found[missing] = np.searchsorted(key, key_of[missing])
-    good = found < len(key)
-    good[good] = key[found[good]] == key_of[good]
-    return np.where(good, found, -1)
+    first = last_at_or_before(key, time, key_of, at - 1) + 1
+    missing = first == 0
+    first[missing] = np.searchsorted(key, key_of[missing])
+    good = first < len(key)
+    good[good] = key[first[good]] == key_of[good]
+    return np.where(good, first, -1)
 
 
 def last_at_or_before(key: NDArray[np.uint64], time: Ints, key_of: NDArray[np.uint64], at: Ints) -> Ints:
@@ -92,8 +92,8 @@ def last_at_or_before(key: NDArray[np.uint64], time: Ints, key_of: NDArray[np.ui
     order[queries] = -1
     candidates = np.maximum.accumulate(order, out=order)[queries]
     del order, queries, is_query  # millions of rows
-    found = np.full(len(key_of), -1, np.int64)
+    places = np.full(len(key_of), -1, np.int64)
     good = candidates >= 0
     good[good] = key[candidates[good]] == key_of[which[good]]
-    found[which] = np.where(good, candidates, -1)
-    return found
+    places[which] = np.where(good, candidates, -1)
+    return places

@@ -64,9 +64,9 @@ class Matching:
 
     def explained(self) -> NDArray[np.bool_]:
         """Mask of the lower requests that some upper request explains."""
-        found = np.zeros(self.lower_count, np.bool_)
-        found[self.lower] = True
-        return found
+        explained = np.zeros(self.lower_count, np.bool_)
+        explained[self.lower] = True
+        return explained
 
 
 @dataclass(slots=True)
@@ -250,10 +250,10 @@ def _overlapping(
             chosen = left[chunk]
             cells_u, of_u = _cells(bounds, u.start[chosen], u.end[chosen])
             owner = u.owner[chosen[of_u]]
-            kind, found = index.find(cells_u, owner, upper)
+            kind, lower_at = index.find(cells_u, owner, upper)
             tally.count(owner, kind)
-            hit = found >= 0
-            pairs.append(_distinct(owner[hit], found[hit], kind[hit], len(lower)))
+            hit = lower_at >= 0
+            pairs.append(_distinct(owner[hit], lower_at[hit], kind[hit], len(lower)))
     empty = np.zeros(0, np.int64)
     return _CellOutcome(
         kinds=tally.kinds(),
@@ -274,34 +274,34 @@ def _cells(bounds: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Cells of each range, and which range each is of."""
     low = np.searchsorted(bounds, start)
     counts = np.searchsorted(bounds, end) - low
-    of = np.repeat(np.arange(len(start)), counts)
+    owner = np.repeat(np.arange(len(start)), counts)
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    return low[of] + within, of
+    return low[owner] + within, owner
 
 
 def _distinct(
-    owner: Ints, found: Ints, kind: NDArray[np.int8], lower_count: int
+    owner: Ints, lower_at: Ints, kind: NDArray[np.int8], lower_count: int
 ) -> tuple[Ints, Ints, NDArray[np.int8]]:
-    _, first = np.unique(owner * max(1, lower_count) + found, return_index=True)
-    return owner[first], found[first], kind[first]
+    _, first = np.unique(owner * max(1, lower_count) + lower_at, return_index=True)
+    return owner[first], lower_at[first], kind[first]
 
 
 class _CellIndex:
     """Lower requests by cell and time of admission, one index an operation."""
 
-    def __init__(self, cells: Ints, of: Ints, lower: RequestColumns) -> None:
+    def __init__(self, cells: Ints, row: Ints, lower: RequestColumns) -> None:
         self._begin, self._end = lower.begin_ns, until(lower)
         self._by_operation: dict[int, tuple[NDArray[np.uint64], Ints]] = {}
-        operation = lower.operation[of]
+        operation = lower.operation[row]
         for op in (READ, WRITE):
             chosen = np.flatnonzero(operation == op)
-            order = chosen[np.lexsort((self._begin[of[chosen]], cells[chosen]))]
-            self._by_operation[op] = (cells[order].astype(np.uint64), of[order])
+            order = chosen[np.lexsort((self._begin[row[chosen]], cells[chosen]))]
+            self._by_operation[op] = (cells[order].astype(np.uint64), row[order])
 
     def find(self, cells: Ints, owner: Ints, upper: RequestColumns) -> tuple[NDArray[np.int8], Ints]:
         """Kind and lower request of each cell of the upper requests."""
         kind = np.zeros(len(cells), np.int8)
-        found = np.full(len(cells), -1, np.int64)
+        rows = np.full(len(cells), -1, np.int64)
         begin, end = upper.begin_ns[owner], until(upper)[owner]
         operation = upper.operation[owner]
         for op in (READ, WRITE):
@@ -310,48 +310,48 @@ class _CellIndex:
                 continue
             a, b, c = cells[chosen].astype(np.uint64), begin[chosen], end[chosen]
             kinds, at = self._of_operation(op, a, b, c)
-            kind[chosen], found[chosen] = kinds, at
-        return kind, found
+            kind[chosen], rows[chosen] = kinds, at
+        return kind, rows
 
     def _of_operation(
         self, op: int, cell: NDArray[np.uint64], begin: Ints, end: Ints
     ) -> tuple[NDArray[np.int8], Ints]:
-        keys, of = self._by_operation[op]
+        keys, row = self._by_operation[op]
         kind = np.zeros(len(cell), np.int8)
-        found = np.full(len(cell), -1, np.int64)
+        rows = np.full(len(cell), -1, np.int64)
         before = np.full(len(cell), -1, np.int64)
         if len(keys):
-            before = last_at_or_before(keys, self._begin[of], cell, begin - 1)
-            first = first_at_or_after(keys, self._begin[of], cell, begin)
+            before = last_at_or_before(keys, self._begin[row], cell, begin - 1)
+            first = first_at_or_after(keys, self._begin[row], cell, begin)
             has = first >= 0
-            at = of[first[has]]
+            at = row[first[has]]
             admitted = self._begin[at]
             nested = admitted <= end[has]
             if op == READ:
                 hits = np.flatnonzero(has)[nested]
-                kind[hits], found[hits] = MatchKind.NESTED, at[nested]
+                kind[hits], rows[hits] = MatchKind.NESTED, at[nested]
             else:
                 places = np.flatnonzero(has)
                 kind[places] = np.where(nested, MatchKind.NESTED, MatchKind.LATER)
-                found[places] = at
+                rows[places] = at
         if op == READ:
-            self._earlier(kind, found, before, of, begin)
+            self._earlier(kind, rows, before, row, begin)
             self._from_writes(kind, cell, end)
-        return kind, found
+        return kind, rows
 
-    def _earlier(self, kind: NDArray[np.int8], found: Ints, before: Ints, of: Ints, begin: Ints) -> None:
+    def _earlier(self, kind: NDArray[np.int8], rows: Ints, before: Ints, row: Ints, begin: Ints) -> None:
         open_ = np.flatnonzero((kind == MatchKind.NONE) & (before >= 0))
-        at = of[before[open_]]
+        at = row[before[open_]]
         kind[open_] = np.where(self._end[at] <= begin[open_], MatchKind.HIT, MatchKind.EARLIER)
-        found[open_] = at
+        rows[open_] = at
 
     def _from_writes(self, kind: NDArray[np.int8], cell: NDArray[np.uint64], end: Ints) -> None:
         """Reads of blocks that were written below before: they are in the cache."""
-        keys, of = self._by_operation[WRITE]
+        keys, row = self._by_operation[WRITE]
         open_ = np.flatnonzero(kind == MatchKind.NONE)
         if not len(open_) or not len(keys):
             return
-        last = last_at_or_before(keys, self._begin[of], cell[open_], end[open_])
+        last = last_at_or_before(keys, self._begin[row], cell[open_], end[open_])
         kind[open_[last >= 0]] = MatchKind.HIT
 
 
@@ -366,11 +366,11 @@ class _KindTally:
 
     def count(self, owner: Ints, kind: NDArray[np.int8]) -> None:
         """Adds cells."""
-        for each in self._seen:
-            of_kind = owner[kind == each]
+        for kind_seen in self._seen:
+            of_kind = owner[kind == kind_seen]
             if len(of_kind):
-                counts = np.bincount(of_kind, minlength=len(self._seen[each]))
-                self._seen[each] += counts.astype(np.int32)
+                counts = np.bincount(of_kind, minlength=len(self._seen[kind_seen]))
+                self._seen[kind_seen] += counts.astype(np.int32)
 
     def kinds(self) -> NDArray[np.int8]:
         """The kind of each request: nested only when all its bytes are, a hit only when all are complete."""

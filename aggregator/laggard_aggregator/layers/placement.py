@@ -29,9 +29,9 @@ def match_through_map(
     best_share = 0.0
     for pieces, holes, several in placements(finished, above, device, recording):
         matching = match_by_address(finished, lower, pieces, holes)
-        found = float(np.isin(matching.kind, (MatchKind.NONE, MatchKind.HOLE), invert=True).mean())
-        if best is None or found > best_share:
-            best, best_share = (matching, several), found
+        share = float(np.isin(matching.kind, (MatchKind.NONE, MatchKind.HOLE), invert=True).mean())
+        if best is None or share > best_share:
+            best, best_share = (matching, several), share
     if best is not None and (best_share > _FOUND_SHARE or _is_certain(above, device, recording)):
         return best
     if above.device:
@@ -41,16 +41,16 @@ def match_through_map(
 
 def _is_certain(above: TracedLayer, device: str, recording: LayerRecording) -> bool:
     """True when the maps are known to be those of the files of the requests: no other means is better."""
-    return not above.device and any(each.device == device for each in recording.extents)
+    return not above.device and any(extent.device == device for extent in recording.extents)
 
 
 def named_maps(upper: RequestColumns, recording: LayerRecording) -> tuple[dict[int, ExtentMap], SameFiles]:
     """The extent map of each space of the requests."""
     names = recording.names.names
     spaces = {names[space]: space for space in np.unique(upper.space).tolist() if space >= 0}
-    maps = {each.file: each for each in recording.extents}
+    maps = {extent.file: extent for extent in recording.extents}
     same = same_files(spaces, maps)
-    return {spaces[name]: maps[known] for name, known in same.found.items()}, same
+    return {spaces[name]: maps[known] for name, known in same.matches.items()}, same
 
 
 def placements(
@@ -61,21 +61,21 @@ def placements(
     Each as pieces on the device, the bytes of each request that have none, and the number of requests in
     several pieces.
     """
-    maps = [each for each in recording.extents if each.device in ("", device)]
+    maps = [extent for extent in recording.extents if extent.device in ("", device)]
     if above.device:
         backing = recording.backing.get(above.device)
-        exact = [each for each in maps if each.file == backing]
-        for each in (exact or maps)[:_MOST_GUESSES]:
-            yield _placed(upper, {-1: each})
+        exact = [extent for extent in maps if extent.file == backing]
+        for extent in (exact or maps)[:_MOST_GUESSES]:
+            yield _placed(upper, {-1: extent})
         return
     named, same = named_maps(upper, recording)
     if named or same.ambiguous:
-        here = {space: each for space, each in named.items() if each.device in ("", device)}
+        here = {space: extent for space, extent in named.items() if extent.device in ("", device)}
         if here:
             yield _placed(upper, here)
         return
-    for each in maps[:_MOST_GUESSES]:
-        yield _placed(upper, {-1: each})
+    for extent in maps[:_MOST_GUESSES]:
+        yield _placed(upper, {-1: extent})
 
 
 def _placed(upper: RequestColumns, maps: dict[int, ExtentMap]) -> tuple[Pieces, Ints, int]:

@@ -42,11 +42,15 @@ class ReceivedRecording:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the recordings in an archive; returns 0. Raises LaggardError."""
-    found = received(ArchiveReader(args.archive), args.recording)
-    if args.recording and not found:
+    recordings = received(ArchiveReader(args.archive), args.recording)
+    if args.recording and not recordings:
         raise InputError(str(args.archive), f"has no recording {visible(args.recording)}")
     with written(args.output) if args.output else nullcontext(sys.stdout) as output:
-        lines = _json(found) if args.json else _lines(found, bool(args.recording), terminal_width(output))
+        lines = (
+            _json(recordings)
+            if args.json
+            else _lines(recordings, bool(args.recording), terminal_width(output))
+        )
         output.writelines(f"{visible(line)}\n" for line in lines)
     return 0
 
@@ -85,10 +89,10 @@ def _requests(archive: ArchiveReader, recording: str) -> dict[tuple[str, str], t
         table = table.filter(pa.compute.equal(table["recording"], recording))
     key = ["recording", "node", "depth", "request"]
     distinct = table.group_by(key).aggregate([("received", "max")])
-    found = distinct.group_by(["recording", "node"]).aggregate([("received_max", "max"), ([], "count_all")])
+    counts = distinct.group_by(["recording", "node"]).aggregate([("received_max", "max"), ([], "count_all")])
     return {
         (row["recording"], row["node"]): (row["received_max_max"].timestamp(), row["count_all"])
-        for row in _rows(found)
+        for row in _rows(counts)
     }
 
 
@@ -109,46 +113,46 @@ def report_of(content: bytes) -> dict[str, Any] | None:
             "recording": str(report["recording"]),
             "requests": int(report["requests"]),
             "findings": [
-                {name: str(each[name]) for name in ("candidate", "kind", "text", "advice")}
-                for each in report["records"]
-                if each["record"] == "finding"
+                {name: str(record[name]) for name in ("candidate", "kind", "text", "advice")}
+                for record in report["records"]
+                if record["record"] == "finding"
             ],
         }
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
-def _json(found: list[ReceivedRecording]) -> Iterator[str]:
-    for each in found:
+def _json(recordings: list[ReceivedRecording]) -> Iterator[str]:
+    for recording in recordings:
         yield json.dumps(
             {
                 "record": "received",
-                "recording": each.recording,
-                "node": each.node,
-                "received": each.received,
-                "requests": each.requests,
-                "sent": each.sent,
-                "findings": list(each.findings),
+                "recording": recording.recording,
+                "node": recording.node,
+                "received": recording.received,
+                "requests": recording.requests,
+                "sent": recording.sent,
+                "findings": list(recording.findings),
             }
         )
 
 
-def _lines(found: list[ReceivedRecording], details: bool, width: int | None) -> Iterator[str]:
-    if not found:
+def _lines(recordings: list[ReceivedRecording], details: bool, width: int | None) -> Iterator[str]:
+    if not recordings:
         yield "No recordings were received. On a node: laggard layers send RECORDING"
         return
-    yield from text_table(_COLUMNS, [_row(each) for each in found], width)
-    for each in found if details else ():
-        for finding in each.findings:
+    yield from text_table(_COLUMNS, [_row(recording) for recording in recordings], width)
+    for recording in recordings if details else ():
+        for finding in recording.findings:
             yield ""
-            yield f"{each.node}: {finding['candidate']} ({finding['kind']})"
+            yield f"{recording.node}: {finding['candidate']} ({finding['kind']})"
             yield f"  {finding['text']} {finding['advice']}"
 
 
-def _row(each: ReceivedRecording) -> tuple[str, ...]:
-    if each.sent is None:
+def _row(part: ReceivedRecording) -> tuple[str, ...]:
+    if part.sent is None:
         candidate = "report not yet received"
     else:
-        candidate = each.findings[0]["candidate"] if each.findings else "none"
-    of = "" if each.sent in (None, each.requests) else f" of {each.sent:,}"
-    return each.recording, each.node, iso(each.received), f"{each.requests:,}{of}", candidate
+        candidate = part.findings[0]["candidate"] if part.findings else "none"
+    sent = "" if part.sent in (None, part.requests) else f" of {part.sent:,}"
+    return part.recording, part.node, iso(part.received), f"{part.requests:,}{sent}", candidate

@@ -61,7 +61,7 @@ def findings(stack: Stack, healthy: Sequence[Stack] = ()) -> list[LayerFinding]:
 
     Requests of others on the same devices are left out.
     """
-    stack, healthy = of_the_top(stack), [of_the_top(each) for each in healthy]
+    stack, healthy = of_the_top(stack), [of_the_top(twin) for twin in healthy]
     serialised = _serialisation(stack, healthy)
     skipped = {(finding.above, finding.below) for finding in serialised}
     candidates = serialised + _held(stack, healthy, skipped)
@@ -99,15 +99,15 @@ def _awaited(stack: Stack) -> list[Boundary]:
     Below a layer that answers before (a buffer, a cache, write-back) residence is not the application's
     waiting.
     """
-    found = []
+    boundaries = []
     awaited = {0}
     for boundary in stack.boundaries:
         if boundary.upper not in awaited or len(stack.layers[boundary.upper].requests) < MIN_REQUESTS:
             continue
         if boundary.linked_share() >= LINKED_SHARE:
             awaited.add(boundary.lower)
-            found.append(boundary)
-    return found
+            boundaries.append(boundary)
+    return boundaries
 
 
 def _concurrency(stack: Stack, layer: int) -> float:
@@ -134,10 +134,10 @@ def _serialisation(stack: Stack, healthy: Sequence[Stack]) -> list[LayerFinding]
             continue  # bios that merge are no measure of concurrency
         if high < CONCURRENT or low > max(1.0, DROP * high) or low > high / CONCURRENT:
             continue
-        busy = [stack.characteristics[each].concurrency.busy_seconds for each in (above, below)]
+        busy = [stack.characteristics[layer].concurrency.busy_seconds for layer in (above, below)]
         if busy[1] < BUSY_SHARE * busy[0]:
             continue
-        names = [stack.layers[each].name for each in (above, below)]
+        names = [stack.layers[layer].name for layer in (above, below)]
         if _in_range(partial(_ratio, names=names), stack, healthy):
             continue
         return [_serialised(stack, boundary, high, low)]
@@ -205,7 +205,7 @@ def _shown(name: str) -> str:
 
 def _held(stack: Stack, healthy: Sequence[Stack], skipped: set[tuple[int, int]]) -> list[LayerFinding]:
     """Boundaries that hold requests for most of the application's waiting, though the layer below is free."""
-    found = []
+    held = []
     for boundary in _awaited(stack):
         if (boundary.upper, boundary.lower) in skipped:
             continue
@@ -220,8 +220,8 @@ def _held(stack: Stack, healthy: Sequence[Stack], skipped: set[tuple[int, int]])
         names = (upper.name, stack.layers[boundary.lower].name)
         if _in_range(partial(_held_between, names=names), stack, healthy):
             continue
-        found.append(_finding_held(stack, boundary, before, after, min(share, 1.0)))
-    return found
+        held.append(_finding_held(stack, boundary, before, after, min(share, 1.0)))
+    return held
 
 
 def _held_between(stack: Stack, names: tuple[str, str]) -> float | None:
@@ -240,12 +240,12 @@ def _finding_held(
     candidate = between(stack, above, below)
     idle = 1 - _busy_share(stack, boundary)
     where = f"{_us(before)} before {low.label} gets it, {_us(after)} after {low.label} is done"
-    of = _us(stack.characteristics[above].mean_residence_us)
+    residence = _us(stack.characteristics[above].mean_residence_us)
     if low.rank < rank_of("syscall") and idle >= BUSY_SHARE:
         size = stack.characteristics[below].mean_request_bytes
         text = (
             f"{low.label.capitalize()} is idle for {idle:.0%} of the time in which {high.label} "
-            f"waits: each request of {_bytes(size)} takes {of}, {where}."
+            f"waits: each request of {_bytes(size)} takes {residence}, {where}."
         )
         advice = (
             f"{high.label.capitalize()} waits for every answer. Let the client buffer and send larger "
@@ -254,7 +254,7 @@ def _finding_held(
         return LayerFinding("idle", candidate, above, below, text, advice, share)
     if candidate == "device":
         text = (
-            f"Device {high.device} holds requests: {of} each, though {low.label} below it needs "
+            f"Device {high.device} holds requests: {residence} each, though {low.label} below it needs "
             f"{_us(stack.characteristics[below].mean_residence_us)}: {where}."
         )
         advice = (
@@ -262,7 +262,7 @@ def _finding_held(
         )
     else:
         text = (
-            f"Requests are held {candidate}: {of} each in {high.label}, {where}, which is busy "
+            f"Requests are held {candidate}: {residence} each in {high.label}, {where}, which is busy "
             f"{1 - idle:.0%} of that time."
         )
         advice = (
@@ -296,12 +296,12 @@ def _interleaving(stack: Stack, lowest: int, healthy: Sequence[Stack]) -> list[L
         if not _is_interleaved(stack, at) or other.mean_run_bytes > OUTSIDE * run:
             break
         highest = at
-    seen = stack.characteristics[highest].sequentiality
+    order = stack.characteristics[highest].sequentiality
     label = stack.layers[highest].label
     text = (
-        f"{seen.chains} sequential accesses are interleaved from {label} down: runs of {_bytes(run)} at "
+        f"{order.chains} sequential accesses are interleaved from {label} down: runs of {_bytes(run)} at "
         f"{stack.layers[bottom].label}, where {label} reads or writes on for "
-        f"{_bytes(seen.mean_chain_bytes())} each. "
+        f"{_bytes(order.mean_chain_bytes())} each. "
         "A disk with an arm seeks between them."
     )
     reads = (stack.layers[highest].requests.operation == READ).mean() >= 0.5
@@ -316,11 +316,11 @@ def _interleaving(stack: Stack, lowest: int, healthy: Sequence[Stack]) -> list[L
 
 
 def _is_interleaved(stack: Stack, layer: int) -> bool:
-    seen = stack.characteristics[layer].sequentiality
+    order = stack.characteristics[layer].sequentiality
     return (
-        len(seen.run_bytes) >= MIN_REQUESTS
-        and seen.mean_run_bytes < SHORT_RUN_BYTES
-        and seen.mean_chain_bytes() >= CHAIN_RATIO * seen.mean_run_bytes
+        len(order.run_bytes) >= MIN_REQUESTS
+        and order.mean_run_bytes < SHORT_RUN_BYTES
+        and order.mean_chain_bytes() >= CHAIN_RATIO * order.mean_run_bytes
     )
 
 
@@ -333,23 +333,23 @@ def _slow_device(stack: Stack, at: int, healthy: Sequence[Stack]) -> list[LayerF
     """The lowest device, where it is slow by itself, one request after the other."""
     if stack.layers[at].name != "device":
         return []
-    seen = stack.characteristics[at]
+    measured = stack.characteristics[at]
     service = _service_ms(stack, at)
-    limit = SERVICE_MS + seen.mean_request_bytes / SERVICE_BYTES_PER_MS
-    twins = [(each, index) for each in healthy if (index := _find(each, "device")) is not None]
-    ranges = [_service_ms(each, index) for each, index in twins]
+    limit = SERVICE_MS + measured.mean_request_bytes / SERVICE_BYTES_PER_MS
+    twins = [(twin, index) for twin in healthy if (index := _find(twin, "device")) is not None]
+    ranges = [_service_ms(twin, index) for twin, index in twins]
     if ranges:  # requests in parallel take longer each, but less of the device's time
         limit = max(ranges) * OUTSIDE
-        longest = max(each.characteristics[index].mean_residence_us for each, index in twins)
-        if seen.mean_residence_us <= longest * OUTSIDE:
+        longest = max(twin.characteristics[index].mean_residence_us for twin, index in twins)
+        if measured.mean_residence_us <= longest * OUTSIDE:
             return []
-    if service <= limit or seen.requests < MIN_REQUESTS:
+    if service <= limit or measured.requests < MIN_REQUESTS:
         return []
     label = stack.layers[at].label
     compared = f"healthy recordings: at most {max(ranges):.2f} ms" if ranges else f"limit {limit:.0f} ms"
     text = (
         f"{label.capitalize()} is slow: {service:.2f} ms of its busy time a request of "
-        f"{_bytes(seen.mean_request_bytes)} ({compared})."
+        f"{_bytes(measured.mean_request_bytes)} ({compared})."
     )
     advice = "Look at the device: errors, a rebuild, a throttle, other load; compare it with its peers."
     share = min(1.0, _busy(stack, at) / max(_busy(stack, 0), 1e-9))
@@ -357,8 +357,8 @@ def _slow_device(stack: Stack, at: int, healthy: Sequence[Stack]) -> list[LayerF
 
 
 def _service_ms(stack: Stack, at: int) -> float:
-    seen = stack.characteristics[at]
-    return seen.concurrency.busy_seconds * 1000 / seen.requests if seen.requests else 0.0
+    measured = stack.characteristics[at]
+    return measured.concurrency.busy_seconds * 1000 / measured.requests if measured.requests else 0.0
 
 
 def _busy(stack: Stack, at: int) -> float:
@@ -372,7 +372,7 @@ def _outside(stack: Stack, healthy: Sequence[Stack], known: Sequence[LayerFindin
     worst: tuple[float, Boundary, float, float] | None = None
     for boundary in _awaited(stack):
         names = (stack.layers[boundary.upper].name, stack.layers[boundary.lower].name)
-        usual = [v for each in healthy if (v := _held_between(each, names)) is not None]
+        usual = [v for twin in healthy if (v := _held_between(twin, names)) is not None]
         before, after, _ = held(stack, boundary)
         if not usual or before + after <= OUTSIDE * max(usual):
             continue

@@ -58,12 +58,12 @@ def documents(stack: Stack, name: str) -> Documents:
             for content in _contents(table.slice(first, ROWS), name):
                 parts += 1
                 yield LAYERS, content
-    found = findings(stack)
+    stack_findings = findings(stack)
     report = {
         "recording": name,
         "requests": requests,
         "documents": parts,
-        "records": [json.loads(records.line(each)) for each in records.records(stack, found)],
+        "records": [json.loads(records.line(record)) for record in records.records(stack, stack_findings)],
     }
     content = json.dumps(report).encode()
     if len(content) > MAX_EVENT_BYTES:
@@ -71,7 +71,7 @@ def documents(stack: Stack, name: str) -> Documents:
     yield REPORTS, content
 
 
-def leave(found: Documents, outbox: Path, stem: str, max_bytes: int) -> tuple[int, int]:
+def leave(documents: Documents, outbox: Path, stem: str, max_bytes: int) -> tuple[int, int]:
     """Writes the documents into `outbox`, all or none; returns their number and bytes.
 
     Raises InputError, also where they take more than `max_bytes`.
@@ -79,7 +79,7 @@ def leave(found: Documents, outbox: Path, stem: str, max_bytes: int) -> tuple[in
     written: list[Path] = []
     size = 0
     try:
-        for number, (source, content) in enumerate(found):
+        for number, (source, content) in enumerate(documents):
             size += len(content)
             if size > max_bytes:
                 raise InputError(str(outbox), f"the recording takes more than --max-mib {max_bytes >> 20}")
@@ -114,14 +114,14 @@ def _contents(table: pa.Table, name: str) -> Iterator[bytes]:
 
 def _part(table: pa.Table, name: str) -> RecordingPart:
     columns: dict[str, NDArray[np.int64]] = {
-        each: table[each].fill_null(NULL).to_numpy().astype(np.int64) for each in NUMBERS
+        name: table[name].fill_null(NULL).to_numpy().astype(np.int64) for name in NUMBERS
     }
     strings: dict[str, int] = {}
-    for each in TEXTS:
-        values = table[each].combine_chunks()
+    for text_name in TEXTS:
+        values = table[text_name].combine_chunks()
         codes = values.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         used, places = np.unique(codes, return_inverse=True)
         names = [None if code < 0 else values.dictionary[code].as_py() for code in used.tolist()]
         own = [NULL if text is None else strings.setdefault(text, len(strings)) for text in names]
-        columns[each] = np.array(own, np.int64)[places]
+        columns[text_name] = np.array(own, np.int64)[places]
     return RecordingPart(name, list(strings), columns)

@@ -56,20 +56,20 @@ class Stack:
 
     def below(self, layer: int) -> Boundary | None:
         """The boundary below a layer."""
-        found = [each for each in self.boundaries if each.upper == layer]
-        return max(found, key=lambda each: int(each.linked.sum()), default=None)
+        boundaries = [boundary for boundary in self.boundaries if boundary.upper == layer]
+        return max(boundaries, key=lambda boundary: int(boundary.linked.sum()), default=None)
 
     def above(self, layer: int) -> Boundary | None:
         """The boundary above a layer; of several the one that explains most."""
-        found = [each for each in self.boundaries if each.lower == layer]
-        return max(found, key=lambda each: int(each.matching.explained().sum()), default=None)
+        boundaries = [boundary for boundary in self.boundaries if boundary.lower == layer]
+        return max(boundaries, key=lambda boundary: int(boundary.matching.explained().sum()), default=None)
 
     def unmatched_ratio(self, layer: int) -> float | None:
         """Share of a layer's requests without one below; None for the lowest."""
         missing = [
-            (each.matching.kind == MatchKind.NONE) | (each.matching.kind == MatchKind.PARTIAL)
-            for each in self.boundaries
-            if each.upper == layer
+            (boundary.matching.kind == MatchKind.NONE) | (boundary.matching.kind == MatchKind.PARTIAL)
+            for boundary in self.boundaries
+            if boundary.upper == layer
         ]
         if not missing:
             return None
@@ -77,17 +77,17 @@ class Stack:
 
     def unexplained_ratio(self, layer: int) -> float | None:
         """Share of a layer's requests that none above explains; None for the top layer."""
-        explained = [each.matching.explained() for each in self.boundaries if each.lower == layer]
+        explained = [boundary.matching.explained() for boundary in self.boundaries if boundary.lower == layer]
         if not explained:
             return None
         return 1.0 - float(np.logical_or.reduce(explained).mean()) if len(explained[0]) else 0.0
 
     def path(self, layer: int) -> list[int]:
         """The layer and those above it, up to the top."""
-        found = [layer]
-        while (boundary := self.above(found[-1])) is not None and boundary.upper not in found:
-            found.append(boundary.upper)
-        return found
+        layers = [layer]
+        while (boundary := self.above(layers[-1])) is not None and boundary.upper not in layers:
+            layers.append(boundary.upper)
+        return layers
 
     def bottoms(self) -> list[int]:
         """The lowest layers, one for each device beside others; of several those that the top reaches."""
@@ -101,9 +101,9 @@ class Stack:
 
     def _leads(self, upper: int, lower: int) -> bool:
         return any(
-            len(each.matching.upper) > 0
-            for each in self.boundaries
-            if (each.upper, each.lower) == (upper, lower)
+            len(boundary.matching.upper) > 0
+            for boundary in self.boundaries
+            if (boundary.upper, boundary.lower) == (upper, lower)
         )
 
 
@@ -131,7 +131,7 @@ def build(recording: LayerRecording) -> Stack:
         for below in range(1, len(layers))
         for above in _uppers(layers, below, tree, recording)
     ]
-    boundaries = [nearest_by_thread(layers, each) for each in boundaries]
+    boundaries = [nearest_by_thread(layers, boundary) for boundary in boundaries]
     for boundary in boundaries:
         set_times_below(layers, boundary)
     last = max((_latest(layer.requests) for layer in layers), default=0)
@@ -171,17 +171,18 @@ def _uppers(
         return [below - 1]
     if previous.device == layer.device:
         return [below - 1]
-    calls = max((at for at, each in enumerate(layers) if not each.device), default=None)
-    found = [
-        max(at for at, each in enumerate(layers) if each.device == upper) for upper in tree.on[layer.device]
+    calls = max((at for at, layer in enumerate(layers) if not layer.device), default=None)
+    uppers = [
+        max(at for at, upper_layer in enumerate(layers) if upper_layer.device == upper)
+        for upper in tree.on[layer.device]
     ]
-    direct = not found or any(
-        each.device == layer.device and each.file not in recording.backing.values()
-        for each in recording.extents
+    direct = not uppers or any(
+        extent.device == layer.device and extent.file not in recording.backing.values()
+        for extent in recording.extents
     )
     if calls is not None and direct:
-        found.insert(0, calls)
-    return found
+        uppers.insert(0, calls)
+    return uppers
 
 
 def _own(layers: list[TracedLayer], boundaries: list[Boundary]) -> list[NDArray[np.bool_]]:
@@ -189,7 +190,7 @@ def _own(layers: list[TracedLayer], boundaries: list[Boundary]) -> list[NDArray[
     own = [np.ones(len(layer.requests), np.bool_) for layer in layers]
     for lower in range(1, len(layers)):
         mask = np.zeros(len(layers[lower].requests), np.bool_)
-        for boundary in (each for each in boundaries if each.lower == lower):
+        for boundary in (boundary for boundary in boundaries if boundary.lower == lower):
             matching = boundary.matching
             mask[matching.lower[own[boundary.upper][matching.upper]]] = True
         if mask.any():

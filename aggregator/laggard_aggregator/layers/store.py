@@ -74,16 +74,16 @@ def request_tables(stack: Stack, node: str, recording: str, now_ns: int) -> Iter
             "fd": _known(columns.fd.astype(np.int64), -1),
             "operation": _coded(columns.operation, list(_OPERATIONS)),
         }
-        yield pa.table([pa.array(values[each.name]) for each in SCHEMA], schema=SCHEMA)
+        yield pa.table([pa.array(values[field.name]) for field in SCHEMA], schema=SCHEMA)
 
 
 def _upper(stack: Stack, depth: int, count: int) -> Ints:
     """Of each request one of the layer above that it belongs to; -1 without any."""
-    found = np.full(count, -1, np.int64)
+    upper = np.full(count, -1, np.int64)
     boundary = stack.above(depth)
     if boundary is not None:
-        found[boundary.matching.lower[::-1]] = boundary.matching.upper[::-1]
-    return found
+        upper[boundary.matching.lower[::-1]] = boundary.matching.upper[::-1]
+    return upper
 
 
 def _known(values: Ints, unknown: int) -> pa.Array:

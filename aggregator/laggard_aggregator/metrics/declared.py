@@ -30,9 +30,9 @@ COLLECTORS = "laggard_agent.collectors"
 FILE = "compare.toml"
 
 
-def _filled(names: Sequence[str], of: Sequence[str]) -> tuple[str, ...]:
-    """`names` with each of `of` in place of `{}`; as they are without any."""
-    return tuple(name.replace("{}", one) for one in of for name in names) if of else tuple(names)
+def _filled(names: Sequence[str], parts: Sequence[str]) -> tuple[str, ...]:
+    """`names` with each of `parts` in place of `{}`; unchanged without parts."""
+    return tuple(name.replace("{}", part) for part in parts for name in names) if parts else tuple(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class SourceTable:
 
     def source(self) -> SourceMetrics:
         """The metrics of the source."""
-        metrics: dict[str, Compared] = {one.name: one.metric() for one in self.metrics}
+        metrics: dict[str, Compared] = {metric.name: metric.metric() for metric in self.metrics}
         under = self.load.metrics()
         optional = _filled(self.optional, self.optional_of)
         if self.all_optional:

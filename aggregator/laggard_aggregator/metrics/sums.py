@@ -65,10 +65,10 @@ def summed(rises: FloatArray, sums: IntArray, count: int) -> FloatArray:
     """
     known = np.isfinite(rises)
     total = np.zeros((count, rises.shape[1]))
-    told = np.zeros((count, rises.shape[1]))
+    counts = np.zeros((count, rises.shape[1]))
     np.add.at(total, sums, np.where(known, rises, 0.0))
-    np.add.at(told, sums, known)
-    return np.where(told > 0, total, np.nan)
+    np.add.at(counts, sums, known)
+    return np.where(counts > 0, total, np.nan)
 
 
 def joined(

@@ -115,9 +115,9 @@ def make_channels(settings: Mapping[str, ChannelSettings]) -> list[Channel]:
     """The channels with these settings. Raises ConfigError with the problems of all of them."""
     made: list[Channel] = []
     problems: list[str] = []
-    for name, each in settings.items():
+    for name, table in settings.items():
         try:
-            made.append(channels()[name](each))
+            made.append(channels()[name](table))
         except ConfigError as exc:
             problems += [below(name, problem) for problem in exc.problems]
     if problems:

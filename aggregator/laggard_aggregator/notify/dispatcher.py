@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 from laggard_aggregator.notify.channel import Channel
@@ -68,8 +69,8 @@ class Dispatcher:
         """The channels by name."""
         workers = {route.channel.name: route.worker for route in self.routes}
         return {
-            name: ChannelView(dict(each.counts), each.waiting, each.unavailable)
-            for name, each in workers.items()
+            name: ChannelView(dict(worker.counts), worker.waiting, worker.unavailable)
+            for name, worker in workers.items()
         }
 
     async def run(self, view: Status) -> None:
@@ -166,11 +167,12 @@ class ChannelRoute:
 
     def restore(self, outbox: Outbox) -> None:
         """Reads the open incidents. Raises StateError."""
-        self._notified = {each.component: each for each in outbox.open_incidents(self.channel.name)}
+        incidents = outbox.open_incidents(self.channel.name)
+        self._notified = {incident.component: incident for incident in incidents}
 
     async def run(self, view: Status, outbox: Outbox, timelines: AlarmTimelines) -> None:
         """Reports incidents until cancelled. Raises StateError when the outbox cannot be written."""
-        began_at = await outbox.do(lambda each: each.began_at)
+        began_at = await outbox.do(attrgetter("began_at"))
         s = self._settings
         limits = Limits(s.after_seconds, s.least_severity, s.severe_severity, s.severe_after_seconds)
         while True:
@@ -201,7 +203,7 @@ class ChannelRoute:
         if self._settings.resolved:
             return ended
         if ended:
-            await outbox.do(Outbox.close_incidents, self.channel.name, [each.id for each in ended])
+            await outbox.do(Outbox.close_incidents, self.channel.name, [incident.id for incident in ended])
             self._forget(ended)
         return []
 
@@ -210,22 +212,22 @@ class ChannelRoute:
     ) -> None:
         for incidents in await self._divide(raised, view, outbox):
             located = await asyncio.to_thread(view.locating())
-            found = (report(each, view, timelines, self._page, located) for each in incidents[:MAX_LISTED])
-            reports = tuple(each for each in found if each is not None)
+            listed = (report(i, view, timelines, self._page, located) for i in incidents[:MAX_LISTED])
+            reports = tuple(shown for shown in listed if shown is not None)
             if not reports:
                 continue
-            one = len(incidents) == 1
-            id_ = f"s.{incidents[0].id}" if one else f"d.{digest(*(each.id for each in incidents))}"
-            opened = [replace(each, message=id_) for each in incidents]
+            is_single = len(incidents) == 1
+            id_ = f"s.{incidents[0].id}" if is_single else f"d.{digest(*(i.id for i in incidents))}"
+            opened = [replace(incident, message=id_) for incident in incidents]
             notification = Notification(
-                id_, "straggler" if one else "digest", self._site, self._page, len(incidents), reports
+                id_, "straggler" if is_single else "digest", self._site, self._page, len(incidents), reports
             )
             await self._queue(notification, view, outbox, opened=opened)
-            self._notified |= {each.component: each for each in opened}
+            self._notified |= {incident.component: incident for incident in opened}
 
     async def _report_cleared(self, cleared_now: list[Incident], view: Status, outbox: Outbox) -> None:
         for incidents in await self._divide(cleared_now, view, outbox):
-            ids = [each.id for each in incidents]
+            ids = [incident.id for incident in incidents]
             notification = Notification(
                 id=f"r.{digest(*ids)}",
                 kind="resolved",
@@ -233,7 +235,7 @@ class ChannelRoute:
                 page=self._page,
                 count=len(incidents),
                 reports=resolutions(incidents[:MAX_LISTED], view, self._page),
-                resolves=tuple(dict.fromkeys(each.message for each in incidents)),
+                resolves=tuple(dict.fromkeys(incident.message for incident in incidents)),
             )
             await self._queue(notification, view, outbox, closed=ids)
             self._forget(incidents)
@@ -272,8 +274,8 @@ class ChannelRoute:
             return []
         together = self._held_back or len(incidents) > min(self._settings.digest_over, room)
         self._held_back = False
-        return [incidents] if together else [[each] for each in incidents]
+        return [incidents] if together else [[incident] for incident in incidents]
 
     def _forget(self, incidents: Iterable[Incident]) -> None:
-        for each in incidents:
-            del self._notified[each.component]
+        for incident in incidents:
+            del self._notified[incident.component]

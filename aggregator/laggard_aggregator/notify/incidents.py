@@ -87,8 +87,8 @@ class Limits:
             return False
         columns = reversed(view.history.columns(alarm.group, alarm.metric))
         recent = list(takewhile(lambda column: column.end > begin, columns))
-        found = zip(recent, places(recent, alarm.component), strict=True)
-        return not any(at >= 0 and column.severity[at] < self.severe_severity for column, at in found)
+        located = zip(recent, places(recent, alarm.component), strict=True)
+        return not any(at >= 0 and column.severity[at] < self.severe_severity for column, at in located)
 
 
 def due(view: Status, notified: Collection[str], site: str, limits: Limits) -> list[Incident]:
@@ -180,7 +180,7 @@ class AlarmTimelines:
             points = np.empty((0, _COLUMNS))
         if fresh:
             at = places(fresh, alarm.component)
-            more = np.array([_point(*each, alarm) for each in zip(fresh, at, strict=True)])
+            more = np.array([_point(*row, alarm) for row in zip(fresh, at, strict=True)])
             points = _thinned(np.concatenate([points, more]), alarm.since)
         self._points[key] = points
 

@@ -132,8 +132,8 @@ class Outbox:
                 "INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?, ?, NULL, ?)",
                 (channel, message.id, message.queued_at, *lists, message.message),
             )
-            for each in opened:
-                row = asdict(each)
+            for incident in opened:
+                row = asdict(incident)
                 id_, by = row.pop("id"), row.pop("message")
                 values = (channel, id_, json.dumps(row), by)
                 db.execute("INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?)", values)

@@ -208,7 +208,7 @@ def report(
         incident=incident,
         at=worst.updated_at,
         peers=_peers(view, worst),
-        comparisons=tuple(_comparison(each, groups.get(each.group)) for each in alarms[:MAX_COMPARISONS]),
+        comparisons=tuple(_comparison(alarm, groups.get(alarm.group)) for alarm in alarms[:MAX_COMPARISONS]),
         causes=tuple((plain(name), amount) for name, amount in causes[:MAX_CAUSES]),
         commands=(*commands(source, incident.level, incident.name), live_command(page, view.needs_token)),
         url=page + urls.component(worst.group, incident.component, worst.metric, incident.since),
@@ -218,7 +218,7 @@ def report(
         else "",
         comments=view.comments(incident.component, incident.name)[:MAX_COMMENTS],
         location=next((located[alarm.key] for alarm in alarms if alarm.key in located), None),
-        beside=tuple(each.text for each in view.beside([incident.component]).get(incident.component, ())),
+        beside=tuple(remark.text for remark in view.beside([incident.component]).get(incident.component, ())),
     )
 
 
@@ -241,29 +241,29 @@ def resolutions(incidents: Sequence[Incident], view: Status, page: str) -> tuple
                 healthy_at[component] = max(healthy_at.get(component, judged.end), judged.end)
     return tuple(
         IncidentReport(
-            incident=each,
-            at=healthy_at.get(each.component, view.now),
-            recovered=each.component in healthy_at,
-            url=page + urls.component(each.group, each.component, at=each.since),
+            incident=incident,
+            at=healthy_at.get(incident.component, view.now),
+            recovered=incident.component in healthy_at,
+            url=page + urls.component(incident.group, incident.component, at=incident.since),
         )
-        for each in incidents
+        for incident in incidents
     )
 
 
 def _comparison(alarm: Alarm, group: GroupView | None) -> Comparison:
     source = group.source if group is not None else ""
-    of = (plain(alarm.metric), plain(alarm.group), unit(source, alarm.metric))
+    names = (plain(alarm.metric), plain(alarm.group), unit(source, alarm.metric))
     severities = (alarm.severity, alarm.worst_severity)
     against = group.reference(alarm.level) if group is not None else "peers"
     side = worse(source, alarm.metric)
     at_times = formatting.at_times(alarm.slow_share, alarm.slow_severity, alarm.stops)
     values = (alarm.observed, alarm.reference, *severities, alarm.since)
-    return Comparison(*of, *values, side, against, at_times, bool(alarm.stops))
+    return Comparison(*names, *values, side, against, at_times, bool(alarm.stops))
 
 
 def _peers(view: Status, alarm: Alarm) -> int:
     """Components of the same level in the latest window, the alarm's own excluded; 0 without peers."""
-    if any(each.name == alarm.group and each.reference(alarm.level) != "peers" for each in view.groups()):
+    if any(shown.name == alarm.group and shown.reference(alarm.level) != "peers" for shown in view.groups()):
         return 0
     for judged in view.judgements():
         if (judged.group, judged.metric) == (alarm.group, alarm.metric):

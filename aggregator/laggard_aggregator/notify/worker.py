@@ -92,8 +92,8 @@ class DeliveryWorker:
         self._first_seen = {m.id: self._first_seen.get(m.id) or (now, wall - m.queued_at) for m in queued}
         left = []
         for message in queued:
-            seen, age = self._first_seen[message.id]
-            if now - seen > MIN_TRYING_SECONDS and age + now - seen > GIVE_UP_SECONDS:
+            first_seen, age = self._first_seen[message.id]
+            if now - first_seen > MIN_TRYING_SECONDS and age + now - first_seen > GIVE_UP_SECONDS:
                 _log.warning(
                     "%s: giving up on %s after days without delivery", self._channel.name, message.id
                 )

@@ -24,7 +24,7 @@ _COLUMNS = (
 
 def findings_lines(
     findings: Findings,
-    found: Sequence[Finding],
+    compared: Sequence[Finding],
     names: Mapping[str, str],
     *,
     local: bool = False,
@@ -35,11 +35,11 @@ def findings_lines(
     `width`: columns of the terminal, None for a pipe. Times are in UTC unless `local`.
     """
     ranked = sorted(
-        (f for f in found if f.anomalous_windows),
+        (f for f in compared if f.anomalous_windows),
         key=lambda f: (not f.straggler, -f.persistence, -f.anomalous_windows, f.group, f.component),
     )
     shown = [f for f in ranked if f.straggler or f.first_alarm is not None]
-    members = sum(f.level not in _NO_MEMBERS for f in found)
+    members = sum(f.level not in _NO_MEMBERS for f in compared)
     if shown:
         yield from text_table(_COLUMNS, [_row(f, names, local) for f in shown], width)
         for f in shown:
@@ -49,9 +49,9 @@ def findings_lines(
             if f.stops:
                 yield f"{f.group} {names.get(f.component, f.component)}: {f.stops}"
     yield (
-        f"{counted(sum(f.straggler for f in found), 'straggler')}, "
+        f"{counted(sum(f.straggler for f in compared), 'straggler')}, "
         f"{counted(len(shown), 'component')} with an alarm, {len(ranked)} ever anomalous, "
-        f"of {members} in {counted(len({f.group for f in found}), 'group')}; "
+        f"of {members} in {counted(len({f.group for f in compared}), 'group')}; "
         f"{counted(findings.windows, 'window')}"
     )
     quiet = [f for f in ranked if f not in shown]

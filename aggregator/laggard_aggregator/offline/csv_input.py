@@ -68,8 +68,8 @@ class Labels:
         """A code for each of `texts`."""
         encoded = texts.dictionary_encode()
         codes = [self._codes.setdefault(t, len(self._codes)) for t in encoded.dictionary.to_pylist()]
-        found: NDArray[np.int32] = np.array(codes, np.int32)[encoded.indices.to_numpy()]
-        return found
+        encoded_rows: NDArray[np.int32] = np.array(codes, np.int32)[encoded.indices.to_numpy()]
+        return encoded_rows
 
     def ordered(self, codes: NDArray[np.int32]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
         """The strings in order, and the codes as positions among them."""
@@ -136,8 +136,10 @@ class _CsvReader:
         if by is None:
             yield whole
             return
-        every, of = groups.ordered(group_of.whole())
-        split = np.split(np.argsort(of, kind="stable"), np.cumsum(np.bincount(of, minlength=len(every)))[:-1])
+        every, group_at = groups.ordered(group_of.whole())
+        split = np.split(
+            np.argsort(group_at, kind="stable"), np.cumsum(np.bincount(group_at, minlength=len(every)))[:-1]
+        )
         for name, rows in zip(every, split, strict=True):
             yield whole.part(name, rows)
 
@@ -165,20 +167,20 @@ class _CsvReader:
         row = 0
         for batch in reader:
             arrays = {name: batch.column(name) for name in columns.wanted}
-            found: dict[str, Any] = {}
+            parsed: dict[str, Any] = {}
             for name, array in arrays.items():
                 if name == columns.time:
-                    found[name] = clock.parse(array, row)
+                    parsed[name] = clock.parse(array, row)
                 elif name in checks:
                     values = pc.fill_null(array, float("nan")).to_numpy(zero_copy_only=False)
-                    found[name] = checks[name].checked(values, row)
+                    parsed[name] = checks[name].checked(values, row)
                 elif array.null_count:
                     first = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
                     raise InputError(str(path), f"column {name!r}: empty in data row {row + first + 1}")
                 else:
-                    found[name] = array
+                    parsed[name] = array
             row += batch.num_rows
-            yield _within(found, columns.time)
+            yield _within(parsed, columns.time)
         if not row:
             raise InputError(str(path), "no rows below the header")
         checked = (remark for check in checks.values() for remark in check.remarks())

@@ -90,9 +90,9 @@ class Tally:
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log(verdicts.severity)
         for row, mask in enumerate((flagged, counted)):
-            told = mask & np.isfinite(logs)
-            sums["slowness"][at, 2 * row] += np.where(told, logs, 0.0)
-            sums["slowness"][at, 2 * row + 1] += told
+            usable = mask & np.isfinite(logs)
+            sums["slowness"][at, 2 * row] += np.where(usable, logs, 0.0)
+            sums["slowness"][at, 2 * row + 1] += usable
 
     def severity(self) -> FloatArray:
         """Geometric means of the severities, of the anomalous windows where there are any; (C,)."""

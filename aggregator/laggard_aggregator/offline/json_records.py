@@ -56,13 +56,13 @@ def component_record(finding: Finding, shown: Mapping[str, str], topology: Topol
 
     `shown`: current names, where they differ. `topology` gives the narrowest parent.
     """
-    of = topology.parents_of_node if finding.level == "node" else topology.parents_of
+    parents_of = topology.parents_of_node if finding.level == "node" else topology.parents_of
     return {
         "record": "component",
         **_values(finding, "group component"),
         "name": shown.get(finding.component, finding.component),
         "level": finding.level,
-        "parent": next(iter(of(finding.component).values()), None),
+        "parent": next(iter(parents_of(finding.component).values()), None),
         **_values(finding, "straggler score severity first_alarm anomalous_windows windows persistence"),
         "metrics": list(finding.metrics),
         "causes": {metric: causes_json(causes) for metric, causes in finding.causes.items()},

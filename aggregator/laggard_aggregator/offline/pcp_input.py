@@ -83,8 +83,8 @@ def read_pcp(
             else:
                 values = _values(own, seconds, interval_seconds)
             times = time_ns[1:] - np.diff(time_ns) // 2
-            found = {name: each[good] for name, each in values.items()}
-            groups[group].append((f"{node}/{disk}" if node else disk, times[good], found))
+            readings = {name: column[good] for name, column in values.items()}
+            groups[group].append((f"{node}/{disk}" if node else disk, times[good], readings))
     for group in sorted(groups):
         chosen = metrics or _chosen(groups[group], paths[0])
         yield _rows(group, groups[group], chosen)
@@ -120,10 +120,10 @@ def _values(
     own: Mapping[str, FloatArray], seconds: FloatArray, interval_seconds: float
 ) -> dict[str, FloatArray]:
     """Metrics and loads (M,) of a disk from its columns (M + 1,); NaN where a counter is missing or fell."""
-    found = {"await": own["await"][1:]} if "await" in own else {}
+    columns = {"await": own["await"][1:]} if "await" in own else {}
     counters = {name: own[pcp] * factor for name, (pcp, factor) in _COUNTERS.items() if pcp in own}
     if not all((values[np.isfinite(values)] % 1 == 0).all() for values in counters.values()):
-        return found  # rates
+        return columns  # rates
     rises = {name: np.diff(values) for name, values in counters.items()}
     for name in BLOCK.optional:
         if name not in rises or np.isnan(counters[name]).all():  # the kernel has none
@@ -131,12 +131,12 @@ def _values(
     differences = Differences(tuple(rises), np.nan_to_num(np.column_stack(list(rises.values()))), seconds)
     metrics, load = BLOCK.kept(_DEFAULTS)
     for name, metric in (metrics | dict(load)).items():
-        if name not in found and all(counter in rises for counter in metric.needs):
+        if name not in columns and all(counter in rises for counter in metric.needs):
             known = np.all([rises[counter] >= 0 for counter in (*metric.needs, *BLOCK.optional)], axis=0)
             with np.errstate(divide="ignore", invalid="ignore"):
                 scale = interval_seconds / seconds if metric.amount else 1.0
-                found[name] = np.where(known, metric.derive(differences) * scale, np.nan)
-    return found
+                columns[name] = np.where(known, metric.derive(differences) * scale, np.nan)
+    return columns
 
 
 def _read(
@@ -149,7 +149,9 @@ def _read(
     """The host, if the file names it, the times (T,) in ns, and by disk its columns (T,): those `asked`."""
     header = read_header(path)
     disks: dict[str, dict[str, PcpColumn]] = defaultdict(dict)
-    kind = next((kind for kind in _DISKS if any(each.metric.startswith(kind) for each in header.columns)), "")
+    kind = next(
+        (kind for kind in _DISKS if any(column.metric.startswith(kind) for column in header.columns)), ""
+    )
     known = {"await", *(pcp for pcp, _ in _COUNTERS.values())}
     for column in header.columns:
         name = column.metric if asked else column.metric.removeprefix(kind)

@@ -275,9 +275,9 @@ class _TableReader:
         has_data = known.reshape(-1, block_samples).any(axis=1)
         kept = np.repeat(has_data, block_samples)
         columns: dict[str, FloatArray] = {}
-        for name, of in values.items():
+        for name, column in values.items():
             whole = np.full(shape, np.nan)
-            whole[:, begin : begin + steps] = np.where(np.isfinite(latency), of, np.nan)
+            whole[:, begin : begin + steps] = np.where(np.isfinite(latency), column, np.nan)
             columns[name] = whole[:, kept]
         parts = len(self.table.component)
         blocks = np.flatnonzero(has_data).astype(np.int64) + low

@@ -63,19 +63,19 @@ def binned(rows: Rows, interval_ns: int, block_samples: int) -> Grid:
         at: NDArray[np.int64] = (rows.time_ns[order[part.rows]] + shift - 1) // interval_ns
         return at
 
-    seen = [np.unique(index(part) // block_samples) for part in parts]
-    blocks = np.unique(np.concatenate(seen)) if seen else np.zeros(0, np.int64)
+    of_parts = [np.unique(index(part) // block_samples) for part in parts]
+    blocks = np.unique(np.concatenate(of_parts)) if of_parts else np.zeros(0, np.int64)
     width = blocks.size * block_samples
 
     def cells(part: _Slab) -> NDArray[np.int64]:
         """Cell of each row among those of the part's components."""
         at = index(part)
         block = np.searchsorted(blocks, at // block_samples)
-        of = rows.component[order[part.rows]].astype(np.int64) - part.components.start
-        found: NDArray[np.int64] = of * width + block * block_samples + at % block_samples
-        return found
+        component = rows.component[order[part.rows]].astype(np.int64) - part.components.start
+        numbers: NDArray[np.int64] = component * width + block * block_samples + at % block_samples
+        return numbers
 
-    alone = all(np.unique(found).size == found.size for found in map(cells, parts))
+    alone = all(np.unique(numbers).size == numbers.size for numbers in map(cells, parts))
 
     def grid(column: FloatArray, weight: FloatArray | None = None) -> FloatArray:
         samples = np.full((len(rows.components), width), np.nan)

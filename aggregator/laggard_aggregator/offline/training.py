@@ -56,4 +56,4 @@ def outstanding(judgements: Iterator[Judgement]) -> list[Alarm]:
             alarm = transition.alarm
             before = alarms[alarm.key].worst_severity if alarm.key in alarms else 0.0
             alarms[alarm.key] = replace(alarm, worst_severity=max(before, alarm.worst_severity))
-    return sorted(alarms.values(), key=lambda each: -each.worst_severity)
+    return sorted(alarms.values(), key=lambda outlier: -outlier.worst_severity)

@@ -48,11 +48,11 @@ class BatchMaker:
     def stream(self) -> bytes:
         """The stream: another one for other fields or another interval."""
         fields = [
-            (one.name, one.counters, one.scale, *filter(None, [one.le, one.older]))
-            for one in self.source.fields
+            (mapped.name, mapped.counters, mapped.scale, *filter(None, [mapped.le, mapped.older]))
+            for mapped in self.source.fields
         ]
-        told = repr((self.name, self.source.name, self.source.comparison, self.interval, fields))
-        return (self.mark + hashlib.sha256(told.encode()).digest())[:STREAM_BYTES]
+        description = repr((self.name, self.source.name, self.source.comparison, self.interval, fields))
+        return (self.mark + hashlib.sha256(description.encode()).digest())[:STREAM_BYTES]
 
     def messages(
         self, interval: int, readings: Iterable[ScrapedReading], known: Callable[[str], KnownStream]
@@ -77,7 +77,9 @@ class BatchMaker:
         if schema is not known:
             yield schema_topic(self.site, self.role, node, schema.source), wire.encode_schema(schema)
         place = {component.id: at for at, component in enumerate(schema.components)}
-        rows = {place[one.component.name]: one for one in readings if one.component.name in place}
+        rows = {
+            place[reading.component.name]: reading for reading in readings if reading.component.name in place
+        }
         indexes = sorted(rows)
         self.without_room += len(readings) - len(rows)
         if not indexes:
@@ -106,9 +108,9 @@ class BatchMaker:
         """The schema with all `components` as far as there is room; `known` itself where nothing is new."""
         old = {} if known is None else {component.id: component for component in known.components}
         new = dict(old)
-        for one in components:
-            if one.name in new or len(new) < MAX_COMPONENTS:
-                new[one.name] = Component(one.name, one.name, one.labels)
+        for fresh in components:
+            if fresh.name in new or len(new) < MAX_COMPONENTS:
+                new[fresh.name] = Component(fresh.name, fresh.name, fresh.labels)
         if known is not None and new == old:
             return known
         return Schema(
@@ -119,8 +121,8 @@ class BatchMaker:
             interval_ns=round(self.interval * 1e9),
             batch_ticks=1,
             fields=tuple(
-                Field(one.name, FieldKind.HISTOGRAM if one.le else FieldKind.COUNTER)
-                for one in self.source.fields
+                Field(mapped.name, FieldKind.HISTOGRAM if mapped.le else FieldKind.COUNTER)
+                for mapped in self.source.fields
             ),
             components=tuple(new.values()),
         )

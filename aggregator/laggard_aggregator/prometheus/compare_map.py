@@ -152,12 +152,14 @@ class MappedSource:
     @property
     def counters(self) -> tuple[str, ...]:
         """All counters, each once."""
-        return tuple(dict.fromkeys(name for one in self.fields for name in (*one.counters, *one.older)))
+        return tuple(
+            dict.fromkeys(name for mapped in self.fields for name in (*mapped.counters, *mapped.older))
+        )
 
     @property
     def bounds(self) -> frozenset[float]:
         """Bounds of all buckets."""
-        return frozenset(bound(one.le) for one in self.fields if one.le)
+        return frozenset(bound(mapped.le) for mapped in self.fields if mapped.le)
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -204,7 +206,7 @@ def _plain(table: Compare) -> MappedSource:
         name=PLAIN,
         component=tuple(name for name in table.component if name != node),
         fields=(
-            *(MappedField(name, *of) for name, of in parts.items() if of[0]),
+            *(MappedField(name, *counters) for name, counters in parts.items() if counters[0]),
             *(MappedField(name, (table.buckets,), le=text) for name, text in histogram.items()),
         ),
         node=node,

@@ -82,7 +82,7 @@ class ScrapeReader:
         matchers = ",".join(filter(None, [f'{_NAME}=~"{names}"', buckets, self.source.select, self.select]))
         series = server.instant(f"{{{matchers}}}[{seconds}s]", at)
         self.counts.series, self.counts.ambiguous = len(series), 0
-        self.counts.counters = frozenset(one.labels.get(_NAME, "") for one in series)
+        self.counts.counters = frozenset(entry.labels.get(_NAME, "") for entry in series)
         classes = self._classes(server, at)
         readings: dict[int, list[ScrapedReading]] = {}
         for key, counters in self._components(series).items():
@@ -100,12 +100,12 @@ class ScrapeReader:
         alike: dict[Key, dict[Labels, dict[Counter, LabelledSeries]]] = {}
         bounds = self.source.bounds
         own = {_NAME, *self.source.identity, *((BUCKET,) if bounds else ())}
-        for one in series:
-            key = tuple(one.labels.get(name, "") for name in self.source.identity)
-            other = frozenset((name, value) for name, value in one.labels.items() if name not in own)
-            if one.times.size and all(key):
-                le = bound(one.labels[BUCKET]) if bounds and BUCKET in one.labels else None
-                alike.setdefault(key, {}).setdefault(other, {})[one.labels.get(_NAME, ""), le] = one
+        for entry in series:
+            key = tuple(entry.labels.get(name, "") for name in self.source.identity)
+            other = frozenset((name, value) for name, value in entry.labels.items() if name not in own)
+            if entry.times.size and all(key):
+                le = bound(entry.labels[BUCKET]) if bounds and BUCKET in entry.labels else None
+                alike.setdefault(key, {}).setdefault(other, {})[entry.labels.get(_NAME, ""), le] = entry
         self._chosen = {key: self._choice(key, alternatives) for key, alternatives in alike.items()}
         return {key: alike[key][labels] for key, labels in self._chosen.items()}
 
@@ -115,7 +115,7 @@ class ScrapeReader:
             return next(iter(alternatives))
         self.counts.ambiguous += len(alternatives) - 1
         newest = {
-            labels: max(float(one.times[-1]) for one in counters.values())
+            labels: max(float(entry.times[-1]) for entry in counters.values())
             for labels, counters in alternatives.items()
         }
         latest = max(newest.values()) - STALE_SCRAPES * self.interval
@@ -130,9 +130,9 @@ class ScrapeReader:
         """The component; None where its names cannot be those of a node or component."""
         labels: dict[str, str] = {}
         series = next(iter(counters.values())).labels
-        told = {**{name: series.get(name, "") for name in self.source.labels}, **info}
-        labels |= {name: value for name, value in told.items() if _is_text(value)}
-        classes = ", ".join(told[name] for name in self.source.peers if _is_text(told.get(name, "")))
+        texts = {**{name: series.get(name, "") for name in self.source.labels}, **info}
+        labels |= {name: value for name, value in texts.items() if _is_text(value)}
+        classes = ", ".join(texts[name] for name in self.source.peers if _is_text(texts.get(name, "")))
         if _is_text(classes):
             labels["class"] = classes
         node, parts = "", key
@@ -156,13 +156,13 @@ class ScrapeReader:
         NaN is no value: VictoriaMetrics shows stale markers among samples, Prometheus leaves them out.
         """
         by_time: dict[float, dict[Counter, float]] = {}
-        for counter, one in counters.items():
-            for time, value in zip(one.times.tolist(), one.values.tolist(), strict=True):
+        for counter, entry in counters.items():
+            for time, value in zip(entry.times.tolist(), entry.values.tolist(), strict=True):
                 if not math.isnan(value):
                     by_time.setdefault(time, {})[counter] = value
         last = {math.floor(time / self.interval) + 1: time for time in sorted(by_time)}
         for interval, time in last.items():
-            values = tuple(self._value(by_time[time], one) for one in self.source.fields)
+            values = tuple(self._value(by_time[time], mapped) for mapped in self.source.fields)
             yield interval, ScrapedReading(component, time, values)
 
     def _value(self, scraped: Mapping[Counter, float], mapped: MappedField) -> int | None:
@@ -186,16 +186,18 @@ class ScrapeReader:
             return {}
         expression = f"last_over_time({self.source.info}{{{self.select}}}[{round(INFO_SECONDS)}s])"
         return {
-            tuple(one.labels.get(name, "") for name in self.source.identity): {
-                name: one.labels.get(name, "") for name in self.source.info_labels
+            tuple(entry.labels.get(name, "") for name in self.source.identity): {
+                name: entry.labels.get(name, "") for name in self.source.info_labels
             }
-            for one in server.instant(expression, at)
+            for entry in server.instant(expression, at)
         }
 
 
 def _spellings(bounds: Iterable[float]) -> str:
     """A matcher for buckets with these bounds and for series that are no buckets; empty without bounds."""
-    texts = {text for one in bounds for text in (f"{one:g}", f"{one!r}", "+Inf" if one == math.inf else "")}
+    texts = {
+        text for limit in bounds for text in (f"{limit:g}", f"{limit!r}", "+Inf" if limit == math.inf else "")
+    }
     literal = (text.replace(".", "[.]").replace("+", "[+]") for text in sorted({"", *texts}))
     return f'{BUCKET}=~"{"|".join(literal)}"' if texts else ""
 

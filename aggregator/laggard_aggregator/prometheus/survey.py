@@ -37,8 +37,8 @@ def survey(server: PrometheusServer, at: float) -> tuple[MapSurvey, ...]:
     return tuple(_surveyed(server, name, load_map(name), at) for name in shipped_names())
 
 
-def _surveyed(server: PrometheusServer, name: str, of: CompareMap, at: float) -> MapSurvey:
-    source = of.sources[0]
+def _surveyed(server: PrometheusServer, name: str, compare_map: CompareMap, at: float) -> MapSurvey:
+    source = compare_map.sources[0]
     counter = source.counters[0]
     recent = f"count_over_time({counter}{{{source.select}}}[{LOOK_SECONDS}s])"
     counted = server.instant(f"quantile(0.5, {recent})", at)
@@ -55,8 +55,8 @@ def _surveyed(server: PrometheusServer, name: str, of: CompareMap, at: float) ->
         scrape_seconds=scrape_interval(
             server, f"{counter}{{{source.select}}}", float(counted[0].values[-1]), at
         ),
-        jobs={one.labels.get("job", ""): int(one.values[-1]) for one in jobs},
-        judged=bool(of.compare),
+        jobs={job.labels.get("job", ""): int(job.values[-1]) for job in jobs},
+        judged=bool(compare_map.compare),
     )
 
 

@@ -332,10 +332,10 @@ class Watchdog:
     def check(self) -> bool:
         """Sends a keep-alive if all loops made progress or are idle; whether it did."""
         now = self._progress()
-        seen = self._seen or (0,) * len(now)
-        if any(count == before for count, before in zip(now, seen, strict=True)):
+        last = self._seen or (0,) * len(now)
+        if any(count == before for count, before in zip(now, last, strict=True)):
             return False
-        self._seen = [before if count is None else count for count, before in zip(now, seen, strict=True)]
+        self._seen = [before if count is None else count for count, before in zip(now, last, strict=True)]
         self._notifier.alive()
         return True
 

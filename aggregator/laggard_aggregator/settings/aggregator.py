@@ -337,7 +337,7 @@ class AggregatorSettings:
         if self.jobs.owner_mail and not is_mailed:
             yield "jobs.owner_mail", "needs [archive], [mail], and jobs.enabled"
         yield from self._input_problems()
-        known = [each.name for each in self.principal]
+        known = [principal.name for principal in self.principal]
         for at, name in enumerate(known):
             if name in known[:at]:
                 yield f"principal[{at}].name", f"must not repeat, got {name!r}"
@@ -369,8 +369,8 @@ class AggregatorSettings:
 
     def detect_of(self, group: GroupTable) -> DetectTable:
         """`[detect]` with the differences of `group`."""
-        own = {each.name: getattr(group, each.name, None) for each in fields(DetectTable)}
-        kept = {each.name: getattr(self.detect, each.name) for each in fields(DetectTable)}
+        own = {option.name: getattr(group, option.name, None) for option in fields(DetectTable)}
+        kept = {option.name: getattr(self.detect, option.name) for option in fields(DetectTable)}
         if group.source in FUNCTIONS:
             kept |= self.of_functions
         return DetectTable(**kept | {name: value for name, value in own.items() if value is not None})

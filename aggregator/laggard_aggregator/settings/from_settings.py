@@ -40,7 +40,9 @@ def topology(tables: Sequence[TopologyTable]) -> Topology:
 
 def _detect(table: DetectTable, group: str, files: dict[str, Thresholds]) -> DetectSettings:
     """The group's settings, and those of its shadow. `files`: the thresholds read already."""
-    same = {each.name for each in fields(DetectTable)} & {each.name for each in fields(DetectSettings)}
+    same = {option.name for option in fields(DetectTable)} & {
+        option.name for option in fields(DetectSettings)
+    }
     plain = DetectSettings(**{name: getattr(table, name) for name in same - {"thresholds", "shadow"}})
     settings = _trained(plain, table.thresholds, group, files)
     if not table.shadow:

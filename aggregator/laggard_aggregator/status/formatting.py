@@ -153,9 +153,9 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def counted(count: int, singular: str, many: str = "") -> str:
     """`1 node`, `1,200 nodes`."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
 def plain(text: str, most: int = MAX_NAME_CHARS) -> str:
@@ -210,7 +210,7 @@ def other_factor(now: float, average: float) -> str:
 
 def worst_average(now: float, average: float, worst: float) -> str:
     """The largest average as `up to 6.8x on average`, empty where it is no more than the factors now."""
-    known = [each for each in (now, average) if math.isfinite(each)]
+    known = [value for value in (now, average) if math.isfinite(value)]
     exceeds = math.isfinite(worst) and worst > (1 + DIFFERENT) * max(known, default=0.0)
     return f"up to {factor(worst)} on average" if exceeds else ""
 

@@ -133,7 +133,7 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
 
     Signs of one node have one cause, except for several slow LUNs and for the node's own part as a client.
     """
-    found: dict[Key, Location] = {}
+    located: dict[Key, Location] = {}
     ordered = sorted(signs, key=lambda sign: sign.key)
     nodes: dict[str, list[Sign]] = defaultdict(list)
     asking: dict[str, list[Sign]] = defaultdict(list)
@@ -143,7 +143,7 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
         if sign.place not in _WORDS or sign in passing or sign.level in (LEVEL_OF_GROUPS, LEVEL_OF_SPLITS):
             continue
         if sign.level in WIDE:
-            found[sign.key] = _parent(sign)
+            located[sign.key] = _parent(sign)
             for node in paths.carried.get(sign.component, ()):
                 nodes[node].append(sign)
         elif sign.place == "client" or (sign.place == "target" and sign.level != "component"):
@@ -153,27 +153,29 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
             if sign.place == "target":
                 waits[sign.component.partition("/")[0]].append(sign)
     for node, own in nodes.items():
-        found.update((key, where) for key, where in _of_node(node, own, paths) if key not in found)
-    found |= {sign.key: _forwarder(sign, waits[sign.component.partition("/")[0]], found) for sign in passing}
-    awaited = _most_awaited(found, waits)
+        located.update((key, where) for key, where in _of_node(node, own, paths) if key not in located)
+    located |= {
+        sign.key: _forwarder(sign, waits[sign.component.partition("/")[0]], located) for sign in passing
+    }
+    awaited = _most_awaited(located, waits)
     for client, own in asking.items():
         lossy = [sign for sign in nodes.get(client, ()) if sign.place == "network" and sign.confirmed]
         confirmed = any(sign.confirmed for sign in own)
         where = _network(client, lossy, own) if lossy else _client(client, own)
         if awaited is not None and all(sign.place == "target" for sign in own if sign.confirmed):
             where = awaited
-        found.update((sign.key, where) for sign in own if confirmed)
+        located.update((sign.key, where) for sign in own if confirmed)
         for sign in waits[client] if confirmed else ():
-            found.setdefault(sign.key, where)
-    return {sign.key: found[sign.key] for sign in ordered if sign.confirmed and sign.key in found}
+            located.setdefault(sign.key, where)
+    return {sign.key: located[sign.key] for sign in ordered if sign.confirmed and sign.key in located}
 
 
-def _most_awaited(found: Mapping[Key, Location], waits: Mapping[str, Sequence[Sign]]) -> Location | None:
+def _most_awaited(located: Mapping[Key, Location], waits: Mapping[str, Sequence[Sign]]) -> Location | None:
     """The located cause that the waits of most clients and targets agree with; None without any.
 
     A client of few targets, one of them slow, is blamed in place of them: it waits for nearly all it judged.
     """
-    agreeing = Counter(found[sign.key] for own in waits.values() for sign in own if sign.key in found)
+    agreeing = Counter(located[sign.key] for own in waits.values() for sign in own if sign.key in located)
     return max(agreeing, key=lambda where: (agreeing[where], where.component), default=None)
 
 
@@ -233,13 +235,13 @@ def _most_wait(waiting: Sequence[Sign], paths: Paths) -> bool:
     return len(clients) >= max(MIN_WAITING_SHARE * watched, 1)
 
 
-def _forwarder(sign: Sign, waits: Sequence[Sign], found: Mapping[Key, Location]) -> Location:
+def _forwarder(sign: Sign, waits: Sequence[Sign], located: Mapping[Key, Location]) -> Location:
     """The cause of requests that a forwarder passes on: a target that it waits for with such requests.
 
     Its shares of slow requests have no factor, so any located wait explains them.
     """
     kind = _kind(sign)
-    behind = [found[wait.key] for wait in waits if wait.key in found and kind in ("", _kind(wait))]
+    behind = [located[wait.key] for wait in waits if wait.key in located and kind in ("", _kind(wait))]
     if behind:
         return max(behind, key=lambda where: (behind.count(where), where.component))
     node = sign.component.partition("/")[0]
@@ -321,7 +323,7 @@ def _said(signs: Sequence[Sign]) -> str:
     worst = sorted(signs, key=lambda sign: (-_size(sign), sign.key))
     named = [
         f"{plain(sign.key[2])} of {plain(sign.name)}"
-        + (f" {factor(told)}" if math.isfinite(told := _told(sign)) else "")
+        + (f" {factor(value)}" if math.isfinite(value := _told(sign)) else "")
         for sign in worst[:MAX_NAMED]
     ]
     more = f" and {len(worst) - MAX_NAMED} more" if len(worst) > MAX_NAMED else ""

@@ -40,9 +40,9 @@ def beside(signs: Sequence[NodeSign], name: str) -> tuple[BesideAlarm, ...]:
 def _told(sign: NodeSign, is_own: bool) -> BesideAlarm:
     parts = (
         *(state.says for state in sign.states),
-        *(counted(each.count, each.of.one, each.of.many) for each in sign.events),
+        *(counted(event.count, event.of.one, event.of.many) for event in sign.events),
     )
-    advice = (*(state.advice for state in sign.states), *(each.of.advice for each in sign.events))
+    advice = (*(state.advice for state in sign.states), *(event.of.advice for event in sign.events))
     return BesideAlarm(
         "" if is_own else plain(sign.component),
         ", ".join(parts),

@@ -29,10 +29,10 @@ def located(
     `hosts`: the nodes of components that may move. Empty without stragglers, at no cost.
     """
     sources = {name: group.source for name, group in groups.items()}
-    found = list(signs(rows, sources))
-    if not any(sign.confirmed for sign in found):
+    all_signs = list(signs(rows, sources))
+    if not any(sign.confirmed for sign in all_signs):
         return {}
-    return locate(found, paths(found, judgements, sources, topology, hosts))
+    return locate(all_signs, paths(all_signs, judgements, sources, topology, hosts))
 
 
 def signs(rows: Iterable[Standing], sources: Mapping[str, str]) -> Iterator[Sign]:
@@ -67,16 +67,16 @@ def paths(
     servers = {**_configured(signs, topology), **hosts}
     known = Paths(servers)
     concerned = {name for sign in signs for name in (known.node(sign), sign.component.partition("/")[0])}
-    seen: set[tuple[str, tuple[str, ...]]] = set()
+    done: set[tuple[str, tuple[str, ...]]] = set()
     for judged in judgements:
         place, source = _place(sources.get(judged.group, "")), sources.get(judged.group, "")
         if place not in ("disk", "server", "target"):
             continue
         own = judged.components[: judged.levels.count("component")]
         if place == "target":
-            if (source, own) not in seen:
+            if (source, own) not in done:
                 clients.update(target_of(name) for name in own)
-            seen.add((source, own))
+            done.add((source, own))
             continue
         factors, is_time = awaits if place == "disk" else times, _is_time(source, judged.metric)
         for name, factor in zip(own, judged.verdicts.severity.tolist(), strict=False):
@@ -91,7 +91,7 @@ def paths(
 
 def _configured(signs: Iterable[Sign], topology: Topology) -> Mapping[str, str]:
     """The configured nodes of the targets and addresses that `signs` are about."""
-    found: dict[str, str] = {}
+    servers: dict[str, str] = {}
     for sign in signs:
         node, _, rest = sign.component.partition("/")
         name = (
@@ -99,13 +99,13 @@ def _configured(signs: Iterable[Sign], topology: Topology) -> Mapping[str, str]:
         )
         server = topology.parents_of(sign.component if node == "*" else name).get("node", "")
         if server and "/" not in name:
-            found[name] = server
-    return found
+            servers[name] = server
+    return servers
 
 
-def _larger(one: float, other: float) -> float:
+def _larger(first: float, other: float) -> float:
     """The larger of two factors; NaN only if both are."""
-    return other if math.isnan(one) or other > one else one
+    return other if math.isnan(first) or other > first else first
 
 
 def _is_time(source: str, metric: str) -> bool:

@@ -18,14 +18,14 @@ def compare(judged: Judgement) -> tuple[tuple[str, ...], NDArray[np.uint8]]:
     shadow = judged.shadow
     assert shadow is not None
     peers = judged.levels.count(judged.levels[0]) if judged.levels else 0
-    own, other = (each.verdicts.judged & each.verdicts.anomalous for each in (judged, shadow))
+    own, other = (judgement.verdicts.judged & judgement.verdicts.anomalous for judgement in (judged, shadow))
     both = judged.verdicts.judged[:peers] & shadow.verdicts.judged[:peers]
     state = np.where(both, NEITHER + own[:peers] + 2 * other[:peers], NOT_COMPARED)
     parents = dict.fromkeys((*judged.components[peers:], *shadow.components[peers:]), 0)
-    for each, flags, amount in ((judged, own, 1), (shadow, other, 2)):
+    for judgement, flags, amount in ((judged, own, 1), (shadow, other, 2)):
         for at in np.flatnonzero(flags[peers:]) + peers:
-            parents[each.components[at]] += amount
-    of_parents = [NEITHER + found if found else NOT_COMPARED for found in parents.values()]
+            parents[judgement.components[at]] += amount
+    of_parents = [NEITHER + marks if marks else NOT_COMPARED for marks in parents.values()]
     whole = np.concatenate([state, np.array(of_parents, dtype=np.int64)])
     return (*judged.components[:peers], *parents), whole.astype(np.uint8)
 
@@ -41,5 +41,8 @@ def stragglers(judged: Judgement) -> tuple[set[str], set[str]]:
     """The stragglers of the detector, and of its shadow, in a judgement that has one."""
     shadow = judged.shadow
     assert shadow is not None
-    own, other = ({each.components[at] for at in np.flatnonzero(each.straggler)} for each in (judged, shadow))
+    own, other = (
+        {judgement.components[at] for at in np.flatnonzero(judgement.straggler)}
+        for judgement in (judged, shadow)
+    )
     return own, other

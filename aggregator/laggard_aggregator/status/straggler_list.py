@@ -77,7 +77,7 @@ def standings(
     alarmed: dict[tuple[str, str], set[str]] = defaultdict(set)
     for group, component, metric in alarms:
         alarmed[group, metric].add(component)
-    found: list[Standing] = []
+    rows: list[Standing] = []
     for judged in judgements:
         if only is None:
             chosen = _that_matter(judged, alarmed[judged.group, judged.metric])
@@ -87,11 +87,11 @@ def standings(
             continue
         for c in chosen:
             alarm = alarms.get((judged.group, judged.components[c], judged.metric))
-            found.append(_standing(judged, c, alarm, shown))
-    absent = alarms.keys() - {row.key for row in found}
-    found += [_of_absent(alarms[key], shown) for key in absent if only in (None, key[:2])]
-    found = [replace(row, silenced=silenced(row.component, row.name)) for row in found]
-    return tuple(sorted(found, key=lambda row: row.key))
+            rows.append(_standing(judged, c, alarm, shown))
+    absent = alarms.keys() - {row.key for row in rows}
+    rows += [_of_absent(alarms[key], shown) for key in absent if only in (None, key[:2])]
+    rows = [replace(row, silenced=silenced(row.component, row.name)) for row in rows]
+    return tuple(sorted(rows, key=lambda row: row.key))
 
 
 def _that_matter(judged: Judgement, alarmed: Set[str]) -> list[int]:

@@ -85,7 +85,7 @@ def around(at: float) -> dict[str, str]:
     if not math.isfinite(at):
         return {}
     ends = (at - AROUND_SECONDS, at + AROUND_SECONDS)
-    return {name: _stamp(each) for name, each in zip(("from", "to"), ends, strict=True)}
+    return {name: _stamp(end) for name, end in zip(("from", "to"), ends, strict=True)}
 
 
 def _stamp(at: float) -> str:

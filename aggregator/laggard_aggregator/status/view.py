@@ -276,7 +276,7 @@ class Status:
         views = []
         for name, group in sorted(self._machine.groups.items()):
             store = self._machine.stores[name]
-            same = {each.name: getattr(group, each.name) for each in fields(group)}
+            same = {field.name: getattr(group, field.name) for field in fields(group)}
             silent = len(store.compared) - store.live
             seconds = store.window_seconds
             views.append(GroupView(**same, live=store.live, silent=silent, window_seconds=seconds))
@@ -322,7 +322,7 @@ class Status:
 
     def beside(self, components: Iterable[str]) -> Mapping[str, tuple[BesideAlarm, ...]]:
         """Evidence of the nodes of `components` (permanent IDs) that is shown beside their alarms."""
-        told: dict[str, tuple[BesideAlarm, ...]] = {}
+        remarks: dict[str, tuple[BesideAlarm, ...]] = {}
         signs_of = cache(self.node_signs)  # of many alarms of one node
         hosts: Mapping[str, str] | None = None
         for component in components:
@@ -331,8 +331,8 @@ class Status:
                 hosts = self.hosts()
             signs = signs_of(node if slash else (hosts or {}).get(node, node))
             if signs:
-                told[component] = beside(signs, self.shown(component))
-        return told
+                remarks[component] = beside(signs, self.shown(component))
+        return remarks
 
     def locating(self) -> Callable[[], Mapping[Key, Location]]:
         """Locates the causes of the stragglers, by group, component and metric, of the status at this call.

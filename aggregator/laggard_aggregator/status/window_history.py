@@ -119,8 +119,8 @@ AnyColumn = TypeVar("AnyColumn", bound=MemberColumn)
 
 def places(columns: Sequence[Column], component: str) -> list[int]:
     """The place of `component` in each column, -1 where it is absent."""
-    found = {members: members.place(component) for members in {column.members for column in columns}}
-    return [found[column.members] for column in columns]
+    place_in = {members: members.place(component) for members in {column.members for column in columns}}
+    return [place_in[column.members] for column in columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +180,14 @@ class WindowHistory:
     @classmethod
     def of_columns(cls, columns: Mapping[tuple[str, str], Iterable[Column]]) -> "WindowHistory":
         """A history of columns by group and metric, oldest first, as of a range of the archive."""
-        return cls(_columns={key: deque(each) for key, each in columns.items()})
+        return cls(_columns={key: deque(course) for key, course in columns.items()})
 
     def between(self, start: float, end: float) -> "WindowHistory":
         """The windows that end in a range, without samples; itself where there are none."""
         kept = {
-            key: found
+            key: inside
             for key, columns in self._columns.items()
-            if (found := deque(column for column in columns if start <= column.end <= end))
+            if (inside := deque(column for column in columns if start <= column.end <= end))
         }
         return WindowHistory(transitions=self.transitions, _columns=kept) if kept else self
 
@@ -309,7 +309,7 @@ def bands(values: FloatArray) -> FloatArray:
     """The quantiles BAND of each column of `values` (C, N): (N, len(BAND)), NaN for an empty column."""
     ordered = np.sort(np.where(np.isfinite(values), values, np.nan), axis=0).T  # NaN last
     known = np.isfinite(ordered).sum(axis=1)
-    found = np.full((len(ordered), len(BAND)), np.nan)
+    quantiles = np.full((len(ordered), len(BAND)), np.nan)
     some = known > 0
     for at, share in enumerate(BAND):
         place = share * (known[some] - 1)
@@ -320,8 +320,8 @@ def bands(values: FloatArray) -> FloatArray:
             high = low
         rows = ordered[some]
         pair = np.take_along_axis(rows, np.stack([low, high], axis=1), axis=1)
-        found[some, at] = pair.mean(axis=1)
-    return found
+        quantiles[some, at] = pair.mean(axis=1)
+    return quantiles
 
 
 def _single(values: FloatArray) -> NDArray[np.float32]:

@@ -123,8 +123,8 @@ class Actions:
         if user not in self.operators:
             raise HTTPException(403, "decisions are for operators ([http] operators in aggregator.toml)")
         own = {self._own, request.headers.get("host", "").lower()} - {""}
-        if not all(_authority(each) in own for each in request.headers.getlist("origin")) or any(
-            each != "same-origin" for each in request.headers.getlist("sec-fetch-site")
+        if not all(_authority(origin) in own for origin in request.headers.getlist("origin")) or any(
+            site != "same-origin" for site in request.headers.getlist("sec-fetch-site")
         ):
             raise HTTPException(403, "decisions are not accepted from pages of another origin")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != content_type:

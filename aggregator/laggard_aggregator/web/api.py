@@ -70,7 +70,7 @@ def groups(now: Now) -> GroupsAnswer:
 
 def decisions(now: Now) -> DecisionsAnswer:
     """The decisions in force, oldest first; `until` is null without an end."""
-    return {"time": now.time, "decisions": [_decision(each) for each in now.decisions]}
+    return {"time": now.time, "decisions": [_decision(decision) for decision in now.decisions]}
 
 
 _ALARM_PARAMETERS = ("group", "role", "factor", "state", "since", "sort", "limit")
@@ -100,10 +100,10 @@ def alarms(
         raise ValueError(f"since: {exc}, got {asked['since'][:40]!r}") from exc
     groups = {value for name, value in given if name == "group"}
     rows = [
-        each
-        for each in episodes(events, now.alarms)
-        if (not groups or each.of.group in groups)
-        and each.of.since + np.nan_to_num(each.lasted(now.time)) > since
+        episode
+        for episode in episodes(events, now.alarms)
+        if (not groups or episode.of.group in groups)
+        and episode.of.since + np.nan_to_num(episode.lasted(now.time)) > since
     ]
     table = alarm_table(now, rows, Query({name: asked[name] for name in asked if name != "group"}))
     if table.problems:
@@ -194,8 +194,8 @@ def history(past: Past, now: float, group: str, name: str) -> HistoryAnswer:
         "step_seconds": past.step_seconds or None,
         "ends": past.series[0].ends.tolist() if past.series else [],
         "peers": past.peers,
-        "metrics": [_series(each) for each in past.series if not each.load],
-        "load": [_series(each) for each in past.series if each.load],
+        "metrics": [_series(metric) for metric in past.series if not metric.load],
+        "load": [_series(metric) for metric in past.series if metric.load],
         "anomalous_windows": [
             cast(WindowAnswer, {name: _plain(row[name]) for name in _WINDOW_FIELDS})
             for row in reversed(past.verdicts)
@@ -284,13 +284,13 @@ def _standing(now: Now, row: Standing, source: str, where: Location | None) -> S
         "alarm": alarm is not None,
         "raised_at": None if alarm is None else alarm.raised_at,
         "silenced": None if row.silenced is None else _decision(row.silenced),
-        "comments": [_decision(each) for each in commenting(now.decisions, row.component, row.name)],
+        "comments": [_decision(decision) for decision in commenting(now.decisions, row.component, row.name)],
         "causes": [{"name": name, "amount": amount} for name, amount in row.causes],
         "located_level": None if where is None else where.level,
         "located_component": None if where is None else where.component,
         "located_name": None if where is None else where.name,
         "evidence": None if where is None else where.evidence,
-        "beside": [each.text for each in now.beside.get(row.component, ())],
+        "beside": [remark.text for remark in now.beside.get(row.component, ())],
     }
 
 

@@ -166,11 +166,11 @@ def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) 
             if not name:
                 raise ValueError("component is missing: its permanent ID or current name")
             if not group:
-                compared = [(each.name, view.compared(each.name)) for each in view.groups()]
+                compared = [(shown.name, view.compared(shown.name)) for shown in view.groups()]
                 group, name = await asyncio.to_thread(api.find_component, compared, view.shown, name)
-            found = await past.component(group, name, asked)
+            course = await past.component(group, name, asked)
             return Response(
-                await asyncio.to_thread(lambda: json_body(api.history(found, view.now, group, name))),
+                await asyncio.to_thread(lambda: json_body(api.history(course, view.now, group, name))),
                 media_type=JSON,
             )
         except ValueError as exc:

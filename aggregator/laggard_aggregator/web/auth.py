@@ -78,8 +78,8 @@ class Credentials:
             return ""
         if scheme.lower() == b"bearer":
             given = hashlib.sha256(rest.strip()).digest()
-            found = [name for name, known in self._tokens.items() if hmac.compare_digest(given, known)]
-            return found[0] if found else ""
+            names = [name for name, known in self._tokens.items() if hmac.compare_digest(given, known)]
+            return names[0] if names else ""
         if scheme.lower() != b"basic" or _name_and_password(rest) is None:
             return ""
         return self._verified.get(self._keyed_hash(rest))
@@ -209,11 +209,11 @@ def new_token(name: str) -> tuple[str, str]:
     return token, f"{_checked(name)}:sha256:{hashlib.sha256(token.encode()).hexdigest()}"
 
 
-def _parse_password(path: Path, number: int, found: re.Match[str]) -> PasswordHash:
-    n, r, p = int(found["n"]), int(found["r"]), int(found["p"])
+def _parse_password(path: Path, number: int, match: re.Match[str]) -> PasswordHash:
+    n, r, p = int(match["n"]), int(match["r"]), int(match["p"])
     if n < 2**14 or n & (n - 1) or not 1 <= p <= 16 or r < 8 or 128 * n * r > _MAX_MEMORY_BYTES // 2:
         raise _problem(path, f"line {number}: scrypt with N={n}, r={r}, p={p} is too weak or too costly")
-    return PasswordHash(n, r, p, bytes.fromhex(found["salt"]), bytes.fromhex(found["hash"]))
+    return PasswordHash(n, r, p, bytes.fromhex(match["salt"]), bytes.fromhex(match["hash"]))
 
 
 def _scrypt(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:

@@ -128,13 +128,13 @@ def _shadow_verdicts(values: Scrape) -> Series:
 
 def _shadow_stragglers(values: Scrape) -> Series:
     of_groups = {group.name: group.detect.shadow for group in values.groups}
-    found: dict[str, tuple[set[str], set[str]]] = {}
+    stragglers_of: dict[str, tuple[set[str], set[str]]] = {}
     for judged in values.judgements:
         if judged.shadow is not None:
-            both = found.setdefault(judged.group, (set(), set()))
+            both = stragglers_of.setdefault(judged.group, (set(), set()))
             for every, of_metric in zip(both, shadows.stragglers(judged), strict=True):
                 every.update(of_metric)
-    for name, (own, other) in found.items():
+    for name, (own, other) in stragglers_of.items():
         shadow = of_groups.get(name)
         if shadow is not None:
             yield (name, shadow.detector, "yes"), len(own & other)
@@ -447,7 +447,9 @@ AGGREGATOR = (
         "Rows not archived because the node's schema has more new fields than a table takes.",
         lambda values: (
             ((node,), rows)
-            for node, rows in sorted(values.counters.archive_refused.items(), key=lambda each: -each[1])[:20]
+            for node, rows in sorted(
+                values.counters.archive_refused.items(), key=lambda refused: -refused[1]
+            )[:20]
         ),
     ),
     _counter(
@@ -608,7 +610,8 @@ AGGREGATOR = (
         ("kind",),
         "Silences and drains in force.",
         lambda values: (
-            ((kind,), sum(each.kind == kind for each in values.decisions)) for kind in ("silence", "drain")
+            ((kind,), sum(decision.kind == kind for decision in values.decisions))
+            for kind in ("silence", "drain")
         ),
     ),
     MetricRow(

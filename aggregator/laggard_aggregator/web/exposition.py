@@ -58,8 +58,8 @@ class Scrape:
 
 def drained(nodes: Iterable[NodeView], decisions: Iterable[Decision]) -> list[NodeView]:
     """Those of `nodes` that one of `decisions` drains."""
-    drains = [each for each in decisions if each.kind == "drain"]
-    return [node for node in nodes if any(each.covers(node.node) for each in drains)] if drains else []
+    drains = [decision for decision in decisions if decision.kind == "drain"]
+    return [node for node in nodes if any(drain.covers(node.node) for drain in drains)] if drains else []
 
 
 MAX_UNHEALTHY = 500

@@ -57,9 +57,9 @@ class TokenVerifier:
             return ""
         try:
             head = jwt.get_unverified_header(token)
-            for each in self._matching(head.get("kid")):
-                if head.get("alg") in each.algorithms:
-                    return self._verified(token, each)
+            for key in self._matching(head.get("kid")):
+                if head.get("alg") in key.algorithms:
+                    return self._verified(token, key)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError):
             return ""
         return ""
@@ -68,20 +68,20 @@ class TokenVerifier:
         """The keys of this identifier; without one, the only key."""
         if identifier is None:
             return self._keys if len(self._keys) == 1 else ()
-        return tuple(each for each in self._keys if each.identifier == identifier)
+        return tuple(key for key in self._keys if key.identifier == identifier)
 
     def _verified(self, token: bytes, key: VerifyingKey) -> str:
-        of = self._settings
+        settings = self._settings
         claims = jwt.decode(
             token,
             key.key,
             algorithms=list(key.algorithms),
-            audience=of.audience,
-            issuer=of.issuer,
+            audience=settings.audience,
+            issuer=settings.issuer,
             leeway=LEEWAY_SECONDS,
-            options={"require": [*_REQUIRED, of.user_claim]},
+            options={"require": [*_REQUIRED, settings.user_claim]},
         )
-        user = claims[of.user_claim]
+        user = claims[settings.user_claim]
         return user if isinstance(user, str) and _is_name(user) else ""
 
 
@@ -98,11 +98,13 @@ class Identity:
         operators: Collection[str] = (),
     ) -> None:
         self._settings = settings or IdentityTable()
-        self._principals: Mapping[str, PrincipalTable] = {each.name: each for each in principals}
+        self._principals: Mapping[str, PrincipalTable] = {
+            principal.name: principal for principal in principals
+        }
         self._operators = frozenset(operators)
         path = self._settings.jwks_file
         self.tokens = None if path is None else TokenVerifier(read_keys(path), self._settings)
-        self._proxies = tuple(ipaddress.ip_network(each) for each in self._settings.trusted_proxies)
+        self._proxies = tuple(ipaddress.ip_network(network) for network in self._settings.trusted_proxies)
         self._header = self._settings.user_header.lower().encode()
 
     def of_request(self, scope: Mapping[str, Any], credential: str = "", user: str = "") -> Principal:
@@ -128,26 +130,26 @@ class Identity:
         except ValueError:
             return False
         mapped = getattr(address, "ipv4_mapped", None)
-        return address is not None and any((mapped or address) in each for each in self._proxies)
+        return address is not None and any((mapped or address) in proxy for proxy in self._proxies)
 
     def _of_credential(self, name: str) -> Principal:
         if name not in self._principals and name in self._operators:
             return Principal(name, Role.ADMIN)
-        found = self._principals.get(name)
-        if found is not None and found.role == Role.API:
-            return Principal(name, Role.API, scopes=frozenset(found.scopes))
+        principal = self._principals.get(name)
+        if principal is not None and principal.role == Role.API:
+            return Principal(name, Role.API, scopes=frozenset(principal.scopes))
         return self._principal(name)
 
     def _principal(self, name: str) -> Principal:
         """The principal of a person; a name of role api is none."""
         if not _is_name(name):
             return NOBODY
-        found = self._principals.get(name)
-        if found is None:
+        principal = self._principals.get(name)
+        if principal is None:
             return Principal(name, Role.USER)
-        if found.role == Role.API:
+        if principal.role == Role.API:
             return NOBODY
-        return Principal(name, Role(found.role), frozenset(found.projects))
+        return Principal(name, Role(principal.role), frozenset(principal.projects))
 
 
 def read_keys(path: Path) -> list[VerifyingKey]:
@@ -160,8 +162,8 @@ def read_keys(path: Path) -> list[VerifyingKey]:
     if len(data) > MAX_KEY_BYTES:
         raise _problem(path, f"longer than {MAX_KEY_BYTES} bytes")
     try:
-        found = json.loads(data)["keys"]
-        keys = [_verifying(path, each) for each in found if each.get("use", "sig") == "sig"]
+        listed = json.loads(data)["keys"]
+        keys = [_verifying(path, key) for key in listed if key.get("use", "sig") == "sig"]
     except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as exc:
         raise _problem(
             path, "expected a JSON object with the public keys, as the provider serves it"
@@ -176,7 +178,7 @@ def _verifying(path: Path, given: dict[str, Any]) -> VerifyingKey:
     if kind not in ("RSA", "EC", "OKP") or "d" in given:
         raise _problem(path, f"key {name[:64]!r}: expected a public key, neither a secret nor a private one")
     of_type = _ALGORITHMS.get("RSA" if kind == "RSA" else str(given.get("crv")), ())
-    algorithms = tuple(each for each in of_type if each == given.get("alg", each))
+    algorithms = tuple(algorithm for algorithm in of_type if algorithm == given.get("alg", algorithm))
     if not algorithms:
         raise _problem(path, f"key {name[:64]!r}: no algorithm for it")
     key = jwt.PyJWK.from_dict(given).key

@@ -122,9 +122,9 @@ class JobsService:
 
         def answer(queries: JobQueries) -> dict[str, Any]:
             page = queries.list_jobs(who, selection, limit, given.get("cursor", ""))
-            found: dict[str, Any] = {"jobs": [job_record(job) for job in page.jobs]}
-            found["next"] = page.next_cursor or None
-            return found | ({"count": queries.count(who, selection)} if given.get("count") else {})
+            answer_record: dict[str, Any] = {"jobs": [job_record(job) for job in page.jobs]}
+            answer_record["next"] = page.next_cursor or None
+            return answer_record | ({"count": queries.count(who, selection)} if given.get("count") else {})
 
         try:
             return Response(await self.ask(lambda queries: json_body(answer(queries))), media_type=JSON)
@@ -135,8 +135,8 @@ class JobsService:
         text, who, method = job_text(request), principal(request), slow_components(request)
 
         def answer(queries: JobQueries) -> bytes | None:
-            found = [self.full(queries, job, method) for job in queries.find(who, text)]
-            return json_body({"jobs": found}) if found else None
+            runs = [self.full(queries, job, method) for job in queries.find(who, text)]
+            return json_body({"jobs": runs}) if runs else None
 
         body = await self.ask(answer)
         if body is None:
@@ -151,8 +151,8 @@ def json_body(answer: Mapping[str, Any]) -> bytes:
 
 def principal(request: Request) -> Principal:
     """The principal of a request; nobody where nothing tells."""
-    found = request.scope.get("principal")
-    return found if isinstance(found, Principal) else NOBODY
+    principal = request.scope.get("principal")
+    return principal if isinstance(principal, Principal) else NOBODY
 
 
 def slow_components(request: Request) -> str:
@@ -175,7 +175,7 @@ def checked_parameters(request: Request, known: Iterable[str]) -> dict[str, str]
     """The parameters of a URL that are not empty. Raises HTTPException for unknown, doubled or long ones."""
     names, given = tuple(known), request.query_params.multi_items()
     for name, value in given:
-        if name not in names or sum(each == name for each, _ in given) > 1:
+        if name not in names or sum(other == name for other, _ in given) > 1:
             expected = f"expected {', '.join(names)}, each once" if names else "expected no parameters"
             raise HTTPException(400, f"{expected}, got {name[:40]!r}")
         if len(value) > _MOST_CHARS * (8 if name == "cursor" else 1):

@@ -99,8 +99,8 @@ def document() -> dict[str, Any]:
     """The whole document, OpenAPI 3.1."""
     schemas: dict[str, Any] = {}
     paths: dict[str, dict[str, Any]] = {}
-    for each in OPERATIONS:
-        paths.setdefault(each.path, {})[each.method] = _operation(each, schemas)
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _operation(operation, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Laggard", "version": __version__, "license": {"name": "Apache-2.0"}},
@@ -116,23 +116,24 @@ def document() -> dict[str, Any]:
     }
 
 
-def _operation(each: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for part in each.path.split("/")
+        for part in operation.path.split("/")
         if (name := part.strip("{}")) != part
     ]
     parameters += [
-        {"name": name, "in": "query", "schema": {"type": kind}} for name, kind in (each.query or {}).items()
+        {"name": name, "in": "query", "schema": {"type": kind}}
+        for name, kind in (operation.query or {}).items()
     ]
     error = _json("An error.", api_types.ErrorAnswer, schemas)
-    answers = {"200": _json(inspect.getdoc(each.answer) or each.summary, each.answer, schemas)}
-    answers |= {str(status): {**error, "description": _ERRORS[status]} for status in each.errors}
+    answers = {"200": _json(inspect.getdoc(operation.answer) or operation.summary, operation.answer, schemas)}
+    answers |= {str(status): {**error, "description": _ERRORS[status]} for status in operation.errors}
     body = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
     return {
-        "summary": each.summary,
+        "summary": operation.summary,
         "parameters": parameters,
-        **({"requestBody": body} if each.body else {}),
+        **({"requestBody": body} if operation.body else {}),
         "responses": answers,
     }
 
@@ -158,7 +159,7 @@ def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
         return {"$ref": f"#/components/schemas/{name}"}
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return {"anyOf": [_schema(each, schemas) for each in arguments]}
+        return {"anyOf": [_schema(option, schemas) for option in arguments]}
     if origin is list:
         return {"type": "array", "items": _schema(arguments[0], schemas)}
     if origin is dict:

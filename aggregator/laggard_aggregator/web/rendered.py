@@ -52,9 +52,9 @@ class Renderer:
         self._kept.pop(key, None)
         self._kept[key] = kept
         now = time.monotonic()
-        for each in [each for each, other in self._kept.items() if other.until <= now]:
-            del self._kept[each]
-        left = sum(len(each.body) for each in self._kept.values())
+        for expired in [page_key for page_key, other in self._kept.items() if other.until <= now]:
+            del self._kept[expired]
+        left = sum(len(page.body) for page in self._kept.values())
         while len(self._kept) > 1 and (len(self._kept) > MAX_KEPT or left > MAX_KEPT_BYTES):
             _, oldest = self._kept.popitem(last=False)
             left -= len(oldest.body)

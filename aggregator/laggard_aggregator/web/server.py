@@ -165,17 +165,22 @@ async def _check(server: uvicorn.Server) -> None:
         await asyncio.sleep(_CHECK_SECONDS)
         now = time.monotonic()
         connections: tuple[_Connection, ...] = tuple(server.server_state.connections)  # type: ignore[arg-type]
-        idle = [(each, id(each.cycle)) for each in connections if _is_idle(each)]
-        since = {each: since.get(each, now) for each in idle}
+        idle = [(connection, id(connection.cycle)) for connection in connections if _is_idle(connection)]
+        since = {idle_one: since.get(idle_one, now) for idle_one in idle}
         oldest = sorted(since, key=since.__getitem__)
         beyond = max(len(connections) - MAX_CONNECTIONS + MAX_CONNECTIONS // 4, 0)  # room for others
-        for at, each in enumerate(oldest):
-            connection, _ = each
+        for at, idle_one in enumerate(oldest):
+            connection, _ = idle_one
             is_kept = connection.timeout_keep_alive_task is not None
-            if at < beyond or (not is_kept and now - since[each] >= HEAD_SECONDS):
+            if at < beyond or (not is_kept and now - since[idle_one] >= HEAD_SECONDS):
                 connection.transport.abort()
-        left = {each: size for each in connections if (size := _untaken_bytes(each.transport))}
-        answers = {each: _Untaken.after(answers.get(each), size, now) for each, size in left.items()}
+        left = {
+            connection: size for connection in connections if (size := _untaken_bytes(connection.transport))
+        }
+        answers = {
+            connection: _Untaken.after(answers.get(connection), size, now)
+            for connection, size in left.items()
+        }
         for connection, untaken in answers.items():
             if now - untaken.changed_at >= TAKEN_SECONDS or now - untaken.begun_at >= ANSWER_SECONDS:
                 connection.transport.abort()

@@ -139,12 +139,12 @@ class FunctionStore:
             return node, 0
         fresh = [place for place in places if place >= known][: MAX_NODE_FUNCTIONS - node.ids.size]
         ids = self._ids_of([schema.components[place].id for place in fresh])
-        found = [(place, at) for place, at in zip(fresh, ids, strict=True) if at >= 0]
+        known_ids = [(place, at) for place, at in zip(fresh, ids, strict=True) if at >= 0]
         rows = np.full(len(schema.components), -1, dtype=np.int64)
         rows[:known] = node.rows
-        rows[[place for place, _ in found]] = node.ids.size + np.arange(len(found))
-        node.grow(schema, rows, np.concatenate([node.ids, [at for _, at in found]]).astype(np.int64))
-        return node, sum(place >= known for place in places) - len(found)
+        rows[[place for place, _ in known_ids]] = node.ids.size + np.arange(len(known_ids))
+        node.grow(schema, rows, np.concatenate([node.ids, [at for _, at in known_ids]]).astype(np.int64))
+        return node, sum(place >= known for place in places) - len(known_ids)
 
     def add(self, node: NodeFunctions, block: Block, received_ns: int) -> None:
         """Stores a message's counters; late and future ticks are skipped and counted."""
@@ -201,7 +201,7 @@ class FunctionStore:
         deciding = self.counters.index(self._seconds.counter)
         peak = np.zeros(self._names.size)
         active = np.zeros(self._names.size, dtype=np.bool_)
-        found = []
+        parts = []
         for name in nodes:
             node = self._nodes[name]
             sums = node.sums(seconds)
@@ -209,7 +209,7 @@ class FunctionStore:
             ids, sums = node.ids[rose], sums[rose]
             active[ids] = True
             peak[ids] = np.maximum(peak[ids], sums[:, deciding])
-            found.append((ids, sums))
+            parts.append((ids, sums))
         chosen = np.flatnonzero(active)
         chosen = chosen[np.argsort(self._rank[chosen])]
         left_out = max(chosen.size - MAX_FUNCTIONS, 0)
@@ -219,7 +219,7 @@ class FunctionStore:
         column: IntArray = np.full(self._names.size, -1, dtype=np.int64)
         column[chosen] = np.arange(chosen.size)
         joined = np.zeros((len(nodes), chosen.size, len(self.counters)))
-        for at, (ids, sums) in enumerate(found):
+        for at, (ids, sums) in enumerate(parts):
             kept = column[ids] >= 0
             joined[at, column[ids[kept]]] = sums[kept]
         return tuple(self._names[chosen].tolist()), joined, left_out

@@ -226,15 +226,15 @@ class WindowSchedule:
         Lag counts from the deadline. After a long pause (suspended machine, clock set forward) a group
         continues with the windows over the latest window's length; earlier ones have no data.
         """
-        found = []
+        due = []
         for name, group in self._groups.items():
             wait = self.lateness_ns + group.wait_ns
             latest = (now_ns - wait) // group.shift_ns * group.shift_ns
             group.end_ns = max(group.end_ns, latest - group.window_ns // group.shift_ns * group.shift_ns)
             while group.end_ns <= latest:
-                found.append((name, group.end_ns, group.end_ns + wait))
+                due.append((name, group.end_ns, group.end_ns + wait))
                 group.end_ns += group.shift_ns
-        return sorted(found, key=itemgetter(2))
+        return sorted(due, key=itemgetter(2))
 
     def next_due_ns(self) -> int | None:
         """The earliest deadline to come; None without any group."""

@@ -100,10 +100,10 @@ class GroupStore:
 
     def has_metric(self, there: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Whether the counters `there` (c, counters), in this store's order, suffice for a metric: (c,)."""
-        told = np.zeros(there.shape[0], dtype=np.bool_)
+        has_metric = np.zeros(there.shape[0], dtype=np.bool_)
         for needs in self._enough:
-            told |= there[:, needs].all(axis=1)
-        return told
+            has_metric |= there[:, needs].all(axis=1)
+        return has_metric
 
     def set_origin(self, rows: IntArray, origin: int | IntArray) -> None:
         """Sets the origin of `rows`; no delta is computed across a change of origin.
@@ -159,7 +159,7 @@ class GroupStore:
         plain &= (values[:, 1:] >= values[:, :-1]).all(axis=(1, 2, 3))
         if not plain.all():
             rows, ticks, reads, values, intervals = (
-                each[plain] for each in (rows, ticks, reads, values, intervals)
+                column[plain] for column in (rows, ticks, reads, values, intervals)
             )
         self._latest_tick[rows] = ticks[:, -1:]
         self._latest[rows] = values[:, -1]
@@ -323,8 +323,8 @@ class GroupStore:
             before = np.where((tick > 0)[:, None], values[tick - 1, component], self._latest[rows[component]])
             grew = (values[tick, component] >= before).all(axis=1)
             self._mark(block.tick_ns[tick[grew]], rows[component[grew]])
-        told = later & (whole[-1] != 0)
-        self._started[rows[told]] = whole[-1, told]
+        restarted = later & (whole[-1] != 0)
+        self._started[rows[restarted]] = whole[-1, restarted]
 
     def _mark(self, ticks: IntArray, rows: IntArray) -> None:
         """Marks a reset of each of `rows` at its tick, or at the only one."""

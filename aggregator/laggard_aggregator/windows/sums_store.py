@@ -79,12 +79,12 @@ class SumsStore(GroupStore):
                 self._names.append(name)
             self._sum_of.append(places[name])
             self._part_of.append(self._parts.index(source))
-        told = set(zip(self._sum_of, self._part_of, strict=True))
+        known_parts = set(zip(self._sum_of, self._part_of, strict=True))
         parts = [
             at
             for at, part in enumerate(self._parts)
             if set(self._source.parts[part]) & set(self._intervals.metrics)
         ]
         self._whole = [
-            name for at, name in enumerate(self._names) if all((at, part) in told for part in parts)
+            name for at, name in enumerate(self._names) if all((at, part) in known_parts for part in parts)
         ]

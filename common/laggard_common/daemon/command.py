@@ -124,10 +124,10 @@ def _checked_output() -> Iterator[None]:
 
 
 def _opened_as(number: int, mode: int) -> int:
-    found = os.open(os.devnull, mode)
-    if found != number:
-        os.dup2(found, number)
-        os.close(found)
+    descriptor = os.open(os.devnull, mode)
+    if descriptor != number:
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     return number
 
 

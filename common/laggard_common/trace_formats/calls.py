@@ -179,10 +179,10 @@ def _lseek(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
 
 
 def _llseek(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
-    found = _BRACKETED.search(call.arguments)
-    if found is None:
+    match = _BRACKETED.search(call.arguments)
+    if match is None:
         raise ValueError(call.arguments)
-    table.get(call.fd).seek(int(found[1]))
+    table.get(call.fd).seek(int(match[1]))
     return ()
 
 
@@ -262,16 +262,16 @@ def _exec(table: DescriptorTable, _call: Call) -> Sequence[TraceRecord]:
 
 def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
     """The match at the start of `text`. Raises ValueError without one."""
-    found = pattern.match(text)
-    if found is None:
+    match = pattern.match(text)
+    if match is None:
         raise ValueError(text)
-    return found
+    return match
 
 
 def _shown(text: str) -> str:
     """The path that `-y` wrote after the first descriptor of `text`, empty without one."""
-    found = re.match(r"[0-9]{0,10}<(/[^<>]*)", text)
-    return found[1] if found is not None and found[1].isprintable() else ""
+    match = re.match(r"[0-9]{0,10}<(/[^<>]*)", text)
+    return match[1] if match is not None and match[1].isprintable() else ""
 
 
 MOVING = {

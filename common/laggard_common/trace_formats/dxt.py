@@ -76,12 +76,12 @@ class DxtParser:
 
     def _header(self, line: str) -> None:
         """Parses a header comment for the segments below it."""
-        if found := _FILE.fullmatch(line):
-            self._file_id, self._path, self._node = found[1], found[2], ""
-        elif found := _RANK.fullmatch(line):
-            self._rank, self._node = found[1], found[2]
-        elif found := _START.fullmatch(line):
-            self._start_ns = time_ns(found[1])
+        if match := _FILE.fullmatch(line):
+            self._file_id, self._path, self._node = match[1], match[2], ""
+        elif match := _RANK.fullmatch(line):
+            self._rank, self._node = match[1], match[2]
+        elif match := _START.fullmatch(line):
+            self._start_ns = time_ns(match[1])
         elif line.startswith("# darshan log version"):
             self._start_ns, self._is_begun = None, False
             self._file_id = self._path = self._rank = self._node = ""

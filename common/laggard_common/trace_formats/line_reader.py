@@ -70,10 +70,10 @@ def _skip_line(stream: BinaryIO, line: bytes) -> bool:
 
 def time_ns(text: str) -> int:
     """Nanoseconds of a decimal number of seconds. Raises ValueError."""
-    found = _TIME.fullmatch(text)
-    if found is None:
+    match = _TIME.fullmatch(text)
+    if match is None:
         raise ValueError(text)
-    return int(found[1]) * 10**9 + int((found[2] or "0").ljust(9, "0"))
+    return int(match[1]) * 10**9 + int((match[2] or "0").ljust(9, "0"))
 
 
 def number(text: str) -> int:

@@ -46,8 +46,8 @@ def is_strace(first: bytes) -> bool:
 def time_fault(first: bytes) -> str | None:
     """The reason why the times of a log that begins so cannot be read, with advice; None where they can."""
     for line in _lines(first):
-        if (found := _HEAD.fullmatch(line)) is not None:
-            if _is_relative(found):
+        if (match := _HEAD.fullmatch(line)) is not None:
+            if _is_relative(match):
                 return f"has times since the line before (strace -r): record with {OPTIONS}"
             return None
         if _OF_DAY.match(line):
@@ -97,11 +97,11 @@ class StraceParser:
         """The records of the call that ends in this line. Raises ValueError for a line of another format."""
         if not line.strip() or line.startswith(_OF_STRACE):
             return ()
-        found = _HEAD.fullmatch(line)
-        if found is None or _is_relative(found):
+        match = _HEAD.fullmatch(line)
+        if match is None or _is_relative(match):
             raise ValueError(line)
-        at_ns = time_ns(found[4] + found[5])
-        pid, text = int(found[1] or found[2] or self._pid), found[6]
+        at_ns = time_ns(match[4] + match[5])
+        pid, text = int(match[1] or match[2] or self._pid), match[6]
         if text.startswith(("---", "strace: ")):
             return ()
         if text.startswith("+++"):
@@ -150,12 +150,12 @@ class StraceParser:
         self._begun[pid] = at_ns, head
 
     def _call(self, pid: int, at_ns: int, end_ns: int | None, text: str) -> Sequence[TraceRecord]:
-        found = _CALL.fullmatch(text)
-        if found is None:
+        match = _CALL.fullmatch(text)
+        if match is None:
             raise ValueError(text)
         self.calls += 1
         self.lost += self._begun.pop(pid, None) is not None
-        name, arguments, result, note = found.groups()
+        name, arguments, result, note = match.groups()
         table = self._processes.table(pid)
         ok = result[0] not in "-?"
         if name in CLONES:

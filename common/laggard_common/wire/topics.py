@@ -55,8 +55,8 @@ def ack_topic(site: str, node: str) -> str:
 
 def parse_topic(topic: str) -> Topic:
     """Parses a topic that an agent publishes to. Raises WireError("topic") for any other."""
-    found = _TOPIC.fullmatch(topic)
-    if found is None:
+    match = _TOPIC.fullmatch(topic)
+    if match is None:
         raise WireError("topic", topic[:200])
-    site, role, node, channel, source = found.groups()
+    site, role, node, channel, source = match.groups()
     return Topic(site, role, node, channel or "status", source or "")

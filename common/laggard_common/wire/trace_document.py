@@ -59,7 +59,7 @@ def decode_document(content: bytes) -> TraceDocument:
         if (
             version != VERSION
             or not (_is_text(job, MAX_NAME_CHARS) and _is_text(log, MAX_LOG_CHARS))
-            or not all(type(each) is int for each in (session, start, end, n, t0_ns))
+            or not all(type(number) is int for number in (session, start, end, n, t0_ns))
             or not (
                 0 <= session <= MAX_POSITION
                 and 0 <= start < end <= MAX_POSITION
@@ -76,21 +76,21 @@ def decode_document(content: bytes) -> TraceDocument:
 def decode_records(payload: bytes, n: int, t0_ns: int) -> list[Folded]:
     """The records of an EventEncoder's payload. Raises WireError, ValueError and TypeError."""
     strings, *packed = _unpacked(payload)
-    columns = [_column(each, n) for each in packed]
+    columns = [_column(column, n) for column in packed]
     if (
         len(columns) != _COLUMNS
         or not isinstance(strings, list)
-        or not all(_is_text(each, MAX_PATH_CHARS) for each in strings)
+        or not all(_is_text(string, MAX_PATH_CHARS) for string in strings)
     ):
         raise WireError("document", "its records are malformed")
     for places in columns[:_NAMES]:
         if not 0 <= min(places) <= max(places) < len(strings):
             raise WireError("document", "no such string")
-    node, operation, descriptor, path = ([strings[at] for at in each] for each in columns[:_NAMES])
+    node, operation, descriptor, path = ([strings[at] for at in column] for column in columns[:_NAMES])
     offset, size, count, first, span = columns[_NAMES:]
-    offsets = [signed(each) for each in accumulate(offset)]
-    firsts = [signed(t0_ns + each) for each in accumulate(first)]
-    found = []
+    offsets = [signed(value) for value in accumulate(offset)]
+    firsts = [signed(t0_ns + value) for value in accumulate(first)]
+    records = []
     for at in range(n):
         last = firsts[at] + span[at]
         end = max(offsets[at], 0) + size[at] * count[at]
@@ -104,7 +104,7 @@ def decode_records(payload: bytes, n: int, t0_ns: int) -> list[Folded]:
         ):
             raise WireError("document", "a number of its records is out of range")
         place = None if offsets[at] == -1 else offsets[at]
-        found.append(
+        records.append(
             Folded(
                 node[at],
                 operation[at],
@@ -117,7 +117,7 @@ def decode_records(payload: bytes, n: int, t0_ns: int) -> list[Folded]:
                 path[at],
             )
         )
-    return found
+    return records
 
 
 def _column(packed: bytes, n: int) -> tuple[int, ...]:
@@ -128,10 +128,10 @@ def _column(packed: bytes, n: int) -> tuple[int, ...]:
 
 
 def _unpacked(content: bytes) -> list[Any]:
-    found = msgpack.unpackb(content, raw=False, max_str_len=4 * MAX_LOG_CHARS, max_ext_len=0)
-    if not isinstance(found, list):
+    fields = msgpack.unpackb(content, raw=False, max_str_len=4 * MAX_LOG_CHARS, max_ext_len=0)
+    if not isinstance(fields, list):
         raise WireError("document", "is no array")
-    return found
+    return fields
 
 
 def _is_text(value: object, most_chars: int) -> bool:

@@ -37,7 +37,7 @@ def direction_of(operation: str) -> str:
     name = operation.lower()
     if name.startswith(("readdir", "readlink")):
         return ""
-    return next((each for each in ("read", "write") if each in name), "")
+    return next((direction for direction in ("read", "write") if direction in name), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """`laggard init` with a real Prometheus server, and with servers that have nothing."""
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -11,18 +12,20 @@ from laggard_aggregator.cli.main import main
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_common import config
 from laggard_common.errors import ConfigError
-from tests.support.builders.prometheus_blocks import Exported
-from tests.support.builders.prometheus_servers import SERVERS, Serve
+from tests.support.builders.prometheus_blocks import Exported, serving
 from tests.support.query_server import Answers, answering
 
+needs_prometheus = pytest.mark.skipif(
+    not (shutil.which("prometheus") and shutil.which("promtool")), reason="needs prometheus and promtool"
+)
 
-@pytest.mark.parametrize("serve", SERVERS)
+
+@needs_prometheus
 @pytest.mark.parametrize(
     ("age", "scrape", "interval", "window"),
     [(1800, 15.0, 15.0, 60), (1800, 60.0, 60.0, 20), (150, 15.0, 15.0, 60), (400, 60.0, 60.0, 20)],
 )
 def test_the_fitting_map_is_configured(
-    serve: Serve,
     age: float,
     scrape: float,
     interval: float,
@@ -33,7 +36,7 @@ def test_the_fitting_map_is_configured(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     end = time.time() // 15 * 15
-    with serve(Exported(end - age, end, hosts=3, scrape_seconds=scrape), tmp_path) as url:
+    with serving(Exported(end - age, end, hosts=3, scrape_seconds=scrape), tmp_path) as url:
         assert main(["init", "--prometheus", url]) == 0
     said = capsys.readouterr().out
     assert "ceph: no series of ceph_osd_op_r_latency_count\n" in said

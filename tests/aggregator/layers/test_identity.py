@@ -17,16 +17,16 @@ NS = 1_000_000_000
 
 def test_names_are_compared_whole_before_their_ends() -> None:
     both = {"/s/rank0/out", "/s/rank1/out"}
-    assert same_files(both, both).found == {each: each for each in both}
-    assert same_files(["out", "log"], [*both, "/var/log"]).found == {"log": "/var/log"}
+    assert same_files(both, both).matches == {each: each for each in both}
+    assert same_files(["out", "log"], [*both, "/var/log"]).matches == {"log": "/var/log"}
     assert same_files(["out"], both).ambiguous == ["out"]
-    assert same_files(["rank1/out"], both).found == {"rank1/out": "/s/rank1/out"}
+    assert same_files(["rank1/out"], both).matches == {"rank1/out": "/s/rank1/out"}
     moved = same_files(["/container/data"], ["/host/data"])
-    assert (moved.found, moved.guessed) == (
+    assert (moved.matches, moved.guessed) == (
         {"/container/data": "/host/data"},
         [("/container/data", "/host/data")],
     )
-    assert same_files(["/a/x", "/b/x"], ["x"]).found == {}
+    assert same_files(["/a/x", "/b/x"], ["x"]).matches == {}
 
 
 def two_ranks() -> KernelTrace:

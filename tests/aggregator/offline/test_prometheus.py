@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,13 @@ from laggard_aggregator.offline.prometheus_input import least_interval
 from laggard_aggregator.prometheus.compare_map import load_map, shipped_names
 from laggard_aggregator.prometheus.server import PrometheusServer
 from laggard_common.errors import ConfigError, ServiceError
-from tests.support.builders.prometheus_blocks import Exported, Slow
-from tests.support.builders.prometheus_servers import SERVERS, Serve
+from tests.support.builders.prometheus_blocks import Exported, Slow, serving
 from tests.support.http_receiver import Receiver, receiving
 
 HOUR = 3600.0
+needs_prometheus = pytest.mark.skipif(
+    not (shutil.which("prometheus") and shutil.which("promtool")), reason="needs prometheus and promtool"
+)
 
 
 def diagnosed(url: str, exported: Exported, capsys: pytest.CaptureFixture[str], *more: str) -> list[Any]:
@@ -37,9 +40,9 @@ def end() -> float:
     return time.time() // 7200 * 7200 - 4 * HOUR  # blocks of the past, at their borders
 
 
-@pytest.mark.parametrize("serve", SERVERS)
+@needs_prometheus
 def test_the_slow_disks_are_found_and_no_other(
-    serve: Serve, end: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    end: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start = end - 6 * HOUR
     exported = Exported(
@@ -49,7 +52,7 @@ def test_the_slow_disks_are_found_and_no_other(
         restarts={0: start + 1.5 * HOUR, 1: start + 4 * HOUR},
         gaps={2: (start + HOUR, start + 1.4 * HOUR)},
     )
-    with serve(exported, tmp_path) as url:
+    with serving(exported, tmp_path) as url:
         records = diagnosed(url, exported, capsys)
     assert stragglers(records) == {"oss1/sdc", "oss3/sda"}
     factors = {r["component"]: r["severity"] for r in records if r.get("straggler")}
@@ -60,33 +63,29 @@ def test_the_slow_disks_are_found_and_no_other(
     assert groups == {"disks, storage, X1, 1"}
 
 
-@pytest.mark.parametrize("serve", SERVERS)
-def test_two_replicas_count_once(
-    serve: Serve, end: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@needs_prometheus
+def test_two_replicas_count_once(end: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start = end - 4 * HOUR
     exported = Exported(start, end, slow=(Slow(0, 5, 3.0, start + HOUR),), replicas=("a", "b"))
-    with serve(exported, tmp_path) as url:
+    with serving(exported, tmp_path) as url:
         records = diagnosed(url, exported, capsys, "--map", "node_exporter")
     assert stragglers(records) == {"oss0/sdf"}
     assert len({record["component"] for record in records if "component" in record}) == 24
 
 
-@pytest.mark.parametrize("serve", SERVERS)
-def test_a_server_that_began_minutes_ago_may_have_short_intervals(
-    serve: Serve, end: float, tmp_path: Path
-) -> None:
-    with serve(Exported(end - 150, end), tmp_path) as url:
+@needs_prometheus
+def test_a_server_that_began_minutes_ago_may_have_short_intervals(end: float, tmp_path: Path) -> None:
+    with serving(Exported(end - 150, end), tmp_path) as url:
         assert least_interval(PrometheusServer(url), load_map("node_exporter"), end) == 30
 
 
-@pytest.mark.parametrize("serve", SERVERS)
+@needs_prometheus
 def test_a_server_that_scrapes_seldom_gets_longer_intervals(
-    serve: Serve, end: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    end: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start = end - 12 * HOUR
     exported = Exported(start, end, slow=(Slow(2, 1, 3.0, start),), scrape_seconds=60.0)
-    with serve(exported, tmp_path) as url:
+    with serving(exported, tmp_path) as url:
         records = diagnosed(url, exported, capsys)
         assert stragglers(records) == {"oss2/sdb"}
         span = [f"--from={start:.0f}", f"--to={end:.0f}", "--interval", "60"]

@@ -141,8 +141,8 @@ class Ceph:
         fsid = ""
         with suppress(ValueError, RecursionError):
             document = json.loads(answer)
-            told = document.get("cluster_fsid") if isinstance(document, dict) else None
-            fsid = told if isinstance(told, str) and _FSID.fullmatch(told) else ""
+            identity = document.get("cluster_fsid") if isinstance(document, dict) else None
+            fsid = identity if isinstance(identity, str) and _FSID.fullmatch(identity) else ""
         labels = {"fsid": fsid, "rotational": self._rotational(osd)}
         name = f"osd.{osd.number}"
         return Component(name, name, tuple((key, value) for key, value in labels.items() if value))
@@ -161,8 +161,8 @@ class Ceph:
         if self._sysfs is None or not device:
             return ""
         folder = self._sysfs / "dev" / "block" / f"{os.major(device)}:{os.minor(device)}"
-        told = attribute(str(folder / "queue" / "rotational"))
-        return told if told in ("0", "1") else ""
+        text = attribute(str(folder / "queue" / "rotational"))
+        return text if text in ("0", "1") else ""
 
 
 def _new(path: Path) -> _Osd:

@@ -65,16 +65,16 @@ def parse(answer: bytes) -> tuple[dict[str, int], int]:
     """
     document, osd = _sections(answer)
     bluestore: Any = document.get("bluestore")
-    found: dict[str, int | None] = {}
+    counters: dict[str, int | None] = {}
     for name in OSD_LATENCIES:
-        found.update(_average(osd, (name,), name))
+        counters.update(_average(osd, (name,), name))
     for name in (*OSD_COUNTERS, *OSD_BYTES, *OSD_GAUGES):
         if name in osd:
-            found[name] = _count(osd[name])
+            counters[name] = _count(osd[name])
     for name, names in BLUESTORE_LATENCIES.items() if isinstance(bluestore, dict) else ():
-        found.update(_average(bluestore, names, f"bluestore_{name}"))
-    known = {name: value for name, value in found.items() if value is not None}
-    return known, len(found) - len(known)
+        counters.update(_average(bluestore, names, f"bluestore_{name}"))
+    known = {name: value for name, value in counters.items() if value is not None}
+    return known, len(counters) - len(known)
 
 
 def parse_latency_bins(answer: bytes) -> tuple[dict[str, int], int]:

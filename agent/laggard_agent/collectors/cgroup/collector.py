@@ -176,7 +176,7 @@ class Cgroup:
         yield self._own.of(at, len(rows), self._left_out, len(failures), not_understood)
         first = odd[0].first_odd if odd else ""
         self._odd.update(bool(odd), f"{not_understood} lines not understood, the first: {first}")
-        self._nothing.update(not self._tree.found, f"no control groups of Slurm in {self._root}")
+        self._nothing.update(not self._tree.exists, f"no control groups of Slurm in {self._root}")
         raise_first(failures)
 
     def _update(self, folders: Sequence[JobFolder], at_ns: int) -> None:

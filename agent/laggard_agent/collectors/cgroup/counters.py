@@ -243,8 +243,8 @@ class Devices:
         try:
             return self._chosen[device]
         except KeyError:
-            found = self._chosen[device] = self._find(device)
-            return found
+            choice = self._chosen[device] = self._find(device)
+            return choice
 
     def _find(self, device: bytes) -> bool | None:
         words = attribute(f"{self._numbers}/{device.decode()}/uevent").split()

@@ -53,7 +53,7 @@ class JobFolder(NamedTuple):
 
 
 class SlurmTree:
-    """Slurm's folders below `root` (`/sys/fs/cgroup`). `found`: whether there are any.
+    """Slurm's folders below `root` (`/sys/fs/cgroup`). `exists`: whether there are any.
 
     They are listed again when a folder that has them, or may have them, gained or lost one, when a job is
     gone (another may have come in its place), and every ten seconds.
@@ -68,7 +68,7 @@ class SlurmTree:
         self._until_ns = 0
 
     @property
-    def found(self) -> bool:
+    def exists(self) -> bool:
         """Whether Slurm has folders."""
         return self._found
 
@@ -105,13 +105,13 @@ class SlurmTree:
     def _matches(self, tree: str, below: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, str, str]]:
         """Yields path, path within the tree and the named part."""
         for name, _ in self._entries(tree):
-            if found := pattern.fullmatch(name):
-                yield f"{tree}/{name}", f"{below}{name}", found[1] or ""
+            if match := pattern.fullmatch(name):
+                yield f"{tree}/{name}", f"{below}{name}", match[1] or ""
 
     def _jobs_in(self, path: str, below: str, node: str, uid: int | None) -> Iterator[JobFolder]:
         for name, inode in self._entries(path):
-            if found := _JOB.fullmatch(name):
-                job = found[1] or found[2]
+            if match := _JOB.fullmatch(name):
+                job = match[1] or match[2]
                 yield JobFolder(node, job, uid, inode, f"{path}/{name}", f"{below}/{name}")
 
     def _entries(self, folder: str) -> list[tuple[str, int]]:
@@ -123,7 +123,9 @@ class SlurmTree:
         try:
             with os.scandir(folder) as entries:
                 listed = islice(entries, _MOST_ENTRIES)
-                return [(each.name, each.inode()) for each in listed if each.is_dir(follow_symlinks=False)]
+                return [
+                    (entry.name, entry.inode()) for entry in listed if entry.is_dir(follow_symlinks=False)
+                ]
         except OSError as exc:
             if exc.errno in GONE:
                 return []
@@ -132,7 +134,7 @@ class SlurmTree:
 
 def _state(folder: str) -> _State | None:
     try:
-        found = os.stat(folder)  # noqa: PTH116 - strings are faster
+        status = os.stat(folder)  # noqa: PTH116 - strings are faster
     except OSError:
         return None
-    return found.st_ino, found.st_nlink, found.st_mtime_ns
+    return status.st_ino, status.st_nlink, status.st_mtime_ns

@@ -59,7 +59,7 @@ class Identities:
         for name, facts in devices.items():
             if name not in given:
                 own = facts or Facts()
-                others = [each for each in claims if each is not own]
+                others = [claim for claim in claims if claim is not own]
                 id_ = self._choose(name, own, others, sharers)[:MAX_NAME_CHARS]
                 id_ = id_ if id_ not in taken else f"{id_[: MAX_NAME_CHARS // 2]}@{name}"[:MAX_NAME_CHARS]
                 given[name] = id_
@@ -75,7 +75,7 @@ class Identities:
         for identifier in own.identifiers:
             if is_placeholder(identifier):
                 continue
-            kinds = [each.kind for each in others if identifier in each.identifiers]
+            kinds = [other.kind for other in others if identifier in other.identifiers]
             if identifier in self._kinds:
                 kinds.append(self._kinds[identifier])
             if not all(_alike(own.kind, kind) for kind in kinds):

@@ -111,4 +111,4 @@ class Layers:
 
     def _sum(self, names: list[str] | tuple[str, ...]) -> Usage:
         known = [self._usage[name] for name in names if name in self._usage]
-        return Usage(sum(each.requests for each in known), sum(each.ms for each in known))
+        return Usage(sum(usage.requests for usage in known), sum(usage.ms for usage in known))

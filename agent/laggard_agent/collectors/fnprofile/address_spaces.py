@@ -111,8 +111,8 @@ class Space:
 
     def find(self, address: int) -> Mapping | None:
         """The mapping at an address."""
-        found = (m for m in reversed(self._mappings) if m.start <= address < m.end)
-        return next(found, None)
+        mappings = (m for m in reversed(self._mappings) if m.start <= address < m.end)
+        return next(mappings, None)
 
     def learn(self, procfs: Path) -> None:
         """Reads unknown mappings from /proc; for an ended process, from its parent's."""

@@ -38,7 +38,7 @@ def parse_kallsyms(blocks: Iterator[bytes]) -> elf.Symbols:
 
     None when the kernel hides its addresses: all are 0 then. Lines of another form are ignored.
     """
-    found = elf.SymbolColumns()
+    columns = elf.SymbolColumns()
     rest = b""
     for block in blocks:
         text, newline, rest = (rest + block).rpartition(b"\n")
@@ -46,11 +46,11 @@ def parse_kallsyms(blocks: Iterator[bytes]) -> elf.Symbols:
         for line in _LINE.finditer(text + newline):
             address = int(line[1], 16)
             if address:
-                found.add(address, _MOST_SIZE, len(found.names), line[2] != b"T")
-                found.names += line[3] + (b"\t" + line[4] if line[4] else b"") + b"\0"
-        if len(found) > elf.MOST_FUNCTIONS:
+                columns.add(address, _MOST_SIZE, len(columns.names), line[2] != b"T")
+                columns.names += line[3] + (b"\t" + line[4] if line[4] else b"") + b"\0"
+        if len(columns) > elf.MOST_FUNCTIONS:
             return elf.SymbolColumns().symbols()
-    return found.symbols()
+    return columns.symbols()
 
 
 class Kernel:
@@ -70,14 +70,14 @@ class Kernel:
 
     def function_at(self, address: int) -> tuple[str, str]:
         """Image and function at an address of the kernel."""
-        found = self._functions.get(address)
-        if found is None:
+        function = self._functions.get(address)
+        if function is None:
             name, _, module = (self._symbols.lookup_address(address) or "?").partition("\t")
-            found = (f"[{module}]" if module else KERNEL, name)
+            function = (f"[{module}]" if module else KERNEL, name)
             if len(self._functions) >= _MOST_SIZE:
                 self._functions.clear()
-            self._functions[address] = found
-        return found
+            self._functions[address] = function
+        return function
 
     def refresh(self) -> None:
         """Reads the names again when they are due and the modules have changed."""
@@ -151,14 +151,14 @@ class Resolver:
             return function_id(space.program, *self._kernel.function_at(address))
         if mode != _USER_MODE:
             return function_id(space.program, "[guest]" if mode in _GUEST_MODES else "[hypervisor]", "?")
-        found = space.functions.get(address)
-        if found is None:
-            found = function_id(space.program, *self._user_function(space, address))
+        function = space.functions.get(address)
+        if function is None:
+            function = function_id(space.program, *self._user_function(space, address))
             if len(space.functions) >= _MOST_KEPT:
                 space.functions.clear()
             if self._left_ns > 0:
-                space.functions[address] = found
-        return found
+                space.functions[address] = function
+        return function
 
     def _user_function(self, space: Space, address: int) -> tuple[str, str]:
         mapping = space.find(address)

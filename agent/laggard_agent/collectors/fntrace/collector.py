@@ -151,25 +151,25 @@ class Fntrace:
         failures = []
         if len(named) > _MOST_TABLES:
             failures.append(CollectError(str(self._directory), f"more than {_MOST_TABLES} tables"))
-        found: dict[Key, _TracedProcess] = {}
+        processes: dict[Key, _TracedProcess] = {}
         room_bytes = MOST_HELD_BYTES
         self._namer.start_sample()
-        for one in named[:_MOST_TABLES]:
-            key = (one.name, one.inode)
-            process = self._found.get(key) or _TracedProcess(self._directory / one.name)
-            if process.has_ended and _removed(process.table.path, one.inode):
+        for file in named[:_MOST_TABLES]:
+            key = (file.name, file.inode)
+            process = self._found.get(key) or _TracedProcess(self._directory / file.name)
+            if process.has_ended and _removed(process.table.path, file.inode):
                 continue
-            has_ended = self._has_ended(one, process.table)
+            has_ended = self._has_ended(file, process.table)
             try:
                 if not process.table.read(room_bytes):
                     continue
             except CollectError as exc:
                 failures.append(exc)
             room_bytes -= process.table.held_bytes
-            found[key] = process
+            processes[key] = process
             self._namer.name(process.table)
             process.has_ended = has_ended and None not in process.table.names
-        self._found = found
+        self._found = processes
         return failures
 
     def _names(self) -> list[_CallTableFile]:
@@ -185,7 +185,7 @@ class Fntrace:
                 return []
             raise unreadable(self._directory, exc) from exc
         note_name(self._directory, is_folder=True)
-        matches.sort(key=lambda found: tuple(map(int, found[0].groups())))
+        matches.sort(key=lambda match: tuple(map(int, match[0].groups())))
         tables_of = Counter(match.group(1, 2) for match, _ in matches)
         makers = [
             (*match.group(1, 2), self._owner(match[0]) if tables_of[match.group(1, 2)] > 1 else None)
@@ -196,7 +196,7 @@ class Fntrace:
             _CallTableFile(match[0], inode, int(match[1]), int(match[2]), last[maker][0] is match)
             for maker, (match, inode) in zip(makers, matches, strict=True)
         ]
-        return sorted(named, key=lambda one: (one.name, one.inode) not in self._found)
+        return sorted(named, key=lambda file: (file.name, file.inode) not in self._found)
 
     def _owner(self, name: str) -> int | None:
         """Owner of the file: another user's file does not continue a process."""
@@ -205,18 +205,18 @@ class Fntrace:
         except OSError:
             return None
 
-    def _has_ended(self, one: _CallTableFile, table: CallTable) -> bool:
+    def _has_ended(self, file: _CallTableFile, table: CallTable) -> bool:
         """True when a table will not be written again. An incomplete one gets a minute."""
         if table.head is not None:
-            if not one.is_last:
+            if not file.is_last:
                 return True
             ours = self._processes.is_ours(table.head.pid_namespace)
-            return ours and self._processes.has_ended(one.pid, one.start_ticks)
+            return ours and self._processes.has_ended(file.pid, file.start_ticks)
         try:
             age_seconds = self._context.now() / 1e9 - table.path.lstat().st_mtime
         except OSError:
             return False
-        return age_seconds > _UNFINISHED_SECONDS and self._processes.has_ended(one.pid, one.start_ticks)
+        return age_seconds > _UNFINISHED_SECONDS and self._processes.has_ended(file.pid, file.start_ticks)
 
 
 def _removed(path: Path, inode: int) -> bool:

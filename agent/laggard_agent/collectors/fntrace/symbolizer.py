@@ -94,11 +94,11 @@ def _symbols(module: Module, owner: int) -> Symbols | None:
     if not path.startswith("/") or "\0" in path:
         return None
     try:
-        found = os.stat(path)  # noqa: PTH116 - a path as the process saw it
-        if not stat.S_ISREG(found.st_mode) or not (found.st_mode & stat.S_IROTH or found.st_uid == owner):
+        status = os.stat(path)  # noqa: PTH116 - a path as the process saw it
+        if not stat.S_ISREG(status.st_mode) or not (status.st_mode & stat.S_IROTH or status.st_uid == owner):
             return None
-        if found.st_ino != module.inode and not (module.build_id and build_id(path) == module.build_id):
+        if status.st_ino != module.inode and not (module.build_id and build_id(path) == module.build_id):
             return None
-        return symbols_of(path, found.st_ino)
+        return symbols_of(path, status.st_ino)
     except (OSError, CollectError):
         return None

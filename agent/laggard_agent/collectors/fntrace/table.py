@@ -61,29 +61,29 @@ class CallTable:
         `room_bytes`: memory available for it.
         """
         try:
-            with regular_file(self.path, os.O_NOFOLLOW) as (fd, found):
-                self._read(fd, found, room_bytes)
+            with regular_file(self.path, os.O_NOFOLLOW) as (fd, status):
+                self._read(fd, status, room_bytes)
         except OSError as exc:
             if exc.errno in ABSENT:
                 return False
             raise unreadable(self.path, exc) from exc
         return True
 
-    def _read(self, fd: int, found: os.stat_result, room_bytes: int) -> None:
+    def _read(self, fd: int, status: os.stat_result, room_bytes: int) -> None:
         head = shm_layout.parse_head(os.pread(fd, shm_layout.HEAD_BYTES, 0), str(self.path))
         if head is None:
             return
-        if found.st_size < head.file_bytes:
-            raise CollectError(str(self.path), f"{found.st_size} bytes, expected {head.file_bytes}")
+        if status.st_size < head.file_bytes:
+            raise CollectError(str(self.path), f"{status.st_size} bytes, expected {head.file_bytes}")
         if head.count_bytes > MOST_COUNT_BYTES:
             raise CollectError(str(self.path), f"more than {MOST_COUNT_BYTES} bytes of counts")
         if head.held_bytes > room_bytes:
             raise CollectError(str(self.path), f"all tables together take more than {MOST_HELD_BYTES} bytes")
         if is_recorded():
             self._record(fd, head)
-        if self.head is not None and not _goes_on(self.head, found.st_ino, head, self.inode):
+        if self.head is not None and not _goes_on(self.head, status.st_ino, head, self.inode):
             raise CollectError(str(self.path), "another process's table under the same name")
-        self.head, self.owner, self.inode = head, found.st_uid, found.st_ino
+        self.head, self.owner, self.inode = head, status.st_uid, status.st_ino
         self._read_names(fd, head)
         self._read_counts(fd, head)
 

@@ -52,22 +52,22 @@ def read_rewritten(path: Path, before: FileState | None) -> tuple[bytes, FileSta
     try:
         if before is not None and _state(path.stat()) == before:
             return None
-        with regular_file(path) as (fd, found):
-            if found.st_size > MOST_DUMP_BYTES:
+        with regular_file(path) as (fd, status):
+            if status.st_size > MOST_DUMP_BYTES:
                 raise refused(path, f"longer than {MOST_DUMP_BYTES} bytes")
-            data = os.read(fd, found.st_size + 1)
-            if len(data) != found.st_size or _state(os.fstat(fd)) != _state(found):
+            data = os.read(fd, status.st_size + 1)
+            if len(data) != status.st_size or _state(os.fstat(fd)) != _state(status):
                 return None
     except OSError as exc:
         if exc.errno in _GONE:
             return None
         raise unreadable(path, exc) from exc
     note_read(path, data)
-    return data, _state(found)
+    return data, _state(status)
 
 
-def _state(found: os.stat_result) -> FileState:
-    return FileState(found.st_ino, found.st_size, found.st_mtime_ns)
+def _state(status: os.stat_result) -> FileState:
+    return FileState(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class _DumpFile:
@@ -83,10 +83,10 @@ class _DumpFile:
 
     def read(self, now_ns: int) -> None:
         """Reads the file if it changed. Raises CollectError."""
-        found = read_rewritten(self.path, self._state)
-        if found is None:
+        content = read_rewritten(self.path, self._state)
+        if content is None:
             return
-        data, state = found
+        data, state = content
         try:
             dump = parse_dump(data)
         except NotADumpError as exc:
@@ -154,14 +154,14 @@ class Gluster:
         }
         counts = []
         for table, is_brick in ((self._bricks, True), (self._clients, False)):
-            found = {
+            processes = {
                 file.component.id: (file.component, file.process)
                 for file in live.values()
                 if file.component and file.process.dump and file.process.dump.is_brick == is_brick
             }
-            counts.append(len(found))
-            if found:
-                yield _reading(table, at, found.values())
+            counts.append(len(processes))
+            if processes:
+                yield _reading(table, at, processes.values())
         leftovers = {n: f.process.dump.leftovers for n, f in live.items() if f.process.dump}
         self.leftovers = {name: lines for name, lines in leftovers.items() if lines}
         yield self._own.of(
@@ -203,28 +203,30 @@ class Gluster:
     def _dump_files(self) -> list[Path]:
         folder = self._directory / "stats"
         try:
-            found = [path for path in folder.iterdir() if path.suffix == ".dump" and path.name.isprintable()]
+            dumps = [path for path in folder.iterdir() if path.suffix == ".dump" and path.name.isprintable()]
         except FileNotFoundError:
             return []
         except OSError as exc:
             raise unreadable(folder, exc) from exc
-        return sorted(found)[:_MOST_DUMPS]
+        return sorted(dumps)[:_MOST_DUMPS]
 
     def _brick_files(self) -> list[tuple[str, str]]:
         """Volume and name of each brick file of glusterd; none without permission."""
-        found = []
+        bricks = []
         for path in sorted(self._directory.glob("vols/*/bricks/*")):
             note_name(path)
-            found.append((path.parts[-3], path.name))
-        return found
+            bricks.append((path.parts[-3], path.name))
+        return bricks
 
 
-def _reading(table: ColumnTable, at_ns: int, found: Collection[tuple[Component, Process]]) -> Reading:
+def _reading(table: ColumnTable, at_ns: int, processes: Collection[tuple[Component, Process]]) -> Reading:
     """A row of each process; a counter missing from a fully parsed dump never counted."""
-    for _, process in found:
+    for _, process in processes:
         new = [(field_of(name), value) for name, value in process.values.items() if name not in table.names]
         table.grow(field for field, value in new if value or field.kind is FieldKind.GAUGE)
-    return table.table(at_ns, ((component, process.values, process.is_whole) for component, process in found))
+    return table.table(
+        at_ns, ((component, process.values, process.is_whole) for component, process in processes)
+    )
 
 
 def _component(dump: ProcessDump, bricks: list[tuple[str, str]]) -> Component | None:

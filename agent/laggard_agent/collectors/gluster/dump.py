@@ -110,9 +110,9 @@ class _DumpParser:
 
     def dump(self, aggregate: str, interval: str) -> ProcessDump:
         """The dump of the two objects' lines. Raises NotADumpError."""
-        prefix, found, _ = aggregate.partition(".aggr.")
+        prefix, separator, _ = aggregate.partition(".aggr.")
         scope, _, name = prefix.partition(".")
-        if not found or scope != '"gluster' or not name or "\n" in name:
+        if not separator or scope != '"gluster' or not name or "\n" in name:
             raise NotADumpError("no gluster.<name>.aggr.<value> in the first object")
         totals = self._entries(_ZERO.sub("", aggregate.replace(f"{prefix}.aggr.", '"')))
         recent = self._entries(_ZERO.sub("", interval.replace(f"{prefix}.inter.", '"')))
@@ -138,12 +138,12 @@ class _DumpParser:
         )
 
     def _entries(self, lines: str) -> dict[str, str]:
-        found = _ENTRY.findall(lines)
-        if lines.count("\n") + 1 != len(found):
+        entries = _ENTRY.findall(lines)
+        if lines.count("\n") + 1 != len(entries):
             for line in lines.split("\n"):
                 if not _ENTRY.fullmatch(line):
                     self._left_over(line)
-        return dict(found)
+        return dict(entries)
 
     def _take(self, key: str, text: str) -> bool:
         """Adds a value of the first object if it is known and valid."""
@@ -174,7 +174,7 @@ class _DumpParser:
     def _fop(self, fop: str, recent: dict[str, str], seconds: float, scale: int) -> Fop:
         rate = _real(recent.get(f"fop.{fop}.per_sec", ""))
         mean = _real(recent.get(f"fop.{fop}.latency_ave_usec", "")) if rate is not None else None
-        means = (None if each is None else each * scale for each in (self._means.get(fop), mean))
+        means = (None if value is None else value * scale for value in (self._means.get(fop), mean))
         return Fop(self._calls[fop], next(means), (rate or 0.0) * seconds, next(means))
 
     def _left_over(self, line: str) -> None:
@@ -197,9 +197,11 @@ def brick_path(dump_name: str, bricks: Iterable[tuple[str, str]]) -> tuple[str, 
     Without a match, or with matches of different paths, the path is the dump's, with `_`; with matches of
     several volumes (the same path on several servers) the volume is None.
     """
-    found = {(path, volume) for volume, name in bricks if (path := _merged(dump_name, name)) is not None}
-    paths = {path for path, _ in found}
-    volumes = {volume for _, volume in found}
+    bricks_here = {
+        (path, volume) for volume, name in bricks if (path := _merged(dump_name, name)) is not None
+    }
+    paths = {path for path, _ in bricks_here}
+    volumes = {volume for _, volume in bricks_here}
     if len(paths) != 1:
         return dump_name, None
     return paths.pop(), volumes.pop() if len(volumes) == 1 else None

@@ -66,8 +66,8 @@ def parse_state(data: bytes) -> int | None:
 
 def parse_rate(data: bytes) -> int | None:
     """Parses `56 Gb/sec (4X FDR)` or `2.5 Gb/sec (1X SDR)` to bits per second; None for another text."""
-    found = _RATE.match(data)
-    return None if found is None else int(found[1]) * 10**9 + int(found[2] or 0) * 10**8
+    match = _RATE.match(data)
+    return None if match is None else int(match[1]) * 10**9 + int(match[2] or 0) * 10**8
 
 
 _PARSERS: Mapping[str, Callable[[bytes], int | None]] = {
@@ -117,14 +117,14 @@ class Infiniband:
         at = self._context.now()
         self.leftovers = {}
         rows = {component: self._row(files, failures) for component, files in self._ports.items()}
-        found = {component: row for component, row in rows.items() if row is not None}
-        if len(found) < len(rows):
+        ports = {component: row for component, row in rows.items() if row is not None}
+        if len(ports) < len(rows):
             self._look_at_ns = None
-        if found:
-            yield self._rows.table(at, ((component, row, False) for component, row in found.items()))
-        yield self._own.of(at, len(found), len(failures), len(self.leftovers), self._left_out)
+        if ports:
+            yield self._rows.table(at, ((component, row, False) for component, row in ports.items()))
+        yield self._own.of(at, len(ports), len(failures), len(self.leftovers), self._left_out)
         place = self._folder or "sysfs: it is not read"
-        self._nothing.update(not found and not failures, f"nothing found under {place}")
+        self._nothing.update(not ports and not failures, f"nothing found under {place}")
         raise_first(failures)
 
     def _row(self, files: Mapping[str, str], failures: list[CollectError]) -> dict[str, int | None] | None:

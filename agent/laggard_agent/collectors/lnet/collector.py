@@ -37,7 +37,7 @@ PEERS_EVERY_NS = 10 * 1_000_000_000
 MOST_NIS = 64
 _TRIES = 3
 _UP, _WAITING, _QUEUED = (
-    [one.name for one in PEER_FIELDS].index(name) for name in ("up", "waiting", "queued_bytes")
+    [field.name for field in PEER_FIELDS].index(name) for name in ("up", "waiting", "queued_bytes")
 )
 
 

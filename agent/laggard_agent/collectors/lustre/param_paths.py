@@ -69,7 +69,7 @@ class Trees:
 
     def locate(self, kinds: Sequence[str], files: Sequence[str]) -> Located:
         """As `Parameters`. The first kind, then the first tree, with a device's file counts."""
-        found: dict[str, dict[str, str]] = {}
+        files_of: dict[str, dict[str, str]] = {}
         refused = set(self._closed_debugfs())
         roots = self._roots[:-1] if refused else self._roots
         for kind in kinds:
@@ -85,8 +85,8 @@ class Trees:
                     note_not_read(folder, str(exc.strerror))
                     continue
                 for device in devices:
-                    _add(found, device.name, device.path, files)
-        return Located(found, tuple(sorted(refused)))
+                    _add(files_of, device.name, device.path, files)
+        return Located(files_of, tuple(sorted(refused)))
 
     def find(self, file: str) -> str | None:
         """As `Parameters`."""
@@ -110,9 +110,9 @@ class Trees:
                 yield f"{self._debugfs}: {exc.strerror}"
 
 
-def _add(found: dict[str, dict[str, str]], name: str, folder: str, files: Sequence[str]) -> None:
+def _add(devices: dict[str, dict[str, str]], name: str, folder: str, files: Sequence[str]) -> None:
     note_name(folder, is_folder=True)
-    places = found.setdefault(name, {})
+    places = devices.setdefault(name, {})
     for file in files:
         if file not in places:
             path = f"{folder}/{file}"
@@ -140,17 +140,17 @@ class ParamDump:
 
     def locate(self, kinds: Sequence[str], files: Sequence[str]) -> Located:
         """As `Parameters`."""
-        found: dict[str, dict[str, str]] = {}
+        devices: dict[str, dict[str, str]] = {}
         for kind in kinds:
             prefix = kind.replace("/", ".") + "."
             for name in self._parameters:
                 if name.startswith(prefix):
                     device, _, file = name[len(prefix) :].partition(".")
                     if file:
-                        places = found.setdefault(device, {})
+                        places = devices.setdefault(device, {})
                         if file in files:
                             places.setdefault(file, name)
-        return Located(found, (), partial=True)
+        return Located(devices, (), partial=True)
 
     def find(self, file: str) -> str | None:
         """As `Parameters`."""

@@ -265,11 +265,11 @@ def _bin(gathering: ResultBuilder, title: str, columns: list[str], words: list[b
 
 
 def _gauge(gathering: ResultBuilder, line: bytes) -> bool:
-    found = _GAUGE.fullmatch(line.strip())
-    value = number(found[2]) if found else None
-    if found is None or value is None:
+    match = _GAUGE.fullmatch(line.strip())
+    value = number(match[2]) if match else None
+    if match is None or value is None:
         return False
-    gathering.add(Field(_slug(found[1]), FieldKind.GAUGE), value)
+    gathering.add(Field(_slug(match[1]), FieldKind.GAUGE), value)
     return True
 
 

@@ -156,9 +156,9 @@ class _TableDevice:
         if shapes != self._shapes:
             self._shapes = shapes
             self.is_there = any(shapes)
-            found = [(place, s.leftovers) for place, s in zip(places, shapes, strict=True) if place and s]
-            found.append((next(filter(None, places), ""), columns.learn(shapes)))
-            self.leftovers = [(place, lines) for place, lines in found if lines]
+            leftovers = [(place, s.leftovers) for place, s in zip(places, shapes, strict=True) if place and s]
+            leftovers.append((next(filter(None, places), ""), columns.learn(shapes)))
+            self.leftovers = [(place, lines) for place, lines in leftovers if lines]
 
     def row_in(self, columns: Columns) -> Row:
         """The row of this device, the same object while its values are unchanged."""

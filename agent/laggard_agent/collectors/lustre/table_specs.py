@@ -51,10 +51,10 @@ class TableSpec:
 
 def target(name: str) -> Component:
     """An OST or MDT of the file system `fs`, known to the whole site."""
-    found = _TARGET.fullmatch(name)
+    match = _TARGET.fullmatch(name)
     labels: Labels = (("scope", "site"),)
-    if found:
-        labels += _some(fs=found["fs"], target=found["target"])
+    if match:
+        labels += _some(fs=match["fs"], target=match["target"])
     return Component(name[:MAX_NAME_CHARS], name[:MAX_NAME_CHARS], labels)
 
 
@@ -94,8 +94,8 @@ def each(make: Callable[[str], Component]) -> Callable[[Iterable[str]], dict[str
 
 
 def _client(name: str, taken: set[str]) -> Component:
-    found = _MOUNT.fullmatch(name)
-    stem = found["stem"] if found else name
+    match = _MOUNT.fullmatch(name)
+    stem = match["stem"] if match else name
     known = stem if stem not in taken else name
     client = _CLIENT.fullmatch(stem)
     labels = _some(fs=client["fs"], target=client["target"]) if client else _some(fs=stem)

@@ -215,16 +215,16 @@ class Columns:
             refused = self._refused[shapes] = tuple(self._take(shapes))
         return refused
 
-    def row(self, shapes: Shown, found: Sequence[Values]) -> Row:
-        """The row of a component whose shapes were learnt; `found`: values of the files present."""
+    def row(self, shapes: Shown, parts: Sequence[Values]) -> Row:
+        """The row of a component whose shapes were learnt; `parts`: values of the files present."""
         try:
             plan = self._plans[shapes]
         except KeyError:
             plan = self._plan(shapes)
         if plan is None:  # one file that has all fields in order
-            return found[0]
+            return parts[0]
         values: list[int | None] = [0, None]
-        for part in found:
+        for part in parts:
             values += part
         return plan(values)
 

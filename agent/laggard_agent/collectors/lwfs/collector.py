@@ -61,7 +61,7 @@ class Lwfs:
         log = self._follower
         yield self._own.of(
             at,
-            int(log.found),
+            int(log.exists),
             len(self._servers.components),
             log.behind_bytes(),
             self._traces,
@@ -72,7 +72,7 @@ class Lwfs:
             log.rotations,
             log.truncations,
         )
-        kind = "no trace in" if self._follower.found else "no log"
+        kind = "no trace in" if self._follower.exists else "no log"
         self._nothing.update(not rows and failure is None, f"nothing found: {kind} {self._path}")
         if failure is not None:
             raise failure

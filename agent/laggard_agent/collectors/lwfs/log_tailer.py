@@ -51,8 +51,8 @@ class OpenLog:
 
     def identity(self) -> tuple[int, int]:
         """Device and inode."""
-        found = os.fstat(self._fd)
-        return found.st_dev, found.st_ino
+        status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
 
     def behind_bytes(self) -> int:
         """Bytes written and not yet read."""
@@ -124,7 +124,7 @@ class OpenLog:
 
 
 class Follower:
-    """Lines of the log at `path`. `found`: it existed at the latest step.
+    """Lines of the log at `path`. `exists`: at the latest step.
 
     A log that exists when the agent starts is read from at most 1 MiB before its end, and `are_old` is true
     for the lines of that step; later logs are read from their start. Totals since the start: `rotations`,
@@ -139,7 +139,7 @@ class Follower:
         self._leaving: list[tuple[OpenLog, int]] = []  # older files, and the time until which they are read
         self._began = False
         self.rotations = self.truncations = self.torn_lines = self.long_lines = 0
-        self.found = False
+        self.exists = False
         self.are_old = False
         self.failure: CollectError | None = None
 
@@ -185,12 +185,12 @@ class Follower:
     def _look(self) -> None:
         """Checks for a new file at the path."""
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
-            self.found = False
+            self.exists = False
             self._began = True
             return
-        if self._current is None or self._current.identity() != (found.st_dev, found.st_ino):
+        if self._current is None or self._current.identity() != (status.st_dev, status.st_ino):
             fresh = OpenLog.open(self._path)
             if self._current is not None:
                 self.rotations += 1
@@ -199,7 +199,7 @@ class Follower:
                 fresh.skip_to_last(FIRST_BYTES)
                 self.are_old = True
             self._current = fresh
-        self.found = self._began = True
+        self.exists = self._began = True
 
     def _restart(self, log: OpenLog) -> None:
         self.truncations += 1

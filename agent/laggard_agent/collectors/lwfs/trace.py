@@ -65,22 +65,22 @@ def is_trace(line: bytes) -> bool:
 
 def parse_trace(line: bytes) -> Trace | None:
     """Parses a line without its newline; None for a malformed one."""
-    found = _LINE.fullmatch(line)
-    if found is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         return None
     time_ms = None
-    if found["utc"] is not None:
-        time_ms = _milliseconds(found["utc"])
+    if match["utc"] is not None:
+        time_ms = _milliseconds(match["utc"])
         if time_ms is None:
             return None
-    server = (found["server"] or b"").decode("ascii")
-    if found["queue"] is not None:
-        length = int(found["queue"])
+    server = (match["server"] or b"").decode("ascii")
+    if match["queue"] is not None:
+        length = int(match["queue"])
         return Trace(server, time_ms, "queue", (length,)) if length < _MOST_QUEUE else None
-    counts = tuple(map(int, found["counts"].split()))
+    counts = tuple(map(int, match["counts"].split()))
     if max(counts) >= _MOST:
         return None
-    return Trace(server, time_ms, f"{found['kind'].decode().lower()}_{found['phase'].decode()}", counts)
+    return Trace(server, time_ms, f"{match['kind'].decode().lower()}_{match['phase'].decode()}", counts)
 
 
 def _milliseconds(utc: bytes) -> int | None:

@@ -43,11 +43,11 @@ class Mmpmon(ReportCollector[MmpmonReport]):
     def _told(
         self, report: MmpmonReport
     ) -> tuple[Sequence[tuple[Component, Counters]], Sequence[int | None]]:
-        told = report.waiters
+        held = report.waiters
         waiters = (
             (None,) * 6
-            if told is None
-            else (told.number, told.io, told.long, told.long_io, told.longest_ms, told.longest_io_ms)
+            if held is None
+            else (held.number, held.io, held.long, held.long_io, held.longest_ms, held.longest_io_ms)
         )
         chosen = list(report.file_systems.values())[:MOST_FILE_SYSTEMS]
         return chosen, (len(report.file_systems), *waiters)

@@ -160,13 +160,13 @@ def _statistic(line: bytes, values: dict[str, int], operations: list[str]) -> bo
         counters = EVENTS if name == b"events" else BYTE_COUNTERS
     else:
         return not line or name == b"per-op statistics" or name in _NOT_COUNTERS
-    found = numbers(rest.split())
-    if found is None:
+    amounts = numbers(rest.split())
+    if amounts is None:
         return False
-    if operation is not None and any(found):
+    if operation is not None and any(amounts):
         operations.append(name.decode())
-    counted = zip(counters, found, strict=False)  # lines of older kernels have fewer
-    if max(found) < _NEGATIVE:
+    counted = zip(counters, amounts, strict=False)  # lines of older kernels have fewer
+    if max(amounts) < _NEGATIVE:
         values.update(counted)
         return True
     values.update((name, value) for name, value in counted if value < _NEGATIVE)

@@ -109,11 +109,11 @@ def _layers(folders: Mapping[str, _Folder]) -> defaultdict[str, set[str]]:
 
 
 def _all_below(name: str, below: Mapping[str, set[str]]) -> set[str]:
-    found: set[str] = set()
+    lowers: set[str] = set()
     waiting = [name]
     while waiting:
         for lower in below.get(waiting.pop(), ()):
-            if lower not in found:
-                found.add(lower)
+            if lower not in lowers:
+                lowers.add(lower)
                 waiting.append(lower)
-    return found - {name}
+    return lowers - {name}

@@ -184,12 +184,12 @@ class Zfs:
                 if len(rows) > self._settings.max_datasets:
                     break
                 try:
-                    told = self._file(self._root / pool / name, parse_dataset, self._datasets_failed)
+                    dataset = self._file(self._root / pool / name, parse_dataset, self._datasets_failed)
                 except NotKstatError:
                     self._datasets_odd += 1
                     continue
-                if told is not None:
-                    rows[named(printable(told[0])[:MAX_NAME_CHARS])] = told[1]
+                if dataset is not None:
+                    rows[named(printable(dataset[0])[:MAX_NAME_CHARS])] = dataset[1]
         self._datasets = rows
 
     @staticmethod

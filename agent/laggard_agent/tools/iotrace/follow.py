@@ -61,7 +61,7 @@ class TraceFollower:
         self._node = node
         self._procfs = procfs
         self._clock = clock
-        self._patterns = [_Pattern(each) for each in settings.files]
+        self._patterns = [_Pattern(pattern) for pattern in settings.files]
         self._logs: dict[str, TraceLog] = {}
         self._leaving: list[TraceLog] = []
         self._parts: deque[_TracePart] = deque()

@@ -50,8 +50,8 @@ class Mark:
 
     def follows(self, fd: int) -> bool:
         """Whether the open file is the mark's, and the bytes before it are the same. Raises OSError."""
-        found = os.fstat(fd)
-        if (found.st_dev, found.st_ino) != self.file or found.st_size < self.at:
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) != self.file or status.st_size < self.at:
             return False
         first = max(self.at - TAIL_BYTES, 0)
         return zlib.crc32(os.pread(fd, self.at - first, first)) == self.tail
@@ -88,12 +88,12 @@ class Marks:
         """Replaces the mark of its file."""
         self._marks[mark.file] = mark
 
-    def save(self, seen: Collection[FileId], now_ns: int) -> None:
-        """Writes the marks; those that are not of the files in `seen` are bounded. Raises OSError."""
-        for file in seen:
+    def save(self, present: Collection[FileId], now_ns: int) -> None:
+        """Writes the marks; those of files that are not `present` are bounded. Raises OSError."""
+        for file in present:
             self._marks[file] = replace(self._marks[file], seen_ns=now_ns)
         unseen = sorted(
-            (mark for file, mark in self._marks.items() if file not in seen), key=lambda mark: mark.seen_ns
+            (mark for file, mark in self._marks.items() if file not in present), key=lambda mark: mark.seen_ns
         )
         for at, mark in enumerate(unseen, MAX_UNSEEN - len(unseen)):
             if at < 0 or now_ns - mark.seen_ns > _UNSEEN_NS:
@@ -105,7 +105,7 @@ class Marks:
         new.replace(self._path)
 
 
-_FIELDS: Final = tuple(each.name for each in fields(Mark))
+_FIELDS: Final = tuple(field.name for field in fields(Mark))
 
 
 def _values(mark: Mark) -> dict[str, int | str]:

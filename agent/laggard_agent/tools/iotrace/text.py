@@ -22,9 +22,9 @@ def parse(line: str) -> Sequence[TraceRecord]:
     """
     if not line.strip() or line.startswith("#"):
         return ()
-    found = _LINE.fullmatch(line)
-    if found is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         raise ValueError(line)
-    time, node, operation, descriptor, offset, size, path = found.groups()
+    time, node, operation, descriptor, offset, size, path = match.groups()
     at = None if offset == "-" else int(offset)
     return (TraceRecord(node, operation, descriptor, at, int(size), time_ns(time), path or ""),)

@@ -156,8 +156,8 @@ def job_of_process(procfs: Path, record: TraceRecord) -> str:
         return ""
     folder = procfs / process
     with suppress(OSError):
-        if found := _CGROUP_JOB.search((folder / "cgroup").read_text("utf-8", "replace")):
-            return found[1]
+        if match := _CGROUP_JOB.search((folder / "cgroup").read_text("utf-8", "replace")):
+            return match[1]
         if there := _ENVIRONMENT_JOB.search((folder / "environ").read_bytes()):
             return there[1].decode()
     return ""

@@ -66,20 +66,20 @@ class CdfDetector(Detector[GroupWindow]):
         known = np.isfinite(thresholds)
         if not known.any():
             return not_judged(n, "no thresholds")
-        found = far_majority(group.members, thresholds, known, self._options.pair_budget)
+        majority = far_majority(group.members, thresholds, known, self._options.pair_budget)
         step = 1 / (window.metrics[self._metric].shape[1] - window.history)
-        score = np.where(found.decided, found.to_median / np.maximum(thresholds, step), 0.0)
+        score = np.where(majority.decided, majority.to_median / np.maximum(thresholds, step), 0.0)
         everyone = np.ones(group.means.size, dtype=np.bool_)
         peers = leave_one_out_median(group.means[:, None], everyone)[:, 0]
         slower = _times_slower(group.means, peers, window.worse.get(self._metric, 1))
         return Verdicts(
-            judged=_spread(n, group.live, found.decided, absent=False),
-            anomalous=_spread(n, group.live, found.far, absent=False),
+            judged=_spread(n, group.live, majority.decided, absent=False),
+            anomalous=_spread(n, group.live, majority.far, absent=False),
             score=_spread(n, group.live, score, absent=0.0),
             severity=_spread(n, group.live, slower, absent=np.nan),
             observed=_spread(n, group.live, group.means, absent=np.nan),
             reference=_spread(n, group.live, peers, absent=np.nan),
-            undecided=found.undecided,
+            undecided=majority.undecided,
         )
 
     def _thresholds_of(self, components: tuple[str, ...]) -> FloatArray:

@@ -150,11 +150,11 @@ class _Count:
     def _distances_to(self, pivots: BinArray) -> FloatArray:
         """Distances (p, n) of all members to `pivots` (p, L), vectors of the first sample class."""
         cumulative = self._members.cumulative
-        found = np.empty((len(pivots), self._members.size))
+        distances = np.empty((len(pivots), self._members.size))
         for c in self._members.classes:
             numerator, denominator = numerators(pivots, self._unit, c.vectors, c.samples, cumulative)
-            found[:, c.members] = numerator * self._unit / denominator
-        return found
+            distances[:, c.members] = numerator * self._unit / denominator
+        return distances
 
     def _levels(self) -> FloatArray:
         """Vector sums (n,), which differ between two members by no more than their distance."""
@@ -168,9 +168,9 @@ class _Count:
         first = self._members.classes[0]
         order = np.argsort(levels[first.members])
         count = min(most, len(order))
-        each = min(_SLICE_SAMPLE, len(order) // count)
-        sampled = order[np.linspace(0, len(order) - 1, count * each).astype(np.int64)]
-        return median_vectors(first.vectors[sampled.reshape(count, each)], self._members.cumulative)
+        sample = min(_SLICE_SAMPLE, len(order) // count)
+        sampled = order[np.linspace(0, len(order) - 1, count * sample).astype(np.int64)]
+        return median_vectors(first.vectors[sampled.reshape(count, sample)], self._members.cumulative)
 
     def _cells(self, radii: FloatArray) -> Iterator[_Cell]:
         """Every member in the cell of its nearest pivot, by distances `radii` (p, n)."""

@@ -35,10 +35,10 @@ Units = dict[str, float]
 
 def functions(windows: Iterable[Window]) -> dict[Series, Units]:
     """By series the functions that matter in a window of a server, in plain units."""
-    found: dict[Series, set[str]] = {}
+    names: dict[Series, set[str]] = {}
     for series, window in _each(windows):
-        found.setdefault(series, set()).update(functions_of(window, series[1]))
-    return {series: dict.fromkeys(sorted(own), 1.0) for series, own in found.items()}
+        names.setdefault(series, set()).update(functions_of(window, series[1]))
+    return {series: dict.fromkeys(sorted(own), 1.0) for series, own in names.items()}
 
 
 def spreads(windows: Iterable[Window], units: Mapping[Series, Units]) -> dict[Series, Units]:
@@ -56,14 +56,14 @@ def spreads(windows: Iterable[Window], units: Mapping[Series, Units]) -> dict[Se
             sums = ((vectors - np.median(vectors, axis=0)) ** 2).sum(axis=0)
             for name, square in zip(names, sums.tolist(), strict=True):
                 squares[series][name] += square
-    found = dict(units)
+    known = dict(units)
     for series, own in squares.items():
         spread = {name: math.sqrt(sum_ / max(servers[series], 1)) for name, sum_ in own.items()}
         varied = [value for value in spread.values() if value > 0]
         if varied:
             least = MIN_SPREAD_SHARE * float(np.median(varied))
-            found[series] = {name: max(value, least) for name, value in spread.items()}
-    return found
+            known[series] = {name: max(value, least) for name, value in spread.items()}
+    return known
 
 
 def thresholds(windows: Iterable[Window], units: Mapping[Series, Units]) -> dict[Series, dict[str, float]]:

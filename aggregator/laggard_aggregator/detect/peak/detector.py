@@ -53,7 +53,7 @@ class PeakDetector(Detector[GroupWindow]):
         fresh = slice(values.shape[1] - new_samples(window, self._metric, self._end, interval), None)
         self._end = window.end if self._end is None else max(self._end, window.end)
         values = values[:, fresh]
-        used = in_use(values, {name: of[:, fresh] for name, of in window.load.items()})
+        used = in_use(values, {name: amounts[:, fresh] for name, amounts in window.load.items()})
         run, idle, highest = self._read(window.components)
 
         gap = idle + (~used.any(axis=1) * values.shape[1]) * interval
@@ -88,7 +88,7 @@ class PeakDetector(Detector[GroupWindow]):
 
     def state(self) -> dict[str, Any]:
         """The state as plain data."""
-        kept = {name: dict(of) for name, of in self._components.items()}
+        kept = {name: dict(marks) for name, marks in self._components.items()}
         return {**super().state(), "end": self._end, "components": kept}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -96,22 +96,23 @@ class PeakDetector(Detector[GroupWindow]):
         super().restore(state)
         self._end = None if state["end"] is None else float(state["end"])
         self._components = {
-            str(name): {key: float(of[key]) for key in _STATE} for name, of in state["components"].items()
+            str(name): {key: float(marks[key]) for key in _STATE}
+            for name, marks in state["components"].items()
         }
 
     def _read(self, components: tuple[str, ...]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Seconds in use below the limit, seconds out of use since, highest value; (C,) each."""
         nothing = dict.fromkeys(_STATE, 0.0)
         known = [self._components.get(name, nothing) for name in components]
-        run, idle, highest = (np.array([of[key] for of in known], dtype=np.float64) for key in _STATE)
+        run, idle, highest = (np.array([marks[key] for marks in known], dtype=np.float64) for key in _STATE)
         return run, idle, highest
 
     def _write(
         self, components: tuple[str, ...], run: FloatArray, idle: FloatArray, highest: FloatArray
     ) -> None:
         values = zip(run.tolist(), idle.tolist(), highest.tolist(), strict=True)
-        for name, of in zip(components, values, strict=True):
-            self._components[name] = dict(zip(_STATE, of, strict=True))
+        for name, marks in zip(components, values, strict=True):
+            self._components[name] = dict(zip(_STATE, marks, strict=True))
 
 
 def in_use(values: FloatArray, load: Mapping[str, FloatArray]) -> BoolArray:

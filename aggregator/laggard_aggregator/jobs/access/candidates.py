@@ -42,24 +42,24 @@ def candidates(
         sources = _on_node(db, values)
     elif "component" in values:
         ids = db.execute("select id from components where name = :component", values).fetchall()
-        sources = [(_OF_COMPONENT, {"component_id": found}) for (found,) in ids]
+        sources = [(_OF_COMPONENT, {"component_id": component}) for (component,) in ids]
     elif finding:
         of_finding = [_OF_VERDICT] if finding in _VERDICTS else [_OF_KIND]
         if finding == AMPLIFICATION:
             of_finding.append(_AMPLIFIED)
-        sources = [(each, {"finding": finding}) for each in of_finding]
+        sources = [(order, {"finding": finding}) for order in of_finding]
     elif "below_history" in values:
         sources = [(_FEW_BELOW if not owner and _are_few(db, values) else _BELOW, {})]
     else:
         return None
     newest = {"newest": min(values.get("at", 1e15), values.get("before", 1e15))}
-    each = (_ordered(db, source, owner, values | more | newest) for source, more in sources)
-    return heapq.merge(*each, reverse=True)
+    streams = (_ordered(db, source, owner, values | more | newest) for source, more in sources)
+    return heapq.merge(*streams, reverse=True)
 
 
 def _on_node(db: sqlite3.Connection, values: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    found = db.execute("select number from nodes where name = :node", values).fetchall()
-    places = (divmod(number, BLOCK_NODES) for (number,) in found)
+    numbers = db.execute("select number from nodes where name = :node", values).fetchall()
+    places = (divmod(number, BLOCK_NODES) for (number,) in numbers)
     return [(_OF_NODE, {"block": block, "bit": bit}) for block, bit in places]
 
 

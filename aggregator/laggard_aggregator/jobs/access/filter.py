@@ -62,7 +62,7 @@ class JobSelection:
     def sql(self) -> tuple[list[str], dict[str, Any]]:
         """Conditions on the tables `j` (jobs), `s` (summaries) and `v` (verdicts), and their parameters."""
         equal = {"user": "user", "project": "account", "application": "application"}
-        found = [f"j.{column} = :{name}" for name, column in equal.items() if getattr(self, name)]
+        conditions = [f"j.{column} = :{name}" for name, column in equal.items() if getattr(self, name)]
         values: dict[str, Any] = {name: getattr(self, name) for name in equal if getattr(self, name)}
         optional = (
             ("j.node_count >= :min_nodes", "min_nodes", self.min_nodes),
@@ -76,14 +76,14 @@ class JobSelection:
         )
         for condition, name, value in optional:
             if value is not None:
-                found.append(condition)
+                conditions.append(condition)
                 values[name] = value
         if self.min_nodes is not None and self.min_nodes >= LARGE_NODES:
-            found.append(f"j.node_count >= {LARGE_NODES}")  # for an index of these
+            conditions.append(f"j.node_count >= {LARGE_NODES}")  # for an index of these
         if self.finding:
-            found.append(FINDINGS[self.finding])
+            conditions.append(FINDINGS[self.finding])
             values |= {"finding": self.finding} if _WITH_KIND in FINDINGS[self.finding] else {}
-        return found, values
+        return conditions, values
 
 
 _ON_NODE: Final = """exists (

@@ -43,7 +43,7 @@ class JobLists:
         values |= more
         if more:
             conditions.append("(j.at, j.id) < (:at, :id)")
-        allowed = [each for each in grants(principal) if not excludes(each[1], values)]
+        allowed = [grant for grant in grants(principal) if not excludes(grant[1], values)]
         parts = self._parts(principal, values)
         if not allowed:
             return []
@@ -65,7 +65,7 @@ class JobLists:
     def count(self, principal: Principal, selection: JobSelection) -> int | None:
         """Number of jobs of a list; None where nothing in it is rare, so that a scan counts them best."""
         conditions, values = selection.sql()
-        allowed = [each for each in grants(principal) if not excludes(each[1], values)]
+        allowed = [grant for grant in grants(principal) if not excludes(grant[1], values)]
         ids: set[int] = set()
         with self._reader.reading():
             db = self._reader.connection()
@@ -90,12 +90,12 @@ class JobLists:
     ) -> list[Iterator[Candidate]]:
         """The jobs of a list that one grant shows, the newest first, of each part of the jobs."""
         own = in_order(conditions, {name for name in ("user", "account") if access.startswith(f"j.{name} =")})
-        found: list[Iterator[Candidate]] = []
+        candidates: list[Iterator[Candidate]] = []
         for jobs, condition in parts.items():
             where = " and ".join([*own, condition, access]) + " order by j.at desc, j.id desc limit :most"
             sql = f"select j.at, j.id from {jobs} {WITH_RESULTS} where {where}"  # noqa: S608 - own texts
-            found.append(self._reader.connection().execute(sql, values))
-        return found
+            candidates.append(self._reader.connection().execute(sql, values))
+        return candidates
 
     def _parts(self, principal: Principal, values: dict[str, Any]) -> dict[str, str]:
         """Jobs to search, with a condition on each part: those that are over, and those that run."""
@@ -117,7 +117,7 @@ class JobLists:
     ) -> list[Row]:
         """The first `limit` of these jobs for which the conditions hold, in their order."""
         sql = f"select {COLUMNS} {_FROM_BLOCK} where {' and '.join(conditions)} order by i.key"
-        found: list[Row] = []
-        while len(found) < limit and (block := list(itertools.islice(ids, limit))):
-            found += self._reader.rows(sql, values | {"block": json.dumps(block)})
-        return found[:limit]
+        rows: list[Row] = []
+        while len(rows) < limit and (block := list(itertools.islice(ids, limit))):
+            rows += self._reader.rows(sql, values | {"block": json.dumps(block)})
+        return rows[:limit]

@@ -67,4 +67,4 @@ NOBODY = Principal("", Role.USER)
 
 def _after(prefix: str, scopes: frozenset[str]) -> frozenset[str]:
     """Names that follow `prefix` in `scopes`, but for empty ones."""
-    return frozenset(each.removeprefix(prefix) for each in scopes if each.startswith(prefix)) - {""}
+    return frozenset(scope.removeprefix(prefix) for scope in scopes if scope.startswith(prefix)) - {""}

@@ -183,12 +183,12 @@ class JobQueries:
             {"ids": json.dumps(list(by_id))},
         )
         keys = {finding["neighbour"] for finding in findings if finding["neighbour"]}
-        seen = {key for key in keys if self._newest_rows(principal, *_of_key(key))}
+        readable = {key for key in keys if self._newest_rows(principal, *_of_key(key))}
         for row in rows:
             row["findings"] = []
         for finding in findings:
             row, key, text = by_id[finding.pop("job")], finding.pop("neighbour"), finding.pop("named")
-            if key in seen and text:
+            if key in readable and text:
                 row["sentence"] = (row["sentence"] or "").replace(finding["text"], text)
                 finding |= {"cause": key, "text": text}
             row["findings"].append(finding)

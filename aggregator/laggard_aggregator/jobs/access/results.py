@@ -104,11 +104,11 @@ class JobResults:
 
 
 def _by_key(tables: Iterable[pa.Table]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+    rows_of: dict[str, list[Row]] = {}
     for table in tables:
         for row in _records(table):
-            found.setdefault(row["job_key"], []).append(row)
-    return found
+            rows_of.setdefault(row["job_key"], []).append(row)
+    return rows_of
 
 
 def _records(table: pa.Table) -> Iterator[Row]:

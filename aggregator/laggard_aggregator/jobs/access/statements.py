@@ -104,14 +104,14 @@ def in_order(conditions: list[str], granted: set[str]) -> list[str]:
     equal = granted | {name for name, text in _EQUAL.items() if any(c.startswith(text) for c in conditions)}
     chosen = next((names for names in _ORDERED if set(names) <= equal), ())
     plus = tuple(text for name, text in _EQUAL.items() if name not in chosen)
-    return [f"+{each}" if each.startswith(plus) else each for each in conditions]
+    return [f"+{condition}" if condition.startswith(plus) else condition for condition in conditions]
 
 
 def access_of(principal: Principal) -> tuple[str, dict[str, Any]]:
     """Condition on `j` that holds of the jobs that a principal may see."""
-    found = grants(principal)
-    values = {name: value for _, more in found for name, value in more.items()}
-    return "(" + (" or ".join(condition for condition, _ in found) or "0") + ")", values
+    granted = grants(principal)
+    values = {name: value for _, more in granted for name, value in more.items()}
+    return "(" + (" or ".join(condition for condition, _ in granted) or "0") + ")", values
 
 
 def grants(principal: Principal) -> list[tuple[str, dict[str, Any]]]:

@@ -106,13 +106,13 @@ def _add_tables(
 
 def _spilled(rows: Rows, directory: Path) -> dict[str, list[pa.Table]]:
     """Portions of tables, written to `directory` and mapped from there."""
-    found: dict[str, list[pa.Table]] = {}
+    parts: dict[str, list[pa.Table]] = {}
     for number, (table, part) in enumerate(rows):
         path = str(directory / f"{number}.arrow")
         with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, part.schema) as writer:
             writer.write_table(part)
-        found.setdefault(table, []).append(pa.ipc.open_file(pa.memory_map(path)).read_all())
-    return found
+        parts.setdefault(table, []).append(pa.ipc.open_file(pa.memory_map(path)).read_all())
+    return parts
 
 
 def _add_logs(
@@ -250,15 +250,15 @@ def _opened(directories: Iterable[Path], table: str) -> Iterator[pa.Table]:
 
 def logs_below(paths: Iterable[Path]) -> list[Path]:
     """Logs among `paths` and in the folders of `paths`, sorted. Raises InputError for a missing path."""
-    found = set()
+    logs = set()
     for path in paths:
         if path.is_dir():
-            found |= {each for each in path.rglob("*") if each.name.endswith(_SUFFIXES) and each.is_file()}
+            logs |= {file for file in path.rglob("*") if file.name.endswith(_SUFFIXES) and file.is_file()}
         elif path.exists():
-            found.add(path)
+            logs.add(path)
         else:
             raise InputError(str(path), "no such file or directory")
-    return sorted(each.absolute() for each in found)
+    return sorted(log.absolute() for log in logs)
 
 
 def _source(path: Path) -> Source:

@@ -65,7 +65,7 @@ def opened_job(directories: Sequence[Path]) -> JobTables:
     """The rows of one job, from the folders into which its logs were converted."""
     names = tables.OF_A_LOG
     return JobTables(
-        *(pa.concat_tables([open_converted(each, name) for each in directories]) for name in names)
+        *(pa.concat_tables([open_converted(directory, name) for directory in directories]) for name in names)
     )
 
 
@@ -83,8 +83,10 @@ def _job_table(log: int, path: str, head: LogHead, run: RunTimes, files: pa.Tabl
     for name in ("sequential_reads", "sequential_writes"):  # others have null
         sums[name] = _known_sum(posix[name])
     requests = [_known_sum(posix[name]) for name in ("reads", "writes")]
-    sums["posix_requests"] = None if None in requests else sum(each or 0 for each in requests)
-    by_module = {each["values"]: each["counts"] for each in pc.value_counts(files["module"]).to_pylist()}
+    sums["posix_requests"] = None if None in requests else sum(count or 0 for count in requests)
+    by_module = {
+        module["values"]: module["counts"] for module in pc.value_counts(files["module"]).to_pylist()
+    }
     collective = pc.greater(pc.add(files["collective_reads"], files["collective_writes"]), 0)
     is_mpiio = pc.equal(files["module"], "MPI-IO")
     row = {
@@ -136,7 +138,7 @@ def _file_table(  # noqa: PLR0917
     for module, records in modules.items():
         count = records.ids.size
         ids = records.ids.tolist()
-        file_names = [names.get(each, "") for each in ids]
+        file_names = [names.get(file, "") for file in ids]
         mounts = [mount_of(name) for name in file_names]
         processes = np.where(records.ranks == _ALL_RANKS, head.processes, 1)
         columns: dict[str, Any] = {
@@ -149,14 +151,14 @@ def _file_table(  # noqa: PLR0917
             "mount": [mount for mount, _ in mounts],
             "file_system": [kind for _, kind in mounts],
             "processes": processes,
-            "collective_reads": [collective.get(each, (0, 0))[0] for each in ids],
-            "collective_writes": [collective.get(each, (0, 0))[1] for each in ids],
-            "mpiio": [int(each in collective) for each in ids],
+            "collective_reads": [collective.get(file, (0, 0))[0] for file in ids],
+            "collective_writes": [collective.get(file, (0, 0))[1] for file in ids],
+            "mpiio": [int(file in collective) for file in ids],
             **_counters(module, records),
             **record_times(run, records, processes),
             **stripes.columns(records.ids),
         }
-        arrays = [_array(columns.get(each.name), each.type, count) for each in tables.DARSHAN_FILE]
+        arrays = [_array(columns.get(field.name), field.type, count) for field in tables.DARSHAN_FILE]
         parts.append(pa.table(arrays, schema=tables.DARSHAN_FILE))
     return pa.concat_tables(parts) if parts else tables.DARSHAN_FILE.empty_table()
 
@@ -171,17 +173,17 @@ def _counters(module: str, records: ModuleRecords) -> dict[str, Any]:
     counters = records.counters
     if module == "MPI-IO":
         kinds = ("INDEP", "COLL", "SPLIT", "NB")
-        found = {
+        columns = {
             "opens": counters["INDEP_OPENS"] + counters["COLL_OPENS"],
             "reads": _sum(counters, [f"{kind}_READS" for kind in kinds]),
             "writes": _sum(counters, [f"{kind}_WRITES" for kind in kinds]),
             **small_requests(counters, "AGG_"),
         }
     else:
-        found = {"opens": counters["OPENS"], "reads": counters["READS"], "writes": counters["WRITES"]}
-    found |= {"bytes_read": counters["BYTES_READ"], "bytes_written": counters["BYTES_WRITTEN"]}
+        columns = {"opens": counters["OPENS"], "reads": counters["READS"], "writes": counters["WRITES"]}
+    columns |= {"bytes_read": counters["BYTES_READ"], "bytes_written": counters["BYTES_WRITTEN"]}
     if module == "POSIX":
-        found |= {
+        columns |= {
             "consecutive_reads": counters["CONSEC_READS"],
             "consecutive_writes": counters["CONSEC_WRITES"],
             "sequential_reads": counters["SEQ_READS"],
@@ -189,10 +191,10 @@ def _counters(module: str, records: ModuleRecords) -> dict[str, Any]:
             **small_requests(counters),
         }
     if "SLOWEST_RANK_BYTES" in counters:
-        found["slowest_bytes"] = counters["SLOWEST_RANK_BYTES"]
+        columns["slowest_bytes"] = counters["SLOWEST_RANK_BYTES"]
     amounts = [values for name, values in counters.items() if _AMOUNT.fullmatch(name)]
-    is_odd = np.logical_or.reduce([(each < 0) | (each > MAX_AMOUNT) for each in amounts])
-    possible: dict[str, Any] = {name: pa.array(each, mask=is_odd) for name, each in found.items()}
+    is_odd = np.logical_or.reduce([(column < 0) | (column > MAX_AMOUNT) for column in amounts])
+    possible: dict[str, Any] = {name: pa.array(column, mask=is_odd) for name, column in columns.items()}
     return possible | ({"slowest_rank": counters["SLOWEST_RANK"]} if "SLOWEST_RANK" in counters else {})
 
 
@@ -205,16 +207,16 @@ def _sum(counters: Mapping[str, NDArray[np.int64]], names: Iterable[str]) -> NDA
 
 def _collective(mpiio: ModuleRecords | None) -> dict[int, tuple[int, int]]:
     """Collective reads and writes by file; a file that MPI-IO did not open is not there."""
-    found: dict[int, tuple[int, int]] = {}
+    requests: dict[int, tuple[int, int]] = {}
     if mpiio is None:
-        return found
+        return requests
     counters = mpiio.counters
-    for each, reads, writes in zip(
+    for file, reads, writes in zip(
         mpiio.ids.tolist(), counters["COLL_READS"].tolist(), counters["COLL_WRITES"].tolist(), strict=True
     ):
-        before = found.get(each, (0, 0))
-        found[each] = (before[0] + max(reads, 0), before[1] + max(writes, 0))
-    return found
+        before = requests.get(file, (0, 0))
+        requests[file] = (before[0] + max(reads, 0), before[1] + max(writes, 0))
+    return requests
 
 
 class _MountPoints:
@@ -240,10 +242,10 @@ def _ost_table(log: int, head: LogHead, names: Mapping[int, str], layouts: Strip
     mounts: list[str] = []
     osts: list[int] = []
     stripes: list[int] = []
-    for each, of_file in layouts:
+    for file, of_file in layouts:
         count = len(of_file.osts)
-        ids += [each] * count
-        mounts += [mount_of(names.get(each, ""))[0]] * count
+        ids += [file] * count
+        mounts += [mount_of(names.get(file, ""))[0]] * count
         osts += of_file.osts
         stripes += [count] * count
     columns = {"log": [log] * len(ids), "job_id": [head.job_id] * len(ids), "file_id": ids, "mount": mounts}
@@ -251,13 +253,13 @@ def _ost_table(log: int, head: LogHead, names: Mapping[int, str], layouts: Strip
 
 
 def _dxt_tables(log: int, head: LogHead, run: RunTimes, opened: DarshanLog) -> Iterable[pa.Table]:
-    for module, of in _DXT.items():
+    for module, word in _DXT.items():
         for part in opened.requests(module):
             count = part.offset.size
             columns = [
                 pa.array(np.full(count, log)),
                 pa.array(np.full(count, head.job_id)),
-                _repeated(of, count),
+                _repeated(word, count),
                 pa.array(np.full(count, part.rank)),
                 _repeated(part.node, count),
                 pa.array(np.full(count, part.file_id)),

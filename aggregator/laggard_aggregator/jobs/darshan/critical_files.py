@@ -44,8 +44,8 @@ def _series(tables: JobTables, accesses: Accesses) -> Iterator[IoFinding]:
     most = int(counts.argmax())
     mine = own[number.ravel() == most]
     files = int(np.unique(accesses.file_id[mine]).size)
-    of = _chosen(accesses, mine)
-    waited = accesses.waited_us(of)
+    chosen = _chosen(accesses, mine)
+    waited = accesses.waited_us(chosen)
     length = int((accesses.end[mine] - accesses.start[mine]).sum())
     took = int(accesses.end[mine].max() - accesses.start[mine].min())
     share = waited / accesses.busy_us
@@ -69,16 +69,16 @@ def _single(tables: JobTables, accesses: Accesses) -> Iterator[IoFinding]:
     if files.size < LEAST_FILES:
         return
     place = int(np.bincount(number, accesses.weight_us[timed]).argmax())
-    of = _chosen(accesses, timed[number == place])
-    share = accesses.waited_us(of) / accesses.busy_us
-    moved, every = float(accesses.bytes[of].sum()), float(accesses.bytes[timed].sum())
+    chosen = _chosen(accesses, timed[number == place])
+    share = accesses.waited_us(chosen) / accesses.busy_us
+    moved, every = float(accesses.bytes[chosen].sum()), float(accesses.bytes[timed].sum())
     others = timed[number != place]
-    own_rate = moved / float((accesses.end[of] - accesses.start[of]).sum())
+    own_rate = moved / float((accesses.end[chosen] - accesses.start[chosen]).sum())
     usual = accesses.bytes[others] / (accesses.end[others] - accesses.start[others])
     factor = float(np.median(usual)) / own_rate
     if share < LEAST_FILE_SHARE or moved > MOST_BYTES_SHARE * every or factor < LEAST_FACTOR:
         return
-    name = plain(accesses.text(int(np.flatnonzero(of)[0]), "name").rpartition("/")[2], 60)
+    name = plain(accesses.text(int(np.flatnonzero(chosen)[0]), "name").rpartition("/")[2], 60)
     direction = accesses.direction
     text = (
         f"one of {files.size:,} files, {name}, took {share:.0%} of the {seconds(accesses.busy_us)} s with "
@@ -90,6 +90,6 @@ def _single(tables: JobTables, accesses: Accesses) -> Iterator[IoFinding]:
 
 
 def _chosen(accesses: Accesses, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-    of = np.zeros(accesses.bytes.size, np.bool_)
-    of[places] = True
-    return of
+    chosen = np.zeros(accesses.bytes.size, np.bool_)
+    chosen[places] = True
+    return chosen

@@ -65,11 +65,11 @@ def library() -> tuple[Any, Any]:
         sys.modules.update(before)
 
 
-def counter_names(interface: Any, found: Any, module: str, *, times: bool = False) -> list[str]:
+def counter_names(interface: Any, library: Any, module: str, *, times: bool = False) -> list[str]:
     """Names of a module's counters, or of its times, as the library has them, without the module's prefix."""
     prefix = module.replace("-", "")
     middle = "F_" if times else ""
-    names = getattr(found, f"{prefix.lower()}_{middle.lower()}counter_names")
+    names = getattr(library, f"{prefix.lower()}_{middle.lower()}counter_names")
     result: list[str] = []
     while (name := interface.string(names[len(result)]).decode("ascii")) != f"{prefix}_{middle}NUM_INDICES":
         result.append(name.partition("_")[2])

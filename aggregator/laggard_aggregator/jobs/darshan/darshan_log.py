@@ -158,14 +158,14 @@ class DarshanLog:
         """File names by their record id, as int64."""
         records, count = self._ffi.new("struct darshan_name_record **"), self._ffi.new("int *")
         self._lib.darshan_log_get_name_records(self._handle, records, count)
-        found = {}
+        names = {}
         for at in range(count[0]):
             record = records[0][at]
-            found[_signed(int(record.id))] = self._text(self._ffi.string(record.name))
+            names[_signed(int(record.id))] = self._text(self._ffi.string(record.name))
             self._lib.darshan_free(record.name)
         if count[0] > 0:
             self._lib.darshan_free(records[0])
-        return found
+        return names
 
     def records(self, module: str) -> ModuleRecords | None:
         """The counters of `module`, one of RECORDS_OF; None when the log has none."""
@@ -284,25 +284,25 @@ class DarshanLog:
         return osts
 
     def _modules(self) -> dict[str, tuple[int, bool]]:
-        found = {}
+        modules = {}
         infos, count = self._ffi.new("struct darshan_mod_info **"), self._ffi.new("int *")
         self._lib.darshan_log_get_modules(self._handle, infos, count)
         for at in range(count[0]):
             info = infos[0][at]
-            found[self._text(self._ffi.string(info.name))] = (int(info.idx), bool(info.partial_flag))
+            modules[self._text(self._ffi.string(info.name))] = (int(info.idx), bool(info.partial_flag))
         self._lib.darshan_free(infos[0])
-        return found
+        return modules
 
     def _exe(self) -> bytes:
         text = self._ffi.new("char[]", 4096)
         self._lib.darshan_log_get_exe(self._handle, text)
-        found: bytes = self._ffi.string(text)
-        return found
+        command: bytes = self._ffi.string(text)
+        return command
 
     def _mounts(self) -> list[tuple[str, str]]:
         mounts, count = self._ffi.new("struct darshan_mnt_info **"), self._ffi.new("int *")
         self._lib.darshan_log_get_mounts(self._handle, mounts, count)
-        found = [
+        points = [
             (
                 self._text(self._ffi.string(mounts[0][at].mnt_path)),
                 self._text(self._ffi.string(mounts[0][at].mnt_type)),
@@ -310,7 +310,7 @@ class DarshanLog:
             for at in range(count[0])
         ]
         self._lib.darshan_free(mounts[0])
-        return sorted(found, key=lambda mount: -len(mount[0]))
+        return sorted(points, key=lambda mount: -len(mount[0]))
 
     def _version(self) -> str:
         with self._path.open("rb") as file:

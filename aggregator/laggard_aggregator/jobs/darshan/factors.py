@@ -83,14 +83,14 @@ def job_factors(accesses: Accesses, columns: FactorColumns, osts: int | None) ->
 def _other_time(accesses: Accesses) -> NDArray[np.int64]:
     """Time of the other direction."""
     other = "write" if accesses.direction == "read" else "read"
-    found: NDArray[np.int64] = accesses.rows[f"{other}_time_us"].to_numpy()
-    return np.nan_to_num(found).astype(np.int64)
+    micros: NDArray[np.int64] = accesses.rows[f"{other}_time_us"].to_numpy()
+    return np.nan_to_num(micros).astype(np.int64)
 
 
 def _share(part: NDArray[np.int64], whole: NDArray[np.generic], is_known: NDArray[np.bool_]) -> FactorArray:
     is_valid = is_known & (whole > 0)  # type: ignore[operator]
-    found: FactorArray = np.divide(part, whole, out=np.full(part.size, np.nan), where=is_valid)
-    return found
+    shares: FactorArray = np.divide(part, whole, out=np.full(part.size, np.nan), where=is_valid)
+    return shares
 
 
 def _mean(values: FactorArray, weight: FactorArray) -> float | None:

@@ -35,7 +35,8 @@ class NotJudged:
 def ranked(findings: Sequence[IoFinding]) -> list[IoFinding]:
     """By the critical time that each explains, largest first; of equal shares stragglers before patterns."""
     return sorted(
-        findings, key=lambda each: (-round(each.share, 2), _ORDER.get(each.kind, len(_ORDER)), each.text)
+        findings,
+        key=lambda finding: (-round(finding.share, 2), _ORDER.get(finding.kind, len(_ORDER)), finding.text),
     )
 
 

@@ -121,7 +121,7 @@ def _first_with_latest_end(
     """For each position the input index of the interval with the latest end up to it; ties: the least key."""
     is_new = np.concatenate(([True], reach[1:] > reach[:-1]))
     segment = np.cumsum(is_new) - 1
-    found: Places = order[np.flatnonzero(is_new)[segment]]
+    firsts: Places = order[np.flatnonzero(is_new)[segment]]
     is_last = ends == reach
     tied = np.zeros(int(segment[-1]) + 1, np.bool_)
     tied[segment[is_last & ~is_new]] = True
@@ -135,8 +135,8 @@ def _first_with_latest_end(
         # each segment lies below the one before it, so the running minimum starts over
         offset = segment * (candidates.size + 1)
         lowest = np.minimum.accumulate(index - offset) + offset
-        found[in_tied] = inputs[by_key][lowest[in_tied]]
-    return found
+        firsts[in_tied] = inputs[by_key][lowest[in_tied]]
+    return firsts
 
 
 def _chain(starts: Times, reach: Times) -> Places:
@@ -152,11 +152,11 @@ def _chain(starts: Times, reach: Times) -> Places:
     position = following.astype(np.int64).data
     at = int(np.searchsorted(starts, starts[0], "right") - 1)
     segment = int(np.searchsorted(heads, at))
-    found = array("q")
+    chain = array("q")
     while at >= 0:
-        found.append(at)
+        chain.append(at)
         at, segment = position[segment], next_segment[segment]
-    return np.frombuffer(found, np.int64)
+    return np.frombuffer(chain, np.int64)
 
 
 def _inverse(order: Places, place: Places) -> Places:

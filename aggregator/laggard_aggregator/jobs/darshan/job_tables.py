@@ -19,13 +19,13 @@ ALL_RANKS = -1
 
 def integers(table: pa.Table, name: str, missing: int = UNKNOWN) -> NDArray[np.int64]:
     """A column, with `missing` for nulls."""
-    found: NDArray[np.int64] = pc.fill_null(table[name], missing).to_numpy()
-    return found
+    column: NDArray[np.int64] = pc.fill_null(table[name], missing).to_numpy()
+    return column
 
 
 def texts(table: pa.Table, name: str) -> list[str]:
     """A column of texts."""
-    return [each or "" for each in table[name].to_pylist()]
+    return [text or "" for text in table[name].to_pylist()]
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,19 @@ class JobTables:
     @cached_property
     def modules(self) -> set[str]:
         """Modules of any of the logs."""
-        return {name for each in texts(self.logs, "modules") for name in each.split(",") if name}
+        return {name for names in texts(self.logs, "modules") for name in names.split(",") if name}
 
     @cached_property
     def partial(self) -> set[str]:
         """Modules that ran out of memory in any of the logs."""
-        return {name for each in texts(self.logs, "partial") for name in each.split(",") if name}
+        return {name for names in texts(self.logs, "partial") for name in names.split(",") if name}
 
     def is_whole(self, trace: str, module: str) -> bool:
         """True when every log with `module` has the module `trace`, and none of them in part."""
         if trace in self.partial:
             return False
         return all(
-            trace in names for each in texts(self.logs, "modules") if module in (names := each.split(","))
+            trace in names for listed in texts(self.logs, "modules") if module in (names := listed.split(","))
         )
 
     def of_module(self, module: str) -> pa.Table:
@@ -135,9 +135,9 @@ class Accesses:
     @cached_property
     def path(self) -> CriticalPath:
         """The critical path; `place` counts in the records of the module."""
-        keys = [each[self.timed] for each in (self.file_id, self.rank, self.logs)]  # as in the engines
-        found = critical_path(self.start[self.timed], self.end[self.timed], keys=keys)
-        return CriticalPath(self.timed[found.place], found.start, found.end, found.group)
+        keys = [column[self.timed] for column in (self.file_id, self.rank, self.logs)]  # as in the engines
+        path = critical_path(self.start[self.timed], self.end[self.timed], keys=keys)
+        return CriticalPath(self.timed[path.place], path.start, path.end, path.group)
 
     @cached_property
     def busy_us(self) -> int:
@@ -149,11 +149,11 @@ class Accesses:
         """Last end less first start."""
         return int(self.end[self.timed].max() - self.start[self.timed].min()) if self.timed.size else 0
 
-    def sole_us(self, of: NDArray[np.bool_]) -> int:
-        """Time in which records `of` (R,) are active and no other; `dormant` others do not count."""
-        every = self.timed[of[self.timed] | ~self.dormant[self.timed]]
-        rest = every[~of[every]]
-        both = (critical_path(self.start[each], self.end[each]) for each in (every, rest))
+    def sole_us(self, chosen: NDArray[np.bool_]) -> int:
+        """Time in which records `chosen` (R,) are active and no other; `dormant` others do not count."""
+        every = self.timed[chosen[self.timed] | ~self.dormant[self.timed]]
+        rest = every[~chosen[every]]
+        both = (critical_path(self.start[rows], self.end[rows]) for rows in (every, rest))
         with_them, without = (int(path.exclusive.sum()) for path in both)
         return with_them - without
 
@@ -165,8 +165,8 @@ class Accesses:
         """
         amounts = self.bytes[self.timed]
         median = float(np.median(amounts)) if amounts.size else 0.0
-        found: NDArray[np.bool_] = (self.bytes < MIN_WORK * median) & (self.active < MIN_WORK)
-        return found
+        is_dormant: NDArray[np.bool_] = (self.bytes < MIN_WORK * median) & (self.active < MIN_WORK)
+        return is_dormant
 
     @cached_property
     def active(self) -> NDArray[np.float64]:
@@ -175,8 +175,8 @@ class Accesses:
         A record knows its first start and last end. Where all its calls took a tenth of that together, at
         most a tenth of it was I/O.
         """
-        found: NDArray[np.float64] = np.minimum(self.time_us / np.maximum(self.end - self.start, 1), 1.0)
-        return found
+        shares: NDArray[np.float64] = np.minimum(self.time_us / np.maximum(self.end - self.start, 1), 1.0)
+        return shares
 
     @cached_property
     def _process(self) -> NDArray[np.int64]:
@@ -185,46 +185,46 @@ class Accesses:
             return self.rank
         _, log = np.unique(self.logs, return_inverse=True)
         _, rank = np.unique(self.rank, return_inverse=True)  # may be any number in a hostile log
-        _, found = np.unique(log * (int(rank.max()) + 1) + rank, return_inverse=True)
-        numbers: NDArray[np.int64] = found
+        _, number = np.unique(log * (int(rank.max()) + 1) + rank, return_inverse=True)
+        numbers: NDArray[np.int64] = number
         return numbers
 
-    def busiest_us(self, times: NDArray[np.int64], of: NDArray[np.bool_]) -> int:
-        """The largest sum of `times` (R,) that one process has in its own records among `of` (R,)."""
-        own = of & (self.rank > ALL_RANKS)
+    def busiest_us(self, times: NDArray[np.int64], chosen: NDArray[np.bool_]) -> int:
+        """The largest sum of `times` (R,) that one process has in its own records among `chosen` (R,)."""
+        own = chosen & (self.rank > ALL_RANKS)
         return int(np.bincount(self._process[own], weights=times[own]).max()) if own.any() else 0
 
-    def waited_us(self, of: NDArray[np.bool_]) -> int:
-        """The longest that the job can have waited for the records `of` (R,) alone.
+    def waited_us(self, chosen: NDArray[np.bool_]) -> int:
+        """The longest that the job can have waited for the records `chosen` (R,) alone.
 
         No more than the time in which no other record is active, and no more than their calls took: those of
-        the busiest process, or of all along the critical path of `of`.
+        the busiest process, or of all along the critical path of `chosen`.
         """
-        sole = self.sole_us(of)
+        sole = self.sole_us(chosen)
         if not sole:
             return 0
-        timed = self.timed[of[self.timed]]
+        timed = self.timed[chosen[self.timed]]
         path = critical_path(self.start[timed], self.end[timed])
         along = float((path.exclusive * self.active[timed[path.place]]).sum())
-        shared = int(self.time_us[of & (self.rank == ALL_RANKS)].sum())
-        return int(min(sole, max(along, self.busiest_us(self.time_us, of) + shared)))
+        shared = int(self.time_us[chosen & (self.rank == ALL_RANKS)].sum())
+        return int(min(sole, max(along, self.busiest_us(self.time_us, chosen) + shared)))
 
     @cached_property
     def weight_us(self) -> NDArray[np.float64]:
         """Exclusive time of each record (R,), less the part in which its calls cannot have been active."""
         weight = np.zeros(self.bytes.size)
         np.add.at(weight, self.path.place, self.path.exclusive)
-        found: NDArray[np.float64] = weight * self.active
-        return found
+        active_us: NDArray[np.float64] = weight * self.active
+        return active_us
 
-    def share(self, of: NDArray[np.bool_]) -> float:
-        """Share of the critical path that the records `of` (R,) explain."""
-        return float(self.weight_us[of].sum()) / self.busy_us if self.busy_us else 0.0
+    def share(self, chosen: NDArray[np.bool_]) -> float:
+        """Share of the critical path that the records `chosen` (R,) explain."""
+        return float(self.weight_us[chosen].sum()) / self.busy_us if self.busy_us else 0.0
 
     def text(self, place: int, name: str) -> str:
         """A text of a record."""
-        found: Any = self.rows[name][int(place)].as_py()
-        return found or ""
+        text: Any = self.rows[name][int(place)].as_py()
+        return text or ""
 
 
 def dxt_intervals(tables: JobTables, module: str, direction: str) -> tuple[Times, Times] | None:

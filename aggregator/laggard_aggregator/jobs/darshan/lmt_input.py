@@ -66,14 +66,14 @@ def lmt_rows(path: Path, zone: str | None, skipped: list[str]) -> Rows:
 
 def ost_number(name: str) -> int | None:
     """Number of an OST: of `snx11025-OST000e` 14; None for another name."""
-    found = _OST_NUMBER.search(name)
-    return int(found[1], 16) if found else None
+    match = _OST_NUMBER.search(name)
+    return int(match[1], 16) if match else None
 
 
 def file_system_of(name: str) -> str:
     """File system of an OST: of `snx11025-OST000e` `snx11025`; empty for a name without one."""
-    found = _OST_NUMBER.search(name)
-    return name[: found.start()].rpartition("/")[2].rstrip("-") if found else ""
+    match = _OST_NUMBER.search(name)
+    return name[: match.start()].rpartition("/")[2].rstrip("-") if match else ""
 
 
 def _database(path: Path, zone: str | None, skipped: list[str]) -> Rows:
@@ -83,8 +83,8 @@ def _database(path: Path, zone: str | None, skipped: list[str]) -> Rows:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as opened:
             times, doubtful = _stamps(opened, known)
             names = {
-                int(each): str(name)
-                for each, name in opened.execute(
+                int(number): str(name)
+                for number, name in opened.execute(
                     "select OST_ID, OST_NAME from OST_INFO where OST_ID is not null and OST_NAME is not null"
                 )
             }
@@ -135,9 +135,9 @@ def _differences(
     """Rows of the readings (n, 4) of some OSTs: OST, time, bytes read and written, -1 for a missing one."""
     osts, place = np.unique(readings[:, 0], return_inverse=True)
     stamp, at = np.unique(readings[:, 1], return_inverse=True)
-    listed = [names.get(each, "") for each in osts.tolist()]
-    is_named = np.array([each in names for each in osts.tolist()], np.bool_)[place]
-    micros = np.array([times.get(each, -1) for each in stamp.tolist()], np.int64)[at]
+    listed = [names.get(ost, "") for ost in osts.tolist()]
+    is_named = np.array([ost in names for ost in osts.tolist()], np.bool_)[place]
+    micros = np.array([times.get(number, -1) for number in stamp.tolist()], np.int64)[at]
     for why, is_bad in (
         ("of an OST without a name", ~is_named),
         ("without a time", is_named & (micros < 0)),
@@ -265,12 +265,12 @@ def _h5lmt(file: Any) -> _LmtSeries:
 
     def part(portion: slice) -> tuple[Floats, Floats, NDArray[np.bool_]]:
         ended = slice(portion.start + 1, portion.stop + 1)
-        rates = [each[: len(names), ended].T.astype(np.float64) for each in (read, written)]
+        rates = [series[: len(names), ended].T.astype(np.float64) for series in (read, written)]
         step = steps[portion, None]
         missing = np.zeros(rates[0].shape, np.bool_)
         if lost is not None:
-            found = lost[: len(names), ended].T != 0
-            missing[: found.shape[0], : found.shape[1]] = found
+            is_lost = lost[: len(names), ended].T != 0
+            missing[: is_lost.shape[0], : is_lost.shape[1]] = is_lost
         return rates[0] * step, rates[1] * step, missing
 
     return _LmtSeries(names, times[:count], steps, part)
@@ -289,7 +289,7 @@ def _tokio(file: Any) -> _LmtSeries:
     steps = _steps(times)[:count]
 
     def part(portion: slice) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        both = [each[portion, : len(names)].astype(np.float64) for each in (read, written)]
+        both = [series[portion, : len(names)].astype(np.float64) for series in (read, written)]
         step = steps[portion, None] if is_rate else 1
         return both[0] * step, both[1] * step, np.zeros(both[0].shape, np.bool_)
 
@@ -297,25 +297,27 @@ def _tokio(file: Any) -> _LmtSeries:
 
 
 def _check_size(*series: Any) -> None:
-    for each in series:
-        if each.ndim != 2 or each.size > _MAX_CELLS:
-            raise ValueError(f"expected OSTs times intervals, at most {_MAX_CELLS:,}, got shape {each.shape}")
+    for dataset in series:
+        if dataset.ndim != 2 or dataset.size > _MAX_CELLS:
+            raise ValueError(
+                f"expected OSTs times intervals, at most {_MAX_CELLS:,}, got shape {dataset.shape}"
+            )
 
 
 def _times(dataset: Any) -> Integers:
     if dataset.ndim != 1 or not 2 <= dataset.size <= _MAX_CELLS:
         raise ValueError("expected two times or more")
-    found = dataset[:].astype(np.float64)
-    if not (np.isfinite(found).all() and (np.abs(found) < 1e11).all()):
+    seconds = dataset[:].astype(np.float64)
+    if not (np.isfinite(seconds).all() and (np.abs(seconds) < 1e11).all()):
         raise ValueError("times that are none")
-    times: Integers = found.astype(np.int64)
+    times: Integers = seconds.astype(np.int64)
     return times
 
 
 def _steps(times: Integers) -> Integers:
     """Length of the interval that begins at each time; the last one as long as the one before."""
-    found: Integers = np.diff(times, append=2 * times[-1:] - times[-2:-1])
-    return found[: times.size]
+    steps: Integers = np.diff(times, append=2 * times[-1:] - times[-2:-1])
+    return steps[: times.size]
 
 
 def _ost_tables(

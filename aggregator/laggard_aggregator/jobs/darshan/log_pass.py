@@ -107,10 +107,10 @@ class LogPass:
 
     def _of_jobs(self, logs: Iterable[LogFile]) -> list[tuple[VisibleJob, list[LogFile]]]:
         """Jobs that are over and have a log that was not judged, each with all its logs."""
-        seen, queries = self._seen or set(), JobQueries(self._index)
+        handled, queries = self._seen or set(), JobQueries(self._index)
         runs: dict[int, list[VisibleJob]] = {}
         jobs: dict[str, tuple[VisibleJob, list[LogFile]]] = {}
-        new = {log.number for log in logs if log.key not in seen}
+        new = {log.number for log in logs if log.key not in handled}
         try:
             for log in sorted(logs, key=lambda log: (log.written, log.path)):
                 if log.number not in new:
@@ -123,7 +123,9 @@ class LogPass:
                         break
         finally:
             queries.close()
-        return [(job, files) for job, files in jobs.values() if any(file.key not in seen for file in files)]
+        return [
+            (job, files) for job, files in jobs.values() if any(file.key not in handled for file in files)
+        ]
 
 
 def is_of_job(log: LogFile, job: Mapping[str, Any]) -> bool:
@@ -212,8 +214,10 @@ def log_rows(job: VisibleJob, files: list[LogFile], now_ns: int) -> Iterator[dic
                 if share > 0
             ]
         findings = map(finding_record, verdict.findings)
-        records += [{"record": "finding", **{name: each[name] for name in _FINDING}} for each in findings]
+        records += [
+            {"record": "finding", **{name: finding[name] for name in _FINDING}} for finding in findings
+        ]
         left = map(not_judged_record, verdict.not_judged)
-        records += [{"record": "not_judged", "kind": each["what"], "text": each["reason"]} for each in left]
+        records += [{"record": "not_judged", "kind": gap["what"], "text": gap["reason"]} for gap in left]
     for rank, record in enumerate(records):
         yield {"job_key": job.key, "revision_at": now_ns, "rank": rank, **record}

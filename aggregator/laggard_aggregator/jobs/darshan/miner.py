@@ -34,9 +34,9 @@ Row = dict[str, Any]
 def size_bytes(text: str) -> float:
     """Bytes of `0`, `10MB` (decimal), `1GiB/s` (binary). Raises ConfigError."""
     stripped = text.strip()
-    found = _SIZE.fullmatch(stripped)
-    if found:
-        return _bytes(found)
+    match = _SIZE.fullmatch(stripped)
+    if match:
+        return _bytes(match)
     try:
         value = float(stripped.removesuffix("/s").removesuffix("B"))
     except ValueError:
@@ -118,7 +118,7 @@ class MineRows:
         groups: dict[Any, list[Row]] = {}
         for row in self:
             groups.setdefault(row[key], []).append(row)
-        values = [{key: each, "value": function(rows)} for each, rows in groups.items()]
+        values = [{key: group_key, "value": function(rows)} for group_key, rows in groups.items()]
         return self._mine.keep(pa.Table.from_pylist(values))
 
     def join(self, other: "MineRows", on: str, how: str = "inner") -> "MineRows":
@@ -137,11 +137,11 @@ class MineRows:
     ) -> list[tuple[float, float]]:
         """Exact values of a column at percentages of the rows, interpolated."""
         curve = ", ".join(
-            f"percentile_cont({float(each) / 100}) within group (order by {column}) as p{at}"
-            for at, each in enumerate(percents)
+            f"percentile_cont({float(percent) / 100}) within group (order by {column}) as p{at}"
+            for at, percent in enumerate(percents)
         )
         row = self._wrapped(curve).table().to_pylist()[0]
-        return [(float(each), row[f"p{at}"]) for at, each in enumerate(percents)]
+        return [(float(percent), row[f"p{at}"]) for at, percent in enumerate(percents)]
 
     def bin(self, name: str, function: Callable[[Any], Any], column: str) -> "MineRows":
         """A further column `name`: the value of a function of `column`."""
@@ -157,10 +157,10 @@ class MineRows:
         """Contributing factors of those of these jobs with a bandwidth of `low` to `high` (Algorithm 1)."""
         if direction not in DIRECTIONS:
             raise ConfigError("", [f"direction: expected read or write, got {direction}"])
-        found = job_list(self._mine.engine, JobFilter(direction, size_bytes(low), size_bytes(high)))
+        listed = job_list(self._mine.engine, JobFilter(direction, size_bytes(low), size_bytes(high)))
         jobs = set(self.project("job_id").table()["job_id"].to_pylist())
-        kept = [each in jobs for each in found["job_id"].to_pylist()]
-        return self._mine.keep(found.filter(pa.array(kept, pa.bool_())))
+        kept = [job in jobs for job in listed["job_id"].to_pylist()]
+        return self._mine.keep(listed.filter(pa.array(kept, pa.bool_())))
 
     def columns(self) -> list[str]:
         """Names of the columns."""
@@ -184,12 +184,12 @@ class MineRows:
 def _with_bytes(condition: str) -> str:
     """Sizes with units as numbers of bytes, outside of quotes."""
     parts = condition.split("'")
-    parts[::2] = [_SIZE.sub(lambda found: str(int(_bytes(found))), part) for part in parts[::2]]
+    parts[::2] = [_SIZE.sub(lambda match: str(int(_bytes(match))), part) for part in parts[::2]]
     return "'".join(parts)
 
 
-def _bytes(found: re.Match[str]) -> float:
-    return float(found[1]) * (1024.0 if found[3] else 1000.0) ** _POWERS[found[2]]
+def _bytes(match: re.Match[str]) -> float:
+    return float(match[1]) * (1024.0 if match[3] else 1000.0) ** _POWERS[match[2]]
 
 
 def _name(text: str) -> str:

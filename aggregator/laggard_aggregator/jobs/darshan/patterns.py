@@ -1,7 +1,7 @@
 """Rules on how a job does its I/O: its contributing factors on the critical path, and advice."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,15 +50,15 @@ def pattern_findings(
         count = int(accesses.requests[critical].sum())
         reason = f"only {count} requests on the critical files, {MIN_REQUESTS} are needed"
         yield NotJudged(tables.job_id, f"pattern of requests ({accesses.direction})", reason)
-        found: list[IoFinding] = []
+        findings: list[IoFinding] = []
     elif not (accesses.consecutive[critical] != UNKNOWN).any():
         reason = f"{accesses.module} records have neither sizes nor order of requests"
         yield NotJudged(tables.job_id, f"pattern of requests ({accesses.direction})", reason)
-        found = []
+        findings = []
     else:
-        found = list(_requests(tables, accesses, factors, critical))
-    yield from found
-    yield from _striping(tables, accesses, factors, critical, has_cause=bool(found))
+        findings = list(_requests(tables, accesses, factors, critical))
+    yield from findings
+    yield from _striping(tables, accesses, factors, critical, has_cause=bool(findings))
 
 
 def _requests(
@@ -69,14 +69,14 @@ def _requests(
         scattered = critical & (factors.nonconsecutive >= MIN_FACTOR) & (mean_bytes < LARGE_REQUEST)
         small = critical & ~scattered & (factors.small >= MIN_FACTOR)
     small &= accesses.time_us >= SLOW_REQUEST_US * np.maximum(accesses.requests, 1)
-    for kind, of in (("nonconsecutive", scattered), ("small", small)):
-        share = accesses.share(of)
-        if share < MIN_SHARE or accesses.requests[of].sum() < MIN_REQUESTS:
+    for kind, chosen in (("nonconsecutive", scattered), ("small", small)):
+        share = accesses.share(chosen)
+        if share < MIN_SHARE or accesses.requests[chosen].sum() < MIN_REQUESTS:
             continue
-        weight = accesses.requests[of]
-        factor = float(np.average(getattr(factors, kind)[of], weights=weight))
-        size = accesses.bytes[of].sum() / weight.sum()
-        micros = accesses.time_us[of].sum() / weight.sum()
+        weight = accesses.requests[chosen]
+        factor = float(np.average(getattr(factors, kind)[chosen], weights=weight))
+        size = accesses.bytes[chosen].sum() / weight.sum()
+        micros = accesses.time_us[chosen].sum() / weight.sum()
         words = (
             "did not start where the one before had ended" if kind == "nonconsecutive" else "were below 1 MiB"
         )
@@ -86,14 +86,21 @@ def _requests(
             f"{rate(_rate(accesses))} MiB/s in all."
         )
         yield IoFinding(
-            tables.job_id, accesses.direction, kind, None, factor, share, text, _advice(accesses, of, kind)
+            tables.job_id,
+            accesses.direction,
+            kind,
+            None,
+            factor,
+            share,
+            text,
+            _advice(accesses, chosen, kind),
         )
 
 
-def _advice(accesses: Accesses, of: NDArray[np.bool_], kind: str) -> str:
+def _advice(accesses: Accesses, chosen: NDArray[np.bool_], kind: str) -> str:
     call = "MPI_File_write_all" if accesses.direction == "write" else "MPI_File_read_all"
-    mpiio = np.nan_to_num(accesses.rows["mpiio"].to_numpy())[of] > 0
-    is_collective = accesses.collective[of] > 0
+    mpiio = np.nan_to_num(accesses.rows["mpiio"].to_numpy())[chosen] > 0
+    is_collective = accesses.collective[chosen] > 0
     if mpiio.any() and not is_collective.all():
         return f"Use collective I/O ({call}, H5FD_MPIO_COLLECTIVE) so that a few ranks make large requests."
     if mpiio.any():
@@ -113,20 +120,20 @@ def _striping(
 ) -> Iterator[IoFinding]:
     """Files that more processes use at once than their OSTs serve well."""
     with np.errstate(invalid="ignore"):
-        of = critical & (factors.processes_per_ost > CONTENTION) & (accesses.bytes > 0)
-    if not of.any():
+        crowded = critical & (factors.processes_per_ost > CONTENTION) & (accesses.bytes > 0)
+    if not crowded.any():
         return
     length = np.maximum(accesses.end - accesses.start, 1)
     per_ost = accesses.bytes / MIB / (length / 1e6) / np.maximum(accesses.stripes, 1)
-    of &= (per_ost < MAX_OST_MIB_PER_SECOND) & (accesses.stripes <= MAX_STRIPES)
+    crowded &= (per_ost < MAX_OST_MIB_PER_SECOND) & (accesses.stripes <= MAX_STRIPES)
     if has_cause:
-        of &= per_ost >= OST_MIB_PER_SECOND
-    share = accesses.share(of)
+        crowded &= per_ost >= OST_MIB_PER_SECOND
+    share = accesses.share(crowded)
     if share < MIN_SHARE or accesses.busy_us < MIN_BUSY_US:
         return
     weight = accesses.weight_us
-    factor = float(np.average(factors.processes_per_ost[of], weights=weight[of]))
-    place = int(np.flatnonzero(of)[np.argmax(weight[of])])
+    factor = float(np.average(factors.processes_per_ost[crowded], weights=weight[crowded]))
+    place = int(np.flatnonzero(crowded)[np.argmax(weight[crowded])])
     stripes, processes = int(accesses.stripes[place]), int(accesses.processes[place])
     ost = int(integers(accesses.rows, "stripe_offset")[place])
     where = f"OST {ost} alone" if stripes == 1 else f"{stripes} OSTs"
@@ -147,8 +154,8 @@ def metadata_findings(tables: JobTables, all_accesses: list[Accesses]) -> Iterat
     Of a job with a log a process, the logs that do are named even where the job as a whole does not. The
     share is of the critical time and the time in metadata calls, of one process, together.
     """
-    shares = metadata_by_log(all_accesses)
-    meta, every = sum(each[0] for each in shares.values()), sum(each[1] for each in shares.values())
+    logs = metadata_by_log(all_accesses).values()
+    meta, every = sum(log.metadata_us for log in logs), sum(log.every_us for log in logs)
     length = max(tables.end_us - tables.start_us, 1)
     if not every:
         return
@@ -157,7 +164,7 @@ def metadata_findings(tables: JobTables, all_accesses: list[Accesses]) -> Iterat
         reason = "opens and stats took longer than the run, by the log: its times cannot be right"
         yield NotJudged(tables.job_id, "metadata", reason)
         return
-    busiest = max(all_accesses, key=lambda each: each.busy_us)
+    busiest = max(all_accesses, key=lambda accesses: accesses.busy_us)
     least = max(MIN_METADATA_SECONDS * 1e6, MIN_METADATA_OF_RUN * length)
     factor = meta / every
     if factor >= MIN_METADATA and a_process >= least:
@@ -167,23 +174,32 @@ def metadata_findings(tables: JobTables, all_accesses: list[Accesses]) -> Iterat
             f"{seconds(a_process)} s a process."
         )
     else:
-        heavy = [each for each in shares.values() if each[1] and each[0] / each[1] >= MIN_METADATA_OF_LOG]
-        in_heavy = sum(each[0] for each in heavy)
-        if len(shares) == 1 or not heavy or in_heavy < MIN_METADATA_SECONDS * 1e6 * len(heavy):
+        heavy = [
+            log for log in logs if log.every_us and log.metadata_us / log.every_us >= MIN_METADATA_OF_LOG
+        ]
+        in_heavy = sum(log.metadata_us for log in heavy)
+        if len(logs) == 1 or not heavy or in_heavy < MIN_METADATA_SECONDS * 1e6 * len(heavy):
             return
-        took = max(each[0] for each in heavy)
-        factor = in_heavy / sum(each[1] for each in heavy)
+        took = max(log.metadata_us for log in heavy)
+        factor = in_heavy / sum(log.every_us for log in heavy)
         text = (
-            f"{len(heavy)} of {len(shares)} processes spent {factor:.0%} of their time in I/O calls on "
+            f"{len(heavy)} of {len(logs)} processes spent {factor:.0%} of their time in I/O calls on "
             f"opens, stats, seeks and closes: {seconds(took)} s of the one that took longest."
         )
     share = took / (took + busiest.busy_us)
     yield IoFinding(tables.job_id, busiest.direction, "metadata", None, factor, share, text, _METADATA_ADVICE)
 
 
-def metadata_by_log(all_accesses: list[Accesses]) -> dict[int, tuple[int, int]]:
-    """Microseconds in metadata calls, and in all I/O calls, by log: of POSIX, of STDIO in logs without."""
-    found: dict[int, tuple[int, int]] = {}
+class CallTimes(NamedTuple):
+    """Time of one log in metadata calls, and in all I/O calls."""
+
+    metadata_us: int
+    every_us: int
+
+
+def metadata_by_log(all_accesses: list[Accesses]) -> dict[int, CallTimes]:
+    """Times of the calls by log: those of POSIX; of STDIO in logs without POSIX."""
+    times: dict[int, CallTimes] = {}
     for module in ("STDIO", "POSIX"):
         of_module = [accesses for accesses in all_accesses if accesses.module == module]
         logs, place = np.unique(of_module[0].logs, return_inverse=True)
@@ -191,11 +207,11 @@ def metadata_by_log(all_accesses: list[Accesses]) -> dict[int, tuple[int, int]]:
         total = meta + sum(
             np.bincount(place, accesses.time_us, logs.size).astype(np.int64) for accesses in of_module
         )
-        found |= {
-            log: (own, every)
+        times |= {
+            log: CallTimes(own, every)
             for log, own, every in zip(logs.tolist(), meta.tolist(), total.tolist(), strict=True)
         }
-    return found
+    return times
 
 
 def _rate(accesses: Accesses) -> float:

@@ -91,12 +91,12 @@ class LogReader:
                 return ReadProblem(f"{task.path}: damaged: the reader of logs crashed", is_of_log=True)
             ended = "was killed" if code < 0 else f"ended with code {code}"
             return ReadProblem(f"{task.path}: not read: the reader of logs {ended}", is_of_log=False)
-        found = json.loads(answer)
-        if found["error"] is None:
+        problem = json.loads(answer)
+        if problem["error"] is None:
             return None
-        if found["of"] == "installation":
-            raise ServiceError(found["error"])
-        return ReadProblem(found["error"], is_of_log=found["of"] == "log")
+        if problem["of"] == "installation":
+            raise ServiceError(problem["error"])
+        return ReadProblem(problem["error"], is_of_log=problem["of"] == "log")
 
     def kill(self) -> None:
         """Kills the child; a conversion that another thread waits for ends at once."""

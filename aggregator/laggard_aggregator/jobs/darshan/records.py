@@ -83,6 +83,6 @@ def finding_record(finding: IoFinding) -> dict[str, Any]:
     }
 
 
-def not_judged_record(found: NotJudged) -> dict[str, Any]:
+def not_judged_record(gap: NotJudged) -> dict[str, Any]:
     """A rule or module without a verdict."""
-    return {"record": "not_judged", "job": found.job, "what": found.rule, "reason": found.reason}
+    return {"record": "not_judged", "job": gap.job, "what": gap.rule, "reason": gap.reason}

@@ -115,7 +115,7 @@ def job_report(verdict: JobVerdict) -> str:
         length=f"{length / 1e6:,.0f}",
         lanes=lanes,
         joined=list(joined_lines(verdict)),
-        is_judged=any(each.accesses.busy_us for each in verdict.directions),
+        is_judged=any(direction.accesses.busy_us for direction in verdict.directions),
         name=_name,
         seconds=seconds,
     )
@@ -125,8 +125,8 @@ def _applications(rows: list[dict[str, Any]]) -> list[str]:
     counts: dict[str, int] = {}
     for row in rows:
         counts[row["application"] or ""] = counts.get(row["application"] or "", 0) + 1
-    most = sorted(counts, key=lambda each: (-counts[each], each))[:MAX_APPLICATIONS]
-    return [plain(each, 40) for each in most] + (["others"] if len(counts) > MAX_APPLICATIONS else [])
+    most = sorted(counts, key=lambda name: (-counts[name], name))[:MAX_APPLICATIONS]
+    return [plain(name, 40) for name in most] + (["others"] if len(counts) > MAX_APPLICATIONS else [])
 
 
 def _place(applications: list[str], name: str | None) -> int:

@@ -32,11 +32,11 @@ def small_requests(counters: Mapping[str, Counts], suffix: str = "") -> dict[str
     edge = {kind: sizes[-1] for kind, sizes in bins.items()}
     both = np.maximum(edge["READ"] + edge["WRITE"], 1)
     empty = _empty(counters, bins["READ"][0], bins["WRITE"][0])
-    found = {}
+    columns = {}
     for kind, column in (("READ", "small_reads"), ("WRITE", "small_writes")):
         not_small = np.minimum(edge[kind], np.rint(exact * (edge[kind] / both)).astype(np.int64))
-        found[column] = sum(bins[kind], np.zeros_like(exact)) - not_small - empty[kind]
-    return found
+        columns[column] = sum(bins[kind], np.zeros_like(exact)) - not_small - empty[kind]
+    return columns
 
 
 def _empty(counters: Mapping[str, Counts], reads: Counts, writes: Counts) -> dict[str, Counts]:
@@ -46,14 +46,14 @@ def _empty(counters: Mapping[str, Counts], reads: Counts, writes: Counts) -> dic
     does not explain, one an open is taken for that at the end of the file. More are empty where the bytes do
     not suffice for one each.
     """
-    told = _of_size(counters, 0, 0)
+    counted = _of_size(counters, 0, 0)
     known = _of_size(counters, 1, _FIRST_BIN_BYTES)
-    empty_reads = np.minimum(reads, told)
-    empty_writes = np.minimum(writes, told - empty_reads)
+    empty_reads = np.minimum(reads, counted)
+    empty_writes = np.minimum(writes, counted - empty_reads)
     opens = counters.get("OPENS")
     if opens is not None:
         unknown = np.maximum(reads - empty_reads - np.maximum(known - writes, 0), 0)
-        empty_reads = empty_reads + np.minimum(unknown, np.maximum(np.maximum(opens, 0) - told, 0))
+        empty_reads = empty_reads + np.minimum(unknown, np.maximum(np.maximum(opens, 0) - counted, 0))
     for amount, own in (("READ", reads), ("WRITE", writes)):
         least = np.maximum(own - np.maximum(counters[_BYTES[amount]], 0), 0)
         if amount == "READ":

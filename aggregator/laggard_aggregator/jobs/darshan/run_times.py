@@ -51,9 +51,12 @@ class RunTimes:
         if not _FIRST_NS <= head.start_ns <= _LAST_NS:
             raise InputError(path, "damaged: its time of start cannot be right")
         ends = [
-            values for each in modules for name, values in each.times.items() if name.endswith("_TIMESTAMP")
+            values
+            for module in modules
+            for name, values in module.times.items()
+            if name.endswith("_TIMESTAMP")
         ]
-        last = max((float(bounded(each).max()) for each in ends if each.size), default=0.0)
+        last = max((float(bounded(times).max()) for times in ends if times.size), default=0.0)
         return cls(head.start_ns // 1000, max(last, 0.0), False)
 
     @property
@@ -91,27 +94,27 @@ class RunTimes:
 def record_times(run: RunTimes, records: ModuleRecords, processes: NDArray[np.int64]) -> dict[str, Any]:
     """The columns of times of one module. `processes` (R,): those that a record stands for."""
     times = {name: bounded(values) for name, values in records.times.items()}
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for kind in tables.DIRECTIONS:
         upper = kind.upper()
-        found[f"{kind}_start_us"], found[f"{kind}_end_us"] = run.interval(
+        columns[f"{kind}_start_us"], columns[f"{kind}_end_us"] = run.interval(
             times[f"F_{upper}_START_TIMESTAMP"], times[f"F_{upper}_END_TIMESTAMP"]
         )
-        found[f"{kind}_time_us"] = run.lengths(times[f"F_{upper}_TIME"], processes)
-    found["meta_time_us"] = run.lengths(times["F_META_TIME"], processes)
+        columns[f"{kind}_time_us"] = run.lengths(times[f"F_{upper}_TIME"], processes)
+    columns["meta_time_us"] = run.lengths(times["F_META_TIME"], processes)
     for column, name in (
         ("slowest_time_us", "F_SLOWEST_RANK_TIME"),
         ("fastest_time_us", "F_FASTEST_RANK_TIME"),
     ):
         if name in times:
-            found[column] = run.lengths(times[name], 1)
+            columns[column] = run.lengths(times[name], 1)
     for column, name in (
         ("time_variance", "F_VARIANCE_RANK_TIME"),
         ("bytes_variance", "F_VARIANCE_RANK_BYTES"),
     ):
         if name in records.times:
-            found[column] = records.times[name]
-    return found
+            columns[column] = records.times[name]
+    return columns
 
 
 def micros(seconds: Seconds) -> NDArray[np.int64]:

@@ -40,7 +40,7 @@ def verdict_lines(verdict: JobVerdict, width: int | None = None) -> Iterator[str
     yield from _head(verdict)
     if verdict.directions:
         yield ""
-        yield from text_table(_COLUMNS, [_row(each) for each in verdict.directions], width)
+        yield from text_table(_COLUMNS, [_row(direction) for direction in verdict.directions], width)
     yield ""
     if verdict.findings:
         for number, finding in enumerate(verdict.findings[:MAX_FINDINGS], 1):
@@ -48,7 +48,7 @@ def verdict_lines(verdict: JobVerdict, width: int | None = None) -> Iterator[str
             yield from _wrapped(f"   {finding.advice}", width)
         if len(verdict.findings) > MAX_FINDINGS:
             yield f"{len(verdict.findings) - MAX_FINDINGS} more with --json"
-    elif any(each.accesses.busy_us for each in verdict.directions):
+    elif any(direction.accesses.busy_us for direction in verdict.directions):
         yield "Nothing to report: no cause of slow I/O was found."
     else:
         yield "Not judged: no I/O with a time was recorded."
@@ -87,10 +87,10 @@ def _row(direction: DirectionVerdict) -> tuple[str, ...]:
 
 
 def _critical(verdict: JobVerdict) -> Iterator[str]:
-    timed = [each for each in verdict.directions if each.accesses.busy_us]
+    timed = [direction for direction in verdict.directions if direction.accesses.busy_us]
     if not timed:
         return
-    busiest = max(timed, key=lambda each: each.bytes)
+    busiest = max(timed, key=lambda direction: direction.bytes)
     accesses, path = busiest.accesses, busiest.accesses.path
     yield ""
     yield f"Critical files ({accesses.module} {accesses.direction}), by exclusive time:"
@@ -133,8 +133,8 @@ def _tail(name: str) -> str:
 def _notes(not_judged: Sequence[NotJudged], width: int | None) -> Iterator[str]:
     """Rules without a verdict, those of one reason together."""
     rules: dict[str, list[str]] = {}
-    for each in not_judged:
-        rules.setdefault(each.reason, []).append(each.rule)
+    for gap in not_judged:
+        rules.setdefault(gap.reason, []).append(gap.rule)
     if not rules:
         return
     yield ""

@@ -45,7 +45,7 @@ def sharing(engine: LogEngine) -> pa.Table:
         mode = main_mode(io_modes(_accesses(files), processes))
         ratios.setdefault(mode, []).append(processes / len({row["file_id"] for row in files}))
     total = sum(map(len, ratios.values()))
-    found = [
+    shared = [
         {
             "pattern": mode,
             "jobs": len(of_mode),
@@ -55,7 +55,7 @@ def sharing(engine: LogEngine) -> pa.Table:
         }
         for mode, of_mode in sorted(ratios.items())
     ]
-    return pa.Table.from_pylist(found, _SCHEMA)
+    return pa.Table.from_pylist(shared, _SCHEMA)
 
 
 def log_modes(tables: JobTables) -> dict[str, ModeShares]:

@@ -55,9 +55,9 @@ def judged_logs(
         from laggard_aggregator.jobs.darshan.verdict import judge
 
         directories: list[Path] = []
-        for path, each in zip(paths, tasks, strict=True):
-            if isinstance(each, InputError):
-                yield each
+        for path, outcome in zip(paths, tasks, strict=True):
+            if isinstance(outcome, InputError):
+                yield outcome
                 continue
             task, problem = next(results)
             if problem is not None:

@@ -111,8 +111,8 @@ def _pytokio_rows(file: BinaryIO, times: LocalTimes, report: ReadReport) -> pa.T
     cells = {name: rows[name].combine_chunks() for name in ("start", "end")}
     stamps, doubtful, readable = times.columns(cells, pa.nulls(len(rows), pa.float64()))
     for at in pc.indices_nonzero(pc.invert(readable)).to_pylist():
-        told = " to ".join(cells[name][at].as_py() for name in cells)
-        report.leave_out(f"step {rows['raw_id'][at]}", "no times", told)
+        said = " to ".join(cells[name][at].as_py() for name in cells)
+        report.leave_out(f"step {rows['raw_id'][at]}", "no times", said)
     report.ambiguous += pc.sum(pc.and_(doubtful, readable)).as_py() or 0
     columns = {name: rows[name] for name in rows.column_names} | stamps
     table = pa.table(

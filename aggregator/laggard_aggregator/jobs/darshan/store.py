@@ -91,11 +91,11 @@ class MineStore:
 
     def files(self, table: str) -> list[Path]:
         """The files of a table; those of a Slurm or LMT source that was read again are left out."""
-        found = []
+        paths = []
         for commit in self.commits:
             if commit.kind == "darshan" or self._is_newest(commit):
-                found += [self.directory / name for name in commit.files.get(table, ())]
-        return found
+                paths += [self.directory / name for name in commit.files.get(table, ())]
+        return paths
 
     def converted_logs(self) -> set[int]:
         """Logs with rows in the store, also those that were replaced."""
@@ -126,7 +126,7 @@ class MineStore:
                 record: dict[str, Any] = json.loads(text)
                 if record.pop("format") != FORMAT:
                     raise InputError(str(path), "of another version of Laggard")
-                record["sources"] = [Source(**each) for each in record["sources"]]
+                record["sources"] = [Source(**source) for source in record["sources"]]
                 yield StoreCommit(**record)
             except (ValueError, KeyError, TypeError) as exc:
                 raise InputError(str(path), f"damaged: {exc}") from exc

@@ -37,11 +37,11 @@ _START_TOLERANCE_US: Final = 5_000_000
 
 def judge_stored(engine: LogEngine, job: int, archive: Path | None = None) -> JobVerdict:
     """The verdict on a job. Raises InputError when the store has no log of it."""
-    found = [engine.query(f"select * from {table} where job_id = {int(job)}") for table in OF_A_LOG]  # noqa: S608
-    if not len(found[0]):
+    parts = [engine.query(f"select * from {table} where job_id = {int(job)}") for table in OF_A_LOG]  # noqa: S608
+    if not len(parts[0]):
         raise InputError("", f"job {job}: the store has no Darshan log of it")
-    found, others = _newest(found)
-    tables = JobTables(*found)
+    parts, others = _newest(parts)
+    tables = JobTables(*parts)
     verdict = judge(tables)
     users = sorted(set(tables.logs["uid"].to_pylist()))
     findings, not_judged, extra = list(verdict.findings), list(verdict.not_judged), list(verdict.extra)
@@ -59,20 +59,20 @@ def judge_stored(engine: LogEngine, job: int, archive: Path | None = None) -> Jo
     if archive is not None:
         check_archive(archive)
         joined += _alarms(verdict, Table(archive, "alarms"))
-    extra += [each for each in joined if not isinstance(each, NotJudged)]
-    not_judged += dict.fromkeys(each for each in joined if isinstance(each, NotJudged))
+    extra += [finding for finding in joined if not isinstance(finding, NotJudged)]
+    not_judged += dict.fromkeys(finding for finding in joined if isinstance(finding, NotJudged))
     return JobVerdict(tables, verdict.directions, ranked(findings), not_judged, extra)
 
 
-def _newest(found: list[pa.Table]) -> tuple[list[pa.Table], int]:
+def _newest(parts: list[pa.Table]) -> tuple[list[pa.Table], int]:
     """The rows of the newest job of one number, of the tables of OF_A_LOG, and how many others have it."""
-    logs = found[0].to_pylist()
+    logs = parts[0].to_pylist()
     jobs = jobs_of_logs([LogRun(row["job_id"], 0, row["start_us"], row["end_us"]) for row in logs])
     if len(jobs) == 1:
-        return found, 0
+        return parts, 0
     newest = max(jobs, key=lambda places: min(logs[at]["start_us"] for at in places))
     own = pa.array([logs[at]["log"] for at in newest], pa.int64())
-    return [table.filter(pc.is_in(table["log"], own)) for table in found], len(jobs) - 1
+    return [table.filter(pc.is_in(table["log"], own)) for table in parts], len(jobs) - 1
 
 
 def _steps(engine: LogEngine, tables: JobTables) -> Iterator[dict[str, Any]]:
@@ -110,7 +110,7 @@ def _coverage(engine: LogEngine, verdict: JobVerdict) -> Iterator[dict[str, Any]
         f"select distinct file_system, start_us, end_us, bytes_read, bytes_written from lmt_total "  # noqa: S608
         f"where job_id = {tables.job_id} and start_us - start_us % 1000000 in ({starts})"
     ).to_pylist()
-    of = "file system" if totals else "OSTs"
+    subject = "file system" if totals else "OSTs"
     listed = totals or engine.query("select distinct file_system from lmt").to_pylist()
     used = _UsedOsts.of(tables, {row["file_system"] for row in listed})
     if used is None:
@@ -132,7 +132,7 @@ def _coverage(engine: LogEngine, verdict: JobVerdict) -> Iterator[dict[str, Any]
                 "record": "coverage",
                 "job": tables.job_id,
                 "direction": accesses.direction,
-                "of": of,
+                "of": subject,
                 "job_bytes": moved,
                 "lmt_bytes": int(traffic),
                 "coverage": six_digits(moved / traffic),
@@ -193,12 +193,12 @@ class _UsedOsts:
         """True for an OST of the job."""
         if self.by_name:
             return (file_system, number) in self.osts
-        return any(each == number for _, each in self.osts)
+        return any(ost == number for _, ost in self.osts)
 
     def has(self, accesses: Accesses) -> NDArray[np.bool_]:
         """Records (R,) of files on these OSTs."""
-        found: NDArray[np.bool_] = np.isin(accesses.file_id, self.files)
-        return found
+        is_on: NDArray[np.bool_] = np.isin(accesses.file_id, self.files)
+        return is_on
 
 
 def _last_part(mount: str) -> str:
@@ -240,7 +240,7 @@ def _earlier(engine: LogEngine, verdict: JobVerdict) -> Iterator[IoFinding]:
 def _earlier_jobs(engine: LogEngine, tables: JobTables) -> list[int]:
     """The last jobs before this one of its application, with half to twice as many processes."""
     names = ", ".join(
-        "'" + each.replace("'", "''") + "'" for each in sorted(set(texts(tables.logs, "application")))
+        "'" + name.replace("'", "''") + "'" for name in sorted(set(texts(tables.logs, "application")))
     )
     if "\\" in names:
         return []  # Spark reads escapes, DuckDB does not
@@ -250,8 +250,8 @@ def _earlier_jobs(engine: LogEngine, tables: JobTables) -> list[int]:
         f"and processes * 2 >= {tables.processes} and processes <= {2 * tables.processes} "
         f"group by job_id order by start_us desc nulls last, job_id nulls last limit {MAX_EARLIER_RUNS}"
     )
-    found: list[int] = rows["job_id"].to_pylist()
-    return found
+    ids: list[int] = rows["job_id"].to_pylist()
+    return ids
 
 
 def _alarms(verdict: JobVerdict, alarms: Table) -> Iterator[dict[str, Any] | NotJudged]:
@@ -265,7 +265,7 @@ def _alarms(verdict: JobVerdict, alarms: Table) -> Iterator[dict[str, Any] | Not
         yield NotJudged(tables.job_id, "alarms", _MANY_SYSTEMS.format("Laggard's archive"))
         return
     standing: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in sorted(of_osts, key=lambda each: each["at"]):
+    for row in sorted(of_osts, key=lambda alarm: alarm["at"]):
         component = row["component"]
         if row["at"] > high or not used.is_one(file_system_of(component), ost_number(component)):
             continue

@@ -188,7 +188,7 @@ def _straggler(  # noqa: PLR0917
     if share < MIN_SHARE:
         return None
     name, did = group.names[place], done(accesses.direction)
-    own, others = (each * _MICROS / MIB for each in (ratios.speed[place], ratios.median_of_others(place)))
+    own, others = (speed * _MICROS / MIB for speed in (ratios.speed[place], ratios.median_of_others(place)))
     many = {"ost": "OSTs", "rank": "ranks", "node": "nodes"}[group.kind]
     text = (
         f"{name} {did} at {rate(own)} MiB/s where the other {ratios.members - 1:,} {many} {did} at a median "

@@ -37,12 +37,12 @@ class StripesOfFiles:
         if layouts is None:
             return
         ends: dict[int, int] = {}
-        for each, (low, high) in zip(layouts.ids.tolist(), pairwise(layouts.first.tolist()), strict=True):
+        for file, (low, high) in zip(layouts.ids.tolist(), pairwise(layouts.first.tolist()), strict=True):
             known_end = max(map(_end, layouts.ends[low:high].tolist()), default=0)
-            if known_end <= ends.get(each, 0):
+            if known_end <= ends.get(file, 0):
                 continue  # several ranks may have recorded one file: the first counts that tells most
-            ends[each] = known_end
-            reached = highest.get(each, known_end - 1)
+            ends[file] = known_end
+            reached = highest.get(file, known_end - 1)
             osts = {
                 ost
                 for at in range(low, high)
@@ -50,47 +50,47 @@ class StripesOfFiles:
                 for ost in layouts.osts[layouts.stripes[at] : layouts.stripes[at + 1]].tolist()
                 if ost >= 0
             }
-            self._of.pop(each, None)
+            self._of.pop(file, None)
             if osts and reached < known_end:
                 first = int(layouts.osts[layouts.stripes[low]])
-                self._of[each] = FileStripes(int(layouts.sizes[low]), first, sorted(osts))
+                self._of[file] = FileStripes(int(layouts.sizes[low]), first, sorted(osts))
 
     def __iter__(self) -> Iterator[tuple[int, FileStripes]]:
         return iter(self._of.items())
 
     def columns(self, ids: NDArray[np.int64]) -> dict[str, Any]:
         """Stripe size, count and first OST, and the words of the bitmap; null for files without a layout."""
-        known = [self._of.get(each) for each in ids.tolist()]
-        is_none = np.array([each is None for each in known], bool)
+        known = [self._of.get(file) for file in ids.tolist()]
+        is_none = np.array([stripes is None for stripes in known], bool)
         words = np.zeros((tables.OST_WORDS, len(known)), np.uint64)
-        for at, each in enumerate(known):
-            for ost in each.osts if each else ():
+        for at, stripes in enumerate(known):
+            for ost in stripes.osts if stripes else ():
                 if ost < tables.OST_WORDS * 64:
                     words[ost // 64, at] |= np.uint64(1) << np.uint64(ost % 64)
-        found: dict[str, Any] = {
-            "stripe_size": _masked([each.size if each else 0 for each in known], is_none),
-            "stripe_count": _masked([len(each.osts) if each else 0 for each in known], is_none),
-            "stripe_offset": _masked([each.offset if each else 0 for each in known], is_none),
+        arrays: dict[str, Any] = {
+            "stripe_size": _masked([stripes.size if stripes else 0 for stripes in known], is_none),
+            "stripe_count": _masked([len(stripes.osts) if stripes else 0 for stripes in known], is_none),
+            "stripe_offset": _masked([stripes.offset if stripes else 0 for stripes in known], is_none),
         }
         for word, column in enumerate(tables.WORD_COLUMNS):
-            found[column] = pa.array(words[word].view(np.int64), mask=is_none)
-        return found
+            arrays[column] = pa.array(words[word].view(np.int64), mask=is_none)
+        return arrays
 
 
 def highest_bytes(modules: Mapping[str, ModuleRecords]) -> dict[int, int]:
     """The highest byte of each file that any rank read or wrote, by its id; MPI-IO does not tell it."""
-    found: dict[int, int] = {}
+    highest: dict[int, int] = {}
     for module in modules.values():
         for name in ("MAX_BYTE_READ", "MAX_BYTE_WRITTEN"):
             if name in module.counters:
-                for each, at in zip(module.ids.tolist(), module.counters[name].tolist(), strict=True):
-                    found[each] = max(found.get(each, 0), at)
-    return found
+                for file, at in zip(module.ids.tolist(), module.counters[name].tolist(), strict=True):
+                    highest[file] = max(highest.get(file, 0), at)
+    return highest
 
 
-def _end(told: int) -> int:
+def _end(end: int) -> int:
     """End of a component; the last one has all bits, or none, set."""
-    return told if told > 0 else _WITHOUT_END
+    return end if end > 0 else _WITHOUT_END
 
 
 def _masked(values: list[int], is_none: NDArray[np.bool_]) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -105,29 +106,30 @@ def judge(tables: JobTables) -> JobVerdict:
                 continue
             if module == "STDIO" and moved.get("POSIX", 0) > moved["STDIO"]:
                 continue  # streams beside the job's real I/O, such as its standard output
-            rules = (straggler_findings(tables, accesses, nodes), pattern_findings(tables, accesses, columns))
             own: list[IoFinding] = []
-            for found in (each for rule in rules for each in rule):
-                if isinstance(found, IoFinding):
-                    own.append(found)
+            for finding in chain(
+                straggler_findings(tables, accesses, nodes), pattern_findings(tables, accesses, columns)
+            ):
+                if isinstance(finding, IoFinding):
+                    own.append(finding)
                 else:
-                    not_judged.append(found)
-            known = max((found.share for found in own if found.kind in _STRAGGLERS), default=0.0)
+                    not_judged.append(finding)
+            known = max((finding.share for finding in own if finding.kind in _STRAGGLERS), default=0.0)
             by_files = critical_file_findings(tables, accesses)
-            own += [found for found in by_files if known < _EXPLAINED * found.share]
+            own += [finding for finding in by_files if known < _EXPLAINED * finding.share]
             findings += own
-    for found in metadata_findings(tables, every):
-        (findings if isinstance(found, IoFinding) else not_judged).append(found)  # type: ignore[arg-type]
+    for finding in metadata_findings(tables, every):
+        (findings if isinstance(finding, IoFinding) else not_judged).append(finding)  # type: ignore[arg-type]
     extra = list(_log_records(tables, every)) if len(tables.logs) > 1 else []
     return JobVerdict(tables, directions, ranked(findings), list(dict.fromkeys(not_judged)), extra)
 
 
 def _log_records(tables: JobTables, every: list[Accesses]) -> Iterator[dict[str, Any]]:
     """One record a log of a job that has several: its share of metadata."""
-    shares = metadata_by_log(every)
+    times = metadata_by_log(every)
     for row in tables.logs.sort_by([("start_us", "ascending"), ("path", "ascending")]).to_pylist():
-        meta, total = shares.get(row["log"], (0, 0))
-        share = meta / total if total else None
+        of_log = times.get(row["log"])
+        share = of_log.metadata_us / of_log.every_us if of_log and of_log.every_us else None
         yield {"record": "log", "job": tables.job_id, "log": row["path"], "metadata": six_digits(share)}
 
 

@@ -47,8 +47,8 @@ def _end_with_parent() -> None:
 def _serve(requests: TextIO, answers: TextIO) -> None:
     for line in requests:
         request = json.loads(line)
-        found = problem(Path(request["path"]), request["log"], Path(request["directory"]))
-        answers.write(json.dumps({"error": found[1], "of": found[0]} if found else {"error": None}) + "\n")
+        fault = problem(Path(request["path"]), request["log"], Path(request["directory"]))
+        answers.write(json.dumps({"error": fault[1], "of": fault[0]} if fault else {"error": None}) + "\n")
         answers.flush()
 
 

@@ -202,7 +202,7 @@ class JobIndex:
     def _drop_gone(self, db: sqlite3.Connection) -> None:
         """Removes jobs of days that the archive's retention deleted."""
         folders = [row[0] for row in db.execute("select distinct folder from parts where kind = 'jobs'")]
-        gone = [each for each in folders if not (self.directory / each).is_dir()]
+        gone = [folder for folder in folders if not (self.directory / folder).is_dir()]
         for folder in gone:
             day = next(p.removeprefix("date=") for p in Path(folder).parts if p.startswith("date="))
             db.execute("begin immediate")

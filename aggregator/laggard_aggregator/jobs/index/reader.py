@@ -35,7 +35,7 @@ class IndexReader:
                 cursor = self.connection().execute(sql, values)
             except (OverflowError, UnicodeEncodeError):
                 return []  # a number or a text that no row has
-            names = [each[0] for each in cursor.description]
+            names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     @contextmanager

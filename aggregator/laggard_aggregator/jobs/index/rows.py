@@ -77,22 +77,22 @@ def add_nodes(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
     end = table["end"].to_numpy()  # NaN: still running
     closed = np.nan_to_num(end, nan=np.inf)
     order = np.lexsort([numbers, closed, start, observed, revision, jobs])
-    keys = [each[order] for each in (jobs, revision, observed, start, closed)]
+    keys = [column[order] for column in (jobs, revision, observed, start, closed)]
     breaks = np.diff(numbers[order], prepend=-2) > 1
-    for each in keys:
-        breaks[1:] |= each[1:] != each[:-1]
+    for column in keys:
+        breaks[1:] |= column[1:] != column[:-1]
     first = np.flatnonzero(breaks)
     last = np.append(first[1:], len(order)) - 1
     low, high = numbers[order][first], numbers[order][last]
     top = db.execute("select coalesce(max(id), 0) from members").fetchone()[0]
-    found = [each[first].tolist() for each in keys]
-    ends = [None if each == np.inf else each for each in found[4]]
+    firsts = [column[first].tolist() for column in keys]
+    ends = [None if end == np.inf else end for end in firsts[4]]
     rows = zip(
         range(top + 1, top + 1 + len(first)),
-        *found[:3],
+        *firsts[:3],
         low.tolist(),
         high.tolist(),
-        found[3],
+        firsts[3],
         ends,
         strict=True,
     )
@@ -138,7 +138,7 @@ def add_components(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
     if not len(table):
         return
     jobs, revisions = np.array(_job_ids(db, table), np.int64), np.array(_nanoseconds(table), np.int64)
-    layer, name = (_coded(table[each]) for each in ("layer", "component"))
+    layer, name = (_coded(table[column]) for column in ("layer", "component"))
     names = len(name.dictionary)
     pairs, of_row = np.unique(
         layer.indices.to_numpy().astype(np.int64) * names + name.indices.to_numpy(), return_inverse=True
@@ -183,7 +183,7 @@ def add_summaries(db: sqlite3.Connection, table: pa.Table, _day: str) -> None:
     db.executemany(
         "insert or ignore into touched select user, account, application, node_count"
         " from jobs where id = ? and node_count is not null",
-        ((each,) for each in ids),
+        ((id_,) for id_ in ids),
     )
 
 
@@ -236,7 +236,7 @@ def _add_owners(db: sqlite3.Connection, table: str, ids: Sequence[int]) -> None:
     db.executemany(
         f"update {table} set (at, user_id, account_id) ="  # noqa: S608 - names of this module
         " (select at, user_id, account_id from jobs where id = ?1) where id = ?1",
-        ((each,) for each in ids),
+        ((id_,) for id_ in ids),
     )
 
 
@@ -300,13 +300,13 @@ def _node_numbers(db: sqlite3.Connection, column: pa.ChunkedArray) -> NDArray[np
     known.update({name: top + 1 + at for at, name in enumerate(new)})
     db.executemany("insert into nodes values (?, ?)", ((known[name], name) for name in new))
     numbers: NDArray[np.int64] = np.array([known[name] for name in names], np.int64)
-    found: NDArray[np.int64] = numbers[coded.indices.to_numpy()]
-    return found
+    node_numbers: NDArray[np.int64] = numbers[coded.indices.to_numpy()]
+    return node_numbers
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """Sort key by which node9 comes before node10."""
     return [
-        (int(each[-18:]), each) if each.isdecimal() and each.isascii() else (-1, each)
-        for each in _DIGITS.split(name)
+        (int(part[-18:]), part) if part.isdecimal() and part.isascii() else (-1, part)
+        for part in _DIGITS.split(name)
     ]

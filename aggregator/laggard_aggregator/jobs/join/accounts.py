@@ -172,8 +172,8 @@ class JobAccount:
 
     def note_intervals(self, layer: str, start_ns: IntArray, end_ns: IntArray) -> None:
         """Notes the times (N,) between readings of a layer."""
-        seen = np.array([start_ns.size, np.maximum(end_ns - start_ns, 0).sum()])
-        self.intervals[layer] = self.intervals.get(layer, np.zeros(2, np.int64)) + seen
+        total = np.array([start_ns.size, np.maximum(end_ns - start_ns, 0).sum()])
+        self.intervals[layer] = self.intervals.get(layer, np.zeros(2, np.int64)) + total
 
     def observe(self, start_ns: IntArray, end_ns: IntArray, observed_ns: FloatArray) -> None:
         """Adds time with known counters, (N,)."""

@@ -77,12 +77,12 @@ class BusyTime:
     @classmethod
     def together(cls, directions: Sequence["BusyTime"]) -> "BusyTime":
         """Amounts of several directions, busy where one of them is."""
-        amounts = np.sum([each.amounts for each in directions], axis=0)
-        shares = np.max([each.shares for each in directions], axis=0)
+        amounts = np.sum([direction.amounts for direction in directions], axis=0)
+        shares = np.max([direction.shares for direction in directions], axis=0)
         seconds = float(shares.sum())
-        less = math.hypot(*(each.shares.sum() - each.least for each in directions))
-        more = math.hypot(*(each.most - each.shares.sum() for each in directions))
-        short = min(sum(each.short for each in directions), seconds)
+        less = math.hypot(*(direction.shares.sum() - direction.least for direction in directions))
+        more = math.hypot(*(direction.most - direction.shares.sum() for direction in directions))
+        short = min(sum(direction.short for direction in directions), seconds)
         step = directions[0].step_seconds
         return cls(amounts, shares, step, max(seconds - less, 0.0), seconds + more, short)
 

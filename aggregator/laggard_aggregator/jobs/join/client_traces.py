@@ -47,7 +47,7 @@ class ClientTraces:
         by_number: dict[str, list[_Traced]] = {}
         for account in self.accounts:
             by_number.setdefault(str(account.job.raw_id), []).append(_Traced.of(account))
-        first_day = day_of(min(each.job.start_ns for each in self.accounts) / 1e9)
+        first_day = day_of(min(account.job.start_ns for account in self.accounts) / 1e9)
         for table in trace_tables(self.directory, list(by_number), first_day, LAST_DAY):
             if not go_on():
                 raise PassStoppedError
@@ -95,10 +95,10 @@ class _Traced:
             return
         self.has_records = True
         host = pc.dictionary_encode(table["host"].cast(pa.string()).combine_chunks())
-        hosts = [self.names[short_name(each)] for each in host.dictionary.to_pylist()]
+        hosts = [self.names[short_name(name)] for name in host.dictionary.to_pylist()]
         number = host.indices.to_numpy(zero_copy_only=False)
         operation = pc.dictionary_encode(table["operation"].cast(pa.string()).combine_chunks())
-        places = np.array([_PLACES[direction_of(each)] for each in operation.dictionary.to_pylist()])
+        places = np.array([_PLACES[direction_of(name)] for name in operation.dictionary.to_pylist()])
         place = places[operation.indices.to_numpy(zero_copy_only=False)]
         count = integers(table, "count").astype(np.float64)
         moved = np.where(place == OPERATIONS, count, integers(table, "size") * count)

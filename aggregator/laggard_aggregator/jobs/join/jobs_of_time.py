@@ -46,30 +46,30 @@ class JobsOfTime:
         """
         changed = [self.jobs[key] for key in keys if key in self.jobs]
         ids = {job.raw_id for job in changed}
-        found = {key for key, job in self.jobs.items() if job.raw_id in ids}
+        near = {key for key, job in self.jobs.items() if job.raw_id in ids}
         on: dict[str, list[tuple[int, int]]] = {}
         for own, changed_keys in ((self.ever, keys), (behind, new)):
-            for each in own:
-                if (key := self.keys[each.job]) in changed_keys:
-                    start_ns = each.start_ns - (interval_ns if key in new else 0)
-                    on.setdefault(each.node, []).append((start_ns, each.end_ns + interval_ns))
+            for occupation in own:
+                if (key := self.keys[occupation.job]) in changed_keys:
+                    start_ns = occupation.start_ns - (interval_ns if key in new else 0)
+                    on.setdefault(occupation.node, []).append((start_ns, occupation.end_ns + interval_ns))
         merged = {node: _merged(spans) for node, spans in on.items()}
-        for each in (*self.ever, *behind):
-            spans = merged.get(each.node, ())
-            if any(start < each.end_ns and each.start_ns < end for start, end in spans):
-                found.add(self.keys[each.job])
-        return found & self.jobs.keys()
+        for occupation in (*self.ever, *behind):
+            spans = merged.get(occupation.node, ())
+            if any(start < occupation.end_ns and occupation.start_ns < end for start, end in spans):
+                near.add(self.keys[occupation.job])
+        return near & self.jobs.keys()
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """The times within some of `spans`, as spans that do not touch."""
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 def read_jobs(directory: Path, site: str, start_ns: int, end_ns: int) -> JobsOfTime:
@@ -93,25 +93,28 @@ def _resolved(jobs: pa.Table, nodes: pa.Table, every: pa.Table, end_ns: int) -> 
     number = {key: at for at, key in enumerate(keys)}
     ends = {row["job_key"]: row["end"] for row in rows}
 
-    def occupations(of: pa.Table) -> list[Occupation]:
-        found = set()
-        for row in of.to_pylist():
+    def occupations(rows: pa.Table) -> list[Occupation]:
+        held = set()
+        for row in rows.to_pylist():
             key, until = row["job_key"], row["end"] if row["end"] is not None else ends[row["job_key"]]
             last = end_ns if until is None else round(until * 1e9)
-            found.add(Occupation(number[key], row["node"], round(row["start"] * 1e9), last))
-        ordered = sorted(found, key=lambda each: (each.job, each.node, each.start_ns, each.end_ns))
-        return [each for each in ordered if each.end_ns > each.start_ns]
+            held.add(Occupation(number[key], row["node"], round(row["start"] * 1e9), last))
+        ordered = sorted(
+            held,
+            key=lambda occupation: (occupation.job, occupation.node, occupation.start_ns, occupation.end_ns),
+        )
+        return [occupation for occupation in ordered if occupation.end_ns > occupation.start_ns]
 
     now = occupations(nodes)
     held: dict[str, list[tuple[str, int, int]]] = {key: [] for key in keys}
-    for each in now:
-        held[keys[each.job]].append((each.node, each.start_ns, each.end_ns))
+    for occupation in now:
+        held[keys[occupation.job]].append((occupation.node, occupation.start_ns, occupation.end_ns))
     runs: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for row in rows:
         if row["start"] is not None:
             end = row["end"] if row["end"] is not None else float("inf")
             runs.setdefault((row["cluster"], row["raw_id"]), []).append((row["start"], end))
-    found = {}
+    joined = {}
     for row in rows:
         if row["start"] is None or row["end"] is None or row["end"] < row["start"]:
             continue
@@ -119,7 +122,7 @@ def _resolved(jobs: pa.Table, nodes: pa.Table, every: pa.Table, end_ns: int) -> 
         of_id = runs[row["cluster"], row["raw_id"]]
         later = [round(start * 1e9) for start, _ in of_id if start > row["start"]]
         before = [round(end * 1e9) for start, end in of_id if start < row["start"] and end <= row["start"]]
-        found[key] = JoinedJob(
+        joined[key] = JoinedJob(
             key,
             row["raw_id"],
             start_ns,
@@ -129,4 +132,4 @@ def _resolved(jobs: pa.Table, nodes: pa.Table, every: pa.Table, end_ns: int) -> 
             min(later, default=2**63 - 1),
             max(before, default=0),
         )
-    return JobsOfTime(found, keys, now, occupations(every))
+    return JobsOfTime(joined, keys, now, occupations(every))

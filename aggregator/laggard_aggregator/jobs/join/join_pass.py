@@ -310,12 +310,12 @@ def _waiting_of(content: Any) -> _Waiting:
         str(key): (float(start), None if end is None else float(end))
         for key, (start, end) in content["jobs"].items()
     }
-    seen, damaged, received = (
+    cursor, damaged, received = (
         {str(key): int(number) for key, number in content.get(name, {}).items()}
         for name in ("seen", "damaged", "received")
     )
     early = [str(key) for key in content.get("early", ())]
-    return _Waiting(seen, damaged, jobs, received, int(content.get("joined_ns", 0)), early)
+    return _Waiting(cursor, damaged, jobs, received, int(content.get("joined_ns", 0)), early)
 
 
 def write_results(directory: Path, site: str, day: str, accounts: Sequence[JobAccount], now_ns: int) -> None:

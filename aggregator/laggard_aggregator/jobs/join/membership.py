@@ -90,9 +90,9 @@ class Membership:
 
     def __post_init__(self) -> None:
         by_node: dict[str, list[Occupation]] = defaultdict(list)
-        for each in self.occupations:
-            if each.end_ns > each.start_ns:
-                by_node[each.node].append(each)
+        for occupation in self.occupations:
+            if occupation.end_ns > occupation.start_ns:
+                by_node[occupation.node].append(occupation)
         states: dict[tuple[int, ...], int] = {(): FREE}
         keys, key_states, times = [], [], []
         for number, (node, held) in enumerate(sorted(by_node.items())):
@@ -169,9 +169,9 @@ class Membership:
 def _segments(held: Iterable[Occupation]) -> list[tuple[int, tuple[int, ...]]]:
     """Times from which on a node has certain jobs, from the beginning of time on."""
     events: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for each in held:
-        events[each.start_ns].append((1, each.job))
-        events[each.end_ns].append((-1, each.job))
+    for occupation in held:
+        events[occupation.start_ns].append((1, occupation.job))
+        events[occupation.end_ns].append((-1, occupation.job))
     now: dict[int, int] = defaultdict(int)
     segments: list[tuple[int, tuple[int, ...]]] = [(0, ())]
     for at_ns in sorted(events):
@@ -186,7 +186,7 @@ def _segments(held: Iterable[Occupation]) -> list[tuple[int, tuple[int, ...]]]:
 def behind(occupations: Iterable[Occupation], served_by: Mapping[str, str]) -> list[Occupation]:
     """The jobs on forwarders, from those on the nodes that each serves: one job alone, or shared."""
     return [
-        Occupation(each.job, served_by[each.node], each.start_ns, each.end_ns)
-        for each in occupations
-        if each.node in served_by
+        Occupation(occupation.job, served_by[occupation.node], occupation.start_ns, occupation.end_ns)
+        for occupation in occupations
+        if occupation.node in served_by
     ]

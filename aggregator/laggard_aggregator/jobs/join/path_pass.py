@@ -67,22 +67,22 @@ class PathPass:
     def edges(self, day: str) -> Iterator[PathEdge]:
         """Yields the edges of a day, sorted by node and target. Raises ArchiveError."""
         start = datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
-        found = [
+        edges = [
             PathEdge(node, forwarder, forwarder, FORWARDER, CONFIGURED, start, start + 86_400.0)
             for node, forwarder in self._served_by.items()
         ]
-        seen: dict[tuple[str, str], tuple[float, float]] = {}
+        spans: dict[tuple[str, str], tuple[float, float]] = {}
         for source in SOURCES:
             for table in self._rollups(source).scan(["node", "name", "minute"], first_day=day, last_day=day):
                 for node, name, first, last in _clients(table):
                     match = _CLIENT.fullmatch(name)
                     if match is not None:
-                        known = seen.get((node, match[1]), (first, last))
-                        seen[node, match[1]] = min(known[0], first), max(known[1], last)
-        for (node, target), (first, last) in seen.items():
+                        known = spans.get((node, match[1]), (first, last))
+                        spans[node, match[1]] = min(known[0], first), max(known[1], last)
+        for (node, target), (first, last) in spans.items():
             layer = SERVER if is_ost(target) else METADATA
-            found.append(PathEdge(node, self._served_by.get(node), target, layer, OBSERVED, first, last))
-        yield from sorted(found, key=lambda each: (each.node, each.target))
+            edges.append(PathEdge(node, self._served_by.get(node), target, layer, OBSERVED, first, last))
+        yield from sorted(edges, key=lambda edge: (edge.node, edge.target))
 
 
 def client_node(component: str) -> str | None:
@@ -111,7 +111,7 @@ def read_forwarders(path: Path) -> Mapping[str, str]:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise InputError(str(path), f"has more than {MAX_BYTES} bytes")
-    found: dict[str, str] = {}
+    forwarders: dict[str, str] = {}
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
         text = line.partition("#")[0].strip()
         if not text:
@@ -119,9 +119,9 @@ def read_forwarders(path: Path) -> Mapping[str, str]:
         node, comma, forwarder = (part.strip() for part in text.partition(","))
         if not node or not comma or not forwarder:
             raise InputError(str(path), f"line {number}: expected node,forwarder, got {text[:100]!r}")
-        if found.setdefault(node, forwarder) != forwarder:
+        if forwarders.setdefault(node, forwarder) != forwarder:
             raise InputError(str(path), f"line {number}: {node} has two forwarders")
-    return found
+    return forwarders
 
 
 def archived_forwarders(directory: Path) -> Mapping[str, str]:

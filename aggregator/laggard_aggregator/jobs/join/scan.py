@@ -77,7 +77,9 @@ class Join:
         self._volumes = VolumeServers(directory, site, self._start_ns, self._end_ns)
         on_volumes = self._volumes.behind(every)
         self._membership = Membership([*every, *on_forwarders, *on_volumes], self._start_ns - 2 * MOST_GAP_NS)
-        self._nodes = sorted({each.node for each in every} | {each.node for each in on_forwarders})
+        self._nodes = sorted(
+            {occupation.node for occupation in every} | {occupation.node for occupation in on_forwarders}
+        )
         self._names = NodeNames(self._nodes)
         self._format = format_
         self.accounts = [JobAccount(job) for job in jobs]
@@ -104,17 +106,17 @@ class Join:
         for until in slices.ends(after, self._end_ns + MOST_GAP_NS, STEP_NS):
             if not go_on():
                 raise PassStoppedError
-            found = increments.add(slices.read(after, until, wanted), until)
-            moved = amounts(fields, found)
+            rises = increments.add(slices.read(after, until, wanted), until)
+            moved = amounts(fields, rises)
             if moved.known.any():
                 every = np.concatenate([moved.moved, moved.operations, moved.latency])
-                moves = Moves(found.component, found.before_ns, found.read_ns, every).only(moved.known)
+                moves = Moves(rises.component, rises.before_ns, rises.read_ns, every).only(moved.known)
                 self._add(slices, fields, times.add(moves))
             after = until
         if (rest := times.rest()) is not None:
             self._add(slices, fields, rest)
 
-    def _add(self, slices: CounterSlices, fields: VolumeFields, found: TimedMoves) -> None:
+    def _add(self, slices: CounterSlices, fields: VolumeFields, timed: TimedMoves) -> None:
         keys = slices.components.keys
         named = [
             self._volumes.place_of(node, name) if fields.of_volume else self._names.of(node)
@@ -122,16 +124,16 @@ class Join:
         ]
         number = np.array([self._membership.number(node) for node in named], dtype=np.int64)
         layers = np.array([self._layer_of(node, fields) for node, _ in keys])
-        component = found.moves.component
+        component = timed.moves.component
         if not component.size:
             return
-        before, read = found.moves.before_ns, found.moves.read_ns
+        before, read = timed.moves.before_ns, timed.moves.read_ns
         pieces = self._membership.divide(number[component], before - fields.age_ns, read)
         fresh = ((read - before) / (read - before + fields.age_ns))[pieces.row]
-        every = found.moves.amounts[:, pieces.row]
+        every = timed.moves.amounts[:, pieces.row]
         parts = np.floor(every * pieces.share[:, 1]) - np.floor(every * pieces.share[:, 0])
         parts = np.vstack([parts, np.floor((pieces.end_ns - pieces.start_ns) * fresh)])
-        active = found.within(pieces.row, pieces.start_ns, pieces.end_ns, fields.age_ns)
+        active = timed.within(pieces.row, pieces.start_ns, pieces.end_ns, fields.age_ns)
         component = component[pieces.row]
         order = np.argsort(pieces.state, kind="stable")
         bounds = np.flatnonzero(np.diff(pieces.state[order], prepend=-1))
@@ -202,7 +204,7 @@ class Join:
 
 def _sums(parts: FloatArray, group: IntArray, count: int) -> FloatArray:
     """Sums (count, rows) of the columns of each group."""
-    found = np.zeros((count, parts.shape[0]))
+    sums = np.zeros((count, parts.shape[0]))
     for at in range(parts.shape[0]):
-        found[:, at] = np.bincount(group, parts[at], count)
-    return found
+        sums[:, at] = np.bincount(group, parts[at], count)
+    return sums

@@ -50,10 +50,10 @@ class JobIdFormat:
     def parse(self, component: str) -> ServerJob | None:
         """The job of a component, None where the id has another form."""
         target, _, text = component.partition(":")
-        found = self._pattern.fullmatch(text)
-        if found is None or len(found["j"]) > 18:
+        match = self._pattern.fullmatch(text)
+        if match is None or len(match["j"]) > 18:
             return None
-        return ServerJob(target, int(found["j"]), found.groupdict().get("h"))
+        return ServerJob(target, int(match["j"]), match.groupdict().get("h"))
 
 
 @dataclass(slots=True)
@@ -69,33 +69,36 @@ class ServerJobs:
     def run(self, go_on: Callable[[], bool]) -> None:
         """Scans the archive. Raises ArchiveError, and PassStoppedError once `go_on()` is false."""
         by_id: dict[int, list[JobAccount]] = {}
-        for account in sorted(self.accounts, key=lambda each: (each.job.start_ns, each.job.key)):
+        for account in sorted(self.accounts, key=lambda account: (account.job.start_ns, account.job.key)):
             by_id.setdefault(account.job.raw_id, []).append(account)
         until_of = {
-            raw_id: max(min(each.job.end_ns + AFTER_NS, each.job.next_start_ns) for each in accounts)
+            raw_id: max(min(account.job.end_ns + AFTER_NS, account.job.next_start_ns) for account in accounts)
             for raw_id, accounts in by_id.items()
         }
         known: list[ServerJob | None] = []
         ends = np.zeros(0, dtype=np.int64)
         """By number of component: until when it counts, 0 where it is no job's of these."""
         last = joined_readings([])
-        after = min(each.job.start_ns for each in self.accounts) - MOST_GAP_NS
-        end = max(each.job.end_ns for each in self.accounts) + AFTER_NS
+        after = min(account.job.start_ns for account in self.accounts) - MOST_GAP_NS
+        end = max(account.job.end_ns for account in self.accounts) + AFTER_NS
         for until in self.slices.ends(after, end, STEP_NS):
             if not go_on():
                 raise PassStoppedError
-            found = self.slices.read(after, until)
+            readings = self.slices.read(after, until)
             after = until
-            new = [self.format_.parse(each) for _, each in self.slices.components.keys[len(known) :]]
+            new = [
+                self.format_.parse(component_id)
+                for _, component_id in self.slices.components.keys[len(known) :]
+            ]
             known += new
-            own = [until_of.get(each.raw_id, 0) if each is not None else 0 for each in new]
+            own = [until_of.get(server_job.raw_id, 0) if server_job is not None else 0 for server_job in new]
             ends = np.concatenate([ends, np.array(own, dtype=np.int64)])
-            found = found.only(ends[found.component] > 0)
-            if not found.component.size:
+            readings = readings.only(ends[readings.component] > 0)
+            if not readings.component.size:
                 continue
-            held = np.isin(last.component, found.component)
+            held = np.isin(last.component, readings.component)
             carried = set(last.component[held].tolist())
-            every = joined_readings([last.only(held), found])
+            every = joined_readings([last.only(held), readings])
             every = every.only(np.lexsort((every.tick_ns, every.component)))
             bounds = [*np.flatnonzero(np.diff(every.component, prepend=-1)).tolist(), every.component.size]
             for begin, stop in pairwise(bounds):
@@ -120,7 +123,7 @@ class ServerJobs:
         values = self._values(every, rows)
         tick, read, started = every.tick_ns[rows], every.read_ns[rows], every.started[rows]
         accounts = by_id[named.raw_id]
-        last_begun = np.searchsorted([each.job.start_ns for each in accounts], read, side="right") - 1
+        last_begun = np.searchsorted([account.job.start_ns for account in accounts], read, side="right") - 1
         for place, account in enumerate(accounts):
             job = account.job
             until = min(job.end_ns + AFTER_NS, job.next_start_ns)

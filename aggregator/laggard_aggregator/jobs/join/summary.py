@@ -63,7 +63,7 @@ def component_rows(account: JobAccount, revision_at: int) -> list[ResultRow]:
     held: Counter[str] = Counter()
     for node, start, end in account.job.held:
         held[node] += end - start
-    found = []
+    rows = []
     for (layer, node, component, shared), mine in sorted(account.components.items()):
         read, written, metadata, reads, writes, *times, observed = mine.sums.tolist()
         coverage = min(observed / held[node], 1.0) if layer == CLIENT and held[node] else None
@@ -74,7 +74,7 @@ def component_rows(account: JobAccount, revision_at: int) -> list[ResultRow]:
             ("metadata", None, metadata, times[2], busy_ns[OPERATIONS]),
         ):
             if volume or operations:
-                found.append(
+                rows.append(
                     {
                         "job_key": account.job.key,
                         "revision_at": revision_at,
@@ -90,13 +90,13 @@ def component_rows(account: JobAccount, revision_at: int) -> list[ResultRow]:
                         "busy_seconds": busy / SECOND_NS if busy is not None else None,
                     }
                 )
-    return found
+    return rows
 
 
 def summary_row(account: JobAccount, revision_at: int) -> ResultRow:
     """The summary of a job."""
     job = account.job
-    of = {layer: _volumes(account, layer) for layer in LAYERS}
+    volumes = {layer: _volumes(account, layer) for layer in LAYERS}
     first = CLIENT if CLIENT in account.fine else SERVER
     of_metadata = CLIENT if CLIENT in account.fine else METADATA
     moved, metadata = account.fine.get(first), account.fine.get(of_metadata)
@@ -134,10 +134,10 @@ def summary_row(account: JobAccount, revision_at: int) -> ResultRow:
     row["iops"] = None if moving is None else count / moving.seconds if moving.seconds else 0.0
     row["core_hours"] = None if job.cpus is None else job.cpus * job.seconds / 3600
     for layer in (CLIENT, FORWARDER, SERVER):
-        row[f"{layer}_read_bytes"], row[f"{layer}_written_bytes"] = of[layer]
+        row[f"{layer}_read_bytes"], row[f"{layer}_written_bytes"] = volumes[layer]
     shared = {key[0] for key in account.components if key[3]} - {CLIENT}
     above, middle, below = (
-        None if layer in shared else _total(of[layer]) for layer in (CLIENT, FORWARDER, SERVER)
+        None if layer in shared else _total(volumes[layer]) for layer in (CLIENT, FORWARDER, SERVER)
     )
     row["amplification"] = _amplification(above, middle, below)
     row["unaccounted_ratio"] = max(1.0 - below / above, 0.0) if above and below is not None else None
@@ -209,8 +209,8 @@ def _rate(busy: BusyTime | None, unit: float) -> tuple[float | None, float | Non
 
 
 def _volumes(account: JobAccount, layer: str) -> tuple[float | None, float | None]:
-    found = account.fine.get(layer)
-    return (None, None) if found is None else (float(found[READ].sum()), float(found[WRITTEN].sum()))
+    volumes = account.fine.get(layer)
+    return (None, None) if volumes is None else (float(volumes[READ].sum()), float(volumes[WRITTEN].sum()))
 
 
 def _total(volumes: tuple[float | None, float | None]) -> float | None:

@@ -50,7 +50,7 @@ def trace_tables(
 def own_records(table: pa.Table, nodes: Collection[str], span_ns: tuple[int, int]) -> pa.Table:
     """The rows from and about `nodes`, by short name, that begin within `span_ns`."""
     for column in ("node", "host"):
-        own = [each for each in table[column].unique().to_pylist() if short_name(each) in nodes]
+        own = [host for host in table[column].unique().to_pylist() if short_name(host) in nodes]
         table = table.filter(pc.is_in(table[column].cast(pa.string()), pa.array(own, pa.string())))
     first_ns = integers(table, "first_ns")
     return table.filter(pa.array((first_ns >= span_ns[0]) & (first_ns < span_ns[1])))
@@ -85,7 +85,7 @@ def _ends(directory: Path, numbers: Collection[str], first_day: str, last_day: s
     """Of each session after which its agent sent a log again: where that began."""
     firsts: dict[tuple[str, str, str], dict[int, int]] = defaultdict(dict)
     for table in _documents(directory, numbers, (*_LOG, "log_start"), first_day, last_day):
-        plain = table.cast(pa.schema([(each.name, _plain(each.type)) for each in table.schema]))
+        plain = table.cast(pa.schema([(field.name, _plain(field.type)) for field in table.schema]))
         for row in plain.group_by(list(_LOG)).aggregate([("log_start", "min")]).to_pylist():
             sessions, session = firsts[row["job"], row["node"], row["log"]], row["log_session"]
             sessions[session] = min(row["log_start_min"], sessions.get(session, _NEVER))
@@ -103,7 +103,7 @@ def _distinct(table: pa.Table, ends: Mapping[str, int]) -> pa.Table:
     """The rows without those that a later session of their node sent again; `ends` of `_ends`."""
     if not ends:
         return table
-    columns = [table[each].cast(pa.string()) for each in _LOG]
+    columns = [table[name].cast(pa.string()) for name in _LOG]
     place = pc.index_in(pc.binary_join_element_wise(*columns, "\n"), pa.array(list(ends), pa.string()))
     limits = np.array([*ends.values(), _NEVER], dtype=np.int64)
     return table.filter(pa.array(integers(table, "log_start") < limits[place.fill_null(-1).to_numpy()]))

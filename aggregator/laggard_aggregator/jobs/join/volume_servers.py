@@ -34,9 +34,9 @@ class VolumeServers:
     def behind(self, occupations: Iterable[Occupation]) -> list[Occupation]:
         """The jobs on volumes, from those on the nodes that mount them: one job alone, or shared."""
         return [
-            Occupation(each.job, _place(volume), each.start_ns, each.end_ns)
-            for each in occupations
-            for volume in sorted(self._mounted.get(short_name(each.node), ()))
+            Occupation(occupation.job, _place(volume), occupation.start_ns, occupation.end_ns)
+            for occupation in occupations
+            for volume in sorted(self._mounted.get(short_name(occupation.node), ()))
         ]
 
     def place_of(self, node: str, brick: str) -> str:
@@ -57,5 +57,5 @@ def _components(
     for day in days:
         for table in schemas.scan(["node", "components"], first_day=day, last_day=day):
             for row in table.to_pylist():
-                for each in row["components"]:
-                    yield row["node"], each["id"], dict(each["labels"])
+                for component in row["components"]:
+                    yield row["node"], component["id"], dict(component["labels"])

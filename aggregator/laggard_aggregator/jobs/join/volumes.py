@@ -111,28 +111,28 @@ class Amounts:
     known: BoolArray
 
 
-def amounts(fields: VolumeFields, found: Increments) -> Amounts:
+def amounts(fields: VolumeFields, increments: Increments) -> Amounts:
     """The increments by their meaning; a field that the source lacks, as it never counted, is 0."""
     return Amounts(
-        _sums(found, (fields.read,), (fields.written,), fields.metadata),
-        _sums(found, (fields.reads,), (fields.writes,)),
-        _sums(found, (fields.read_time,), (fields.write_time,), fields.metadata_time),
-        found.before_ns < found.read_ns,
+        _sums(increments, (fields.read,), (fields.written,), fields.metadata),
+        _sums(increments, (fields.reads,), (fields.writes,)),
+        _sums(increments, (fields.read_time,), (fields.write_time,), fields.metadata_time),
+        increments.before_ns < increments.read_ns,
     )
 
 
-def moved(fields: VolumeFields, found: Increments) -> tuple[FloatArray, BoolArray]:
+def moved(fields: VolumeFields, increments: Increments) -> tuple[FloatArray, BoolArray]:
     """Bytes (2, N) by READ and WRITTEN, and `known` (N,) of the same amounts."""
-    return _sums(found, (fields.read,), (fields.written,)), found.before_ns < found.read_ns
+    return _sums(increments, (fields.read,), (fields.written,)), increments.before_ns < increments.read_ns
 
 
-def _sums(found: Increments, *names: tuple[str, ...]) -> FloatArray:
+def _sums(increments: Increments, *names: tuple[str, ...]) -> FloatArray:
     """Rises of some fields together; one row for each of `names`."""
-    sums = np.zeros((len(names), found.tick_ns.size))
+    sums = np.zeros((len(names), increments.tick_ns.size))
     for row, fields in enumerate(names):
         for name in fields:
-            if name in found.rises:
-                sums[row] += found.rises[name]
+            if name in increments.rises:
+                sums[row] += increments.rises[name]
     return sums
 
 

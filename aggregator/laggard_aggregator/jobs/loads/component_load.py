@@ -90,8 +90,8 @@ def _names(kind: LoadKind, nodes: Mapping[str, RosterNode], up: Collection[str])
         return {(node, "") for node in {*nodes, *up}}
     return {
         (node, name)
-        for node, seen in nodes.items()
-        for source, name in seen.components
+        for node, entry in nodes.items()
+        for source, name in entry.components
         if source in kind.sources
     }
 

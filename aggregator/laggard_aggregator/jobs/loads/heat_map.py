@@ -147,12 +147,12 @@ def coded_names(table: pa.Table, *, has_nodes: bool) -> tuple[list[Name], IntArr
     node = _coded(table["node"])
     nodes = node.dictionary.to_pylist()
     if has_nodes:
-        return [(each, "") for each in nodes], node.indices.to_numpy().astype(np.int64)
+        return [(name, "") for name in nodes], node.indices.to_numpy().astype(np.int64)
     name = _coded(table["name"])
     names = name.dictionary.to_pylist()
     code = node.indices.to_numpy().astype(np.int64) * len(names) + name.indices.to_numpy()
     codes, inverse = np.unique(code, return_inverse=True)
-    return [(nodes[each // len(names)], names[each % len(names)]) for each in codes.tolist()], inverse
+    return [(nodes[code // len(names)], names[code % len(names)]) for code in codes.tolist()], inverse
 
 
 def _sums(table: pa.Table, names: Sequence[str]) -> tuple[FloatArray, BoolArray]:

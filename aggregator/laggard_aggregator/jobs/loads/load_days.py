@@ -151,7 +151,7 @@ class LoadDays:
         while not self._read_new(day, key, kind, go_on):
             day = _DayLoads(day_ns)
         self._days[key] = day
-        while len(self._days) > 1 and sum(each.size for each in self._days.values()) > MOST_BYTES:
+        while len(self._days) > 1 and sum(day.size for day in self._days.values()) > MOST_BYTES:
             self._days.popitem(last=False)
         return day
 
@@ -164,11 +164,11 @@ class LoadDays:
         for table in tables_of(self._directory, KIND):
             if table.source != source:
                 continue
-            seen = day.seen.setdefault(table.site, {})
-            for opened in table.new_since(seen, first_day=date):
+            cursor = day.seen.setdefault(table.site, {})
+            for opened in table.new_since(cursor, first_day=date):
                 if opened.part.day != date:
                     break
-                if opened.part.first <= seen.get(date, 0):
+                if opened.part.first <= cursor.get(date, 0):
                     return False
                 if not go_on():
                     raise PassStoppedError

@@ -77,15 +77,15 @@ class SiteMetadata:
 
         What forwarders do for compute nodes that count themselves is theirs already.
         """
-        own = sum(of for node, of in self.by_node.items() if not self.is_passed_on(node))
+        own = sum(operations for node, operations in self.by_node.items() if not self.is_passed_on(node))
         return own or sum(self.by_target.values())
 
     def is_passed_on(self, node: str) -> bool:
         """Whether the operations of a node are those of compute nodes, which count them themselves."""
         return self._is_forwarder(node) and any(
             "compute" in self.nodes[other].roles
-            for other, of in self.by_node.items()
-            if of and other in self.nodes
+            for other, operations in self.by_node.items()
+            if operations and other in self.nodes
         )
 
     def _is_forwarder(self, node: str) -> bool:
@@ -117,10 +117,10 @@ def metadata_load(
     loads = [
         MetadataLoad(row["name"], row["jobs"], row["operations"], row["operations"] / seconds) for row in rows
     ]
-    outside = 0.0 if site is None else site.total - sum(each.operations for each in loads)
+    outside = 0.0 if site is None else site.total - sum(load.operations for load in loads)
     if outside > 0:
         loads.append(MetadataLoad("", 0, outside, outside / seconds, is_outside=True))
-    return sorted(loads, key=lambda each: -each.operations)
+    return sorted(loads, key=lambda load: -load.operations)
 
 
 def site_metadata(directory: Path, after: float, before: float) -> SiteMetadata:
@@ -156,7 +156,10 @@ def _sums(
 
 def _of_site(site: SiteMetadata, group: MetadataBy, seconds: float) -> list[MetadataLoad]:
     if group == MetadataBy.TARGET:
-        loads = [MetadataLoad(name, 1, of, of / seconds) for name, of in site.by_target.items()]
+        loads = [
+            MetadataLoad(name, 1, operations, operations / seconds)
+            for name, operations in site.by_target.items()
+        ]
     else:
         classes: dict[str, dict[str, float]] = defaultdict(dict)
         for node, operations in site.by_node.items():
@@ -175,4 +178,4 @@ def _of_site(site: SiteMetadata, group: MetadataBy, seconds: float) -> list[Meta
             )
             for name, nodes in classes.items()
         ]
-    return sorted(loads, key=lambda each: (-each.operations, each.name))
+    return sorted(loads, key=lambda load: (-load.operations, load.name))

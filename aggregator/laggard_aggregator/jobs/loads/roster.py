@@ -53,7 +53,7 @@ def _rows(
             nodes, roles = (rows[name].to_pylist() for name in ("node", "role"))
             named = rows["components"].to_pylist() if components else repeat(())
             for node, role, own in zip(nodes, roles, named, strict=False):
-                yield node, role, [each["name"] for each in own]
+                yield node, role, [component["name"] for component in own]
 
 
 def known_peaks(
@@ -65,16 +65,19 @@ def known_peaks(
     """
     sources = {*kind.sources, *((LUSTRE_CLIENT,) if kind.has_nodes else ())}
     tables = [
-        (each.source, re.compile(each.component), each.peak)
-        for each in peaks
-        if each.metric == "throughput" and each.source in sources
+        (peak.source, re.compile(peak.component), peak.peak)
+        for peak in peaks
+        if peak.metric == "throughput" and peak.source in sources
     ]
     known: dict[str, float] = {}
-    for node, seen in nodes.items() if tables else ():
+    for node, entry in nodes.items() if tables else ():
         summed = {(LUSTRE_CLIENT, LUSTRE_CLIENT)} if kind.has_nodes else set()
-        for source, name in seen.components | summed:
+        for source, name in entry.components | summed:
             own = f"{node}/{name}"
-            peak = next((p for of, pattern, p in tables if of == source and pattern.fullmatch(own)), None)
+            peak = next(
+                (p for peak_source, pattern, p in tables if peak_source == source and pattern.fullmatch(own)),
+                None,
+            )
             if peak is not None:
                 label = kind.label(node, name)
                 known[label] = (known.get(label, 0.0) if kind.has_nodes else 0.0) + peak

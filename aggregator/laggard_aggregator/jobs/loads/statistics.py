@@ -117,11 +117,11 @@ class JobStatistics:
             " avg(case when non_trivial = 1 then written_bytes end) as mean_written_bytes"
             " from classed where core_hours is not null group by class"
         )
-        found = {row.pop("class"): row for row in self._rows(principal, sql)}
+        row_of = {row.pop("class"): row for row in self._rows(principal, sql)}
         none: dict[str, Any] = {"jobs": 0, "non_trivial_jobs": 0, "core_hours": 0.0}
         none |= {"mean_read_bytes": None, "mean_written_bytes": None}
         return [
-            ClassRow(name, **{each: found.get(at, none)[each] for each in none})
+            ClassRow(name, **{column: row_of.get(at, none)[column] for column in none})
             for at, name in enumerate(CLASSES)
         ]
 
@@ -140,7 +140,7 @@ class JobStatistics:
 
     def _jobs(self, principal: Principal) -> str:
         """The table `job`: last revisions, and last summaries beside them."""
-        seen = "" if principal.sees_all else f" and {_GRANTED}"
+        granted = "" if principal.sees_all else f" and {_GRANTED}"
         return (
             f"with last_job as ({_LAST.format('revisions')}), last_summary as ({_LAST.format('summaries')}),"  # noqa: S608
             " job as (select j.job_key, j.user_name, j.account, j.application,"
@@ -151,7 +151,7 @@ class JobStatistics:
             " case when coalesce(s.read_bytes, 0.0) + coalesce(s.written_bytes, 0.0)"
             f" > {NON_TRIVIAL_BYTES} then 1 else 0 end as non_trivial"
             " from last_job j left join last_summary s on s.job_key = j.job_key and s.place = 1"
-            f" where j.place = 1 and j.ended >= {self.after!r} and j.ended < {self.before!r}{seen})"
+            f" where j.place = 1 and j.ended >= {self.after!r} and j.ended < {self.before!r}{granted})"
         )
 
 

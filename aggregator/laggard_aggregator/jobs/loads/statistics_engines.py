@@ -39,7 +39,7 @@ class DuckStatistics:
         self._opened, self._spill = open_duck()
         for table, (kind, columns) in _TABLES.items():
             self._opened.register(f"{kind}_files", Table(directory, kind).dataset(_plain(kind, columns)))
-            listed = ", ".join(f'{_duck(name, of)} as "{of}"' for of, name in columns.items())
+            listed = ", ".join(f'{_duck(name, alias)} as "{alias}"' for alias, name in columns.items())
             self._opened.execute(f"create view {table} as select {listed} from {kind}_files")  # noqa: S608
 
     def register(self, name: str, table: pa.Table) -> None:
@@ -78,11 +78,11 @@ class SparkStatistics:
         self._session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
         for table, (kind, columns) in _TABLES.items():
             schema = _plain(kind, columns)
-            ddl = ", ".join(f"`{each.name}` {_DDL.get(each.type, 'bigint')}" for each in schema)
+            ddl = ", ".join(f"`{field.name}` {_DDL.get(field.type, 'bigint')}" for field in schema)
             paths = [_escaped(part.path) for part in files[kind]]
             read = self._session.read.schema(ddl)
             frame = read.parquet(*paths) if paths else self._session.createDataFrame([], ddl)
-            frame = frame.selectExpr(*(f"`{name}` as `{of}`" for of, name in columns.items()))
+            frame = frame.selectExpr(*(f"`{name}` as `{alias}`" for alias, name in columns.items()))
             frame.createOrReplaceTempView(table)
 
     def register(self, name: str, table: pa.Table) -> None:
@@ -105,17 +105,17 @@ class SparkStatistics:
 
 def _plain(kind: str, columns: Mapping[str, str]) -> pa.Schema:
     """Columns of a kind, with texts that are no dictionaries."""
-    found = []
+    fields = []
     for name in columns.values():
         type_ = OF_JOBS[kind].field(name).type
-        found.append(pa.field(name, pa.string() if pa.types.is_dictionary(type_) else type_))
-    return pa.schema(found)
+        fields.append(pa.field(name, pa.string() if pa.types.is_dictionary(type_) else type_))
+    return pa.schema(fields)
 
 
-def _duck(name: str, of: str) -> str:
-    return f'epoch_ns("{name}")' if of == "revision_at" else f'"{name}"'
+def _duck(name: str, alias: str) -> str:
+    return f'epoch_ns("{name}")' if alias == "revision_at" else f'"{name}"'
 
 
 def _escaped(path: Path) -> str:
     """A path of which no character is a pattern of Hadoop's."""
-    return "".join(f"\\{each}" if each in "{}[]*?\\" else each for each in str(path.absolute()))
+    return "".join(f"\\{char}" if char in "{}[]*?\\" else char for char in str(path.absolute()))

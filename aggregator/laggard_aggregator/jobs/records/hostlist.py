@@ -26,7 +26,7 @@ def expand(text: str) -> tuple[str, ...]:
         raise JobDataError(f"node list of {len(text)} characters, more than {MAX_LIST_CHARS}")
     if "[" not in text and "," not in text:
         return (_name(text),)
-    found: dict[str, None] = {}
+    names_in_order: dict[str, None] = {}
     left = MAX_NODES
     for parts in _words(text):
         count = 1
@@ -36,8 +36,8 @@ def expand(text: str) -> tuple[str, ...]:
                 raise JobDataError(f"node list of more than {MAX_NODES} nodes: {text[:60]}")
         left -= count
         for names in itertools.product(*(_numbers(p) if isinstance(p, list) else (p,) for p in parts)):
-            found[_name("".join(names))] = None
-    return tuple(found)
+            names_in_order[_name("".join(names))] = None
+    return tuple(names_in_order)
 
 
 def _words(text: str) -> Iterator[list[str | list[tuple[int, int, int]]]]:
@@ -53,7 +53,7 @@ def _words(text: str) -> Iterator[list[str | list[tuple[int, int, int]]]]:
                 yield word
             word = []
         else:
-            word.append(match[2] if match[1] is None else [_range(each) for each in match[1].split(",")])
+            word.append(match[2] if match[1] is None else [_range(part) for part in match[1].split(",")])
     if at != len(text):
         raise JobDataError(f"no node list: {text[:60]}")
     if word:

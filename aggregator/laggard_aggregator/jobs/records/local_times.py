@@ -51,8 +51,8 @@ class LocalTimes:
         late: dict[str, NDArray[np.float64]] = {}
         count = len(elapsed)
         valid, twice = np.ones(count, bool), np.zeros(count, bool)
-        for name, each in cells.items():
-            early[name], late[name], good = self._seconds(each)
+        for name, texts in cells.items():
+            early[name], late[name], good = self._seconds(texts)
             valid &= good
             twice |= early[name] != late[name]
         twice &= valid & ~_same(early, late)
@@ -138,7 +138,7 @@ def _second_pass(
     pauses = []
     for second in range(low, high + 1):
         times = [before, *early[low:second], *late[second:high], after]
-        steps = np.diff([each for each in times if not np.isnan(each)])
+        steps = np.diff([time for time in times if not np.isnan(time)])
         pauses.append((float(steps.max()) if steps.size else 0.0, -second))
     least = min(pauses)
     return -least[1], sum(pause == least[0] for pause, _ in pauses) == 1
@@ -153,8 +153,8 @@ def _same(early: Mapping[str, NDArray[np.float64]], late: Mapping[str, NDArray[n
 def _iso(text: str) -> float:
     """Seconds of an ISO 8601 time with an offset; NaN for other text."""
     try:
-        found = datetime.fromisoformat(text)
-        return found.timestamp() if found.tzinfo is not None else float("nan")
+        moment = datetime.fromisoformat(text)
+        return moment.timestamp() if moment.tzinfo is not None else float("nan")
     except (ValueError, OverflowError):
         return float("nan")
 

@@ -57,7 +57,7 @@ class PollTask:
         self._since: float | None = None
         self._restarts: list[float] = []
 
-    async def run(self, stop: asyncio.Event, told: asyncio.Event) -> None:
+    async def run(self, stop: asyncio.Event, wake: asyncio.Event) -> None:
         """Polls every `poll_seconds` until `stop`, which ends a poll that runs.
 
         A hook of the scheduler sets `told`: then the jobs of the last minutes are polled soon after.
@@ -68,7 +68,7 @@ class PollTask:
             brief = loop.time() < due
             if not brief:
                 due = loop.time() + self._jobs.poll_seconds
-            told.clear()
+            wake.clear()
             polling = asyncio.ensure_future(asyncio.to_thread(self.attempt, brief=brief))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({polling, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -76,12 +76,12 @@ class PollTask:
                 self._commands.stop()
             stopping.cancel()
             await polling
-            waiting = [asyncio.create_task(each.wait()) for each in (stop, told)]
+            waiting = [asyncio.create_task(event.wait()) for event in (stop, wake)]
             left = max(due - loop.time(), 0.0)
             await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            for each in waiting:
-                each.cancel()
-            if told.is_set():
+            for waiter in waiting:
+                waiter.cancel()
+            if wake.is_set():
                 await is_set_within(stop, TOLD_SECONDS)
 
     def attempt(self, *, brief: bool = False) -> bool:
@@ -110,8 +110,8 @@ class PollTask:
         self._note_restart(oldest)
         since = max(oldest, now - BRIEF_REACH_SECONDS) if brief else oldest
         added, left_out = self._store.added, sum(self._report.broken.values())
-        of = (self._jobs.cluster, self._report, self._restarts)
-        for table in poll_tables(self._commands, since, now_ns, *of):
+        context = (self._jobs.cluster, self._report, self._restarts)
+        for table in poll_tables(self._commands, since, now_ns, *context):
             self._store.add(table)
         self._store.flush(now_ns)
         self._polls.revisions += self._store.added - added
@@ -131,9 +131,9 @@ class PollTask:
 
     def _note_restart(self, since: float) -> None:
         """Remembers when slurmctld was started, as far as ends after `since` are concerned."""
-        found = controller_start(self._commands)
-        known = {*self._restarts, *([] if found is None else [found])}
-        self._restarts = sorted(each for each in known if each >= since)[-_MOST_RESTARTS:]
+        start = controller_start(self._commands)
+        known = {*self._restarts, *([] if start is None else [start])}
+        self._restarts = sorted(restart for restart in known if restart >= since)[-_MOST_RESTARTS:]
 
 
 def _read_state(path: Path) -> tuple[float | None, list[float]]:
@@ -145,7 +145,7 @@ def _read_state(path: Path) -> tuple[float | None, list[float]]:
 
 
 def _times_of(content: Any) -> tuple[float | None, list[float]]:
-    times = [float(each) for each in (content["polled_at"], *content.get("controller_starts", []))]
-    if not all(0 < each < 1e11 for each in times):
+    times = [float(time) for time in (content["polled_at"], *content.get("controller_starts", []))]
+    if not all(0 < time < 1e11 for time in times):
         raise ValueError("not the times of polls")
     return times[0], times[1:]

@@ -41,24 +41,24 @@ _MOVE_NS: Final = 1_000_000
 
 def revisions(jobs: pa.Table) -> Revisions:
     """Key, order and content of each row of a table of kind `jobs`."""
-    found = np.zeros(len(jobs), REVISION)
+    records = np.zeros(len(jobs), REVISION)
     if not len(jobs):
-        return found
+        return records
     state, end = _plain(jobs["state"]), _plain(jobs["end"])
-    found["key"] = _digests(_plain(jobs["job_key"]))
-    found["finality"] = finality(state, end)
-    found["modified"] = pc.fill_null(_plain(jobs["modified"]), 0.0).to_numpy(zero_copy_only=False)
-    found["revision_at"] = _plain(jobs["revision_at"]).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    records["key"] = _digests(_plain(jobs["job_key"]))
+    records["finality"] = finality(state, end)
+    records["modified"] = pc.fill_null(_plain(jobs["modified"]), 0.0).to_numpy(zero_copy_only=False)
+    records["revision_at"] = _plain(jobs["revision_at"]).cast(pa.int64()).to_numpy(zero_copy_only=False)
     trust = pc.index_in(_plain(jobs["source"]), pa.array(_SOURCES))
-    found["trust"] = pc.fill_null(trust, 0).to_numpy(zero_copy_only=False)
-    found["content"] = _digests(_contents(jobs))
-    return found
+    records["trust"] = pc.fill_null(trust, 0).to_numpy(zero_copy_only=False)
+    records["content"] = _digests(_contents(jobs))
+    return records
 
 
-def last_rows(found: Revisions) -> NDArray[np.int64]:
+def last_rows(records: Revisions) -> NDArray[np.int64]:
     """Places of the last revision of each key, in the order of the keys."""
-    order = np.lexsort([*(found[name] for name in reversed(_ORDER)), found["key"]])
-    keys = found["key"][order]
+    order = np.lexsort([*(records[name] for name in reversed(_ORDER)), records["key"]])
+    keys = records["key"][order]
     is_last = np.ones(len(order), bool)
     is_last[:-1] = keys[1:] != keys[:-1]
     return order[is_last]
@@ -73,22 +73,22 @@ class LastRevisions:
     def __len__(self) -> int:
         return len(self._known)
 
-    def add(self, found: Revisions) -> None:
+    def add(self, records: Revisions) -> None:
         """Adds revisions that the archive has; of each key its newest by `revision_at` counts."""
-        both = np.concatenate([self._known, found])
+        both = np.concatenate([self._known, records])
         order = np.lexsort([both["revision_at"], both["key"]])
         both = both[order]
         is_last = np.ones(len(both), bool)
         is_last[:-1] = both["key"][1:] != both["key"][:-1]
         self._known = both[is_last]
 
-    def changes(self, found: Revisions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def changes(self, records: Revisions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Places of the rows to write, one a key, and their `revision_at`, beyond that of the archive's row.
 
         A row is written if its key is new, or if it is later than the archive's and has another content.
         """
-        last = last_rows(found)
-        new = found[last]
+        last = last_rows(records)
+        new = records[last]
         place = np.searchsorted(self._known["key"], new["key"])
         known = np.zeros(len(new), REVISION)
         inside = place < len(self._known)
@@ -116,9 +116,9 @@ def _is_later(new: Revisions, known: Revisions) -> NDArray[np.bool_]:
 def _contents(jobs: pa.Table) -> pa.Array:
     """All columns of each row that make its content, as one text."""
     texts = [
-        pc.fill_null(_plain(jobs[each.name]).cast(pa.string()), "\x00")
-        for each in jobs.schema
-        if each.name not in _BESIDE_CONTENT
+        pc.fill_null(_plain(jobs[field.name]).cast(pa.string()), "\x00")
+        for field in jobs.schema
+        if field.name not in _BESIDE_CONTENT
     ]
     return pc.binary_join_element_wise(*texts, _SEPARATOR)
 

@@ -74,13 +74,13 @@ class SlurmCommands:
         """As in `Commands`; the file has no name and is to be closed."""
         name = command[0]
         environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
-        found = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's
         try:
             with tempfile.TemporaryFile() as errors, self._process(command, environment, errors) as process:
                 late = threading.Timer(self._timeout_seconds, process.kill)
                 late.start()
                 try:
-                    self._copy(process, found, name)
+                    self._copy(process, file, name)
                     code = process.wait()
                 finally:
                     late.cancel()
@@ -91,10 +91,10 @@ class SlurmCommands:
                     ended = said or (f"ended by signal {-code}" if code < 0 else f"exit code {code}")
                     raise PollError(f"{name}: {ended}")
         except BaseException:
-            found.close()
+            file.close()
             raise
-        found.seek(0)
-        return found
+        file.seek(0)
+        return file
 
     @contextmanager
     def _process(
@@ -115,14 +115,14 @@ class SlurmCommands:
             finally:
                 self._running = None
 
-    def _copy(self, process: "subprocess.Popen[bytes]", found: BinaryIO, name: str) -> None:
+    def _copy(self, process: "subprocess.Popen[bytes]", file: BinaryIO, name: str) -> None:
         assert process.stdout is not None
         size = 0
         while block := process.stdout.read(_BLOCK):
             size += len(block)
             if size > self._max_bytes:
                 raise PollError(f"{name}: more than {self._max_bytes >> 20} MiB: lower jobs.overlap_days")
-            found.write(block)
+            file.write(block)
 
 
 def check_rights(commands: Commands, user: str, uid: int) -> None:
@@ -145,8 +145,8 @@ def controller_start(commands: Commands) -> float | None:
             said = file.read(_BLOCK).decode("utf-8", "replace")
     except PollError:
         return None
-    found = re.search(r"^BOOT_TIME\s*=\s*(\d{9,11})\s*$", said, re.MULTILINE)
-    return float(found[1]) if found else None
+    match = re.search(r"^BOOT_TIME\s*=\s*(\d{9,11})\s*$", said, re.MULTILINE)
+    return float(match[1]) if match else None
 
 
 def poll_tables(  # noqa: PLR0917
@@ -177,7 +177,7 @@ def _sacct(since: float, columns: str) -> list[str]:
 
 def _names(file: BinaryIO) -> Names:
     """Names by key; a key with several is left out, as a name may hold lines that look like rows."""
-    found: dict[tuple[str, str, str], str] = {}
+    name_of: dict[tuple[str, str, str], str] = {}
     several: set[tuple[str, str, str]] = set()
     file.readline(_BLOCK)
     while line := file.readline(_BLOCK):
@@ -185,16 +185,16 @@ def _names(file: BinaryIO) -> Names:
         if len(cells) != 4:
             continue  # the rest of a name
         key, name = (cells[0], cells[1], cells[2]), cells[3][:_NAME_CHARS]
-        if found.setdefault(key, name) != name:
+        if name_of.setdefault(key, name) != name:
             several.add(key)
-    return {key: name for key, name in found.items() if key not in several}
+    return {key: name for key, name in name_of.items() if key not in several}
 
 
 def _named(table: pa.Table, names: Names) -> pa.Table:
     parts = (table[name].cast(pa.string()).to_pylist() for name in ("raw_id", "submit", "cluster"))
     keys = zip(*parts, strict=True)
-    found = pa.array([names.get(key, "") for key in keys], pa.string())
-    return table.set_column(RECORDS.get_field_index("name"), RECORDS.field("name"), found)
+    column = pa.array([names.get(key, "") for key in keys], pa.string())
+    return table.set_column(RECORDS.get_field_index("name"), RECORDS.field("name"), column)
 
 
 def _stamped(table: pa.Table, now_ns: int) -> pa.Table:

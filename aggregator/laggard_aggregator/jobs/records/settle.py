@@ -20,9 +20,9 @@ from laggard_aggregator.jobs.tables import JOBS
 
 RECORDS: Final = pa.schema(
     [
-        pa.field(each.name, pa.string() if each.type == TEXT else each.type)
-        for each in JOBS
-        if each.name != "job_key"
+        pa.field(field.name, pa.string() if field.type == TEXT else field.type)
+        for field in JOBS
+        if field.name != "job_key"
     ]
 )
 """Columns of JOBS but for the key. A null `revision_at` is derived from the record's own times."""
@@ -67,9 +67,9 @@ def records(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=RECORDS)
 
 
-def settled(found: pa.Table) -> pa.Table:
+def settled(records: pa.Table) -> pa.Table:
     """Rows with the columns of JOBS, of a table with those of RECORDS."""
-    columns = {name: found[name].combine_chunks() for name in RECORDS.names}
+    columns = {name: records[name].combine_chunks() for name in RECORDS.names}
     for name in ("cluster", "sluid", "source", "node_list", *_TEXTS):
         columns[name] = pc.fill_null(columns[name], "")
     for name in _TEXTS:
@@ -85,10 +85,10 @@ def settled(found: pa.Table) -> pa.Table:
     columns["job_key"] = _keys(columns)
     return pa.table(
         [
-            columns[each.name].dictionary_encode()
-            if each.type == TEXT
-            else columns[each.name].cast(each.type)
-            for each in JOBS
+            columns[field.name].dictionary_encode()
+            if field.type == TEXT
+            else columns[field.name].cast(field.type)
+            for field in JOBS
         ],
         schema=JOBS,
     )
@@ -117,7 +117,7 @@ def finality(state: pa.Array, end: pa.Array) -> "np.ndarray[Any, np.dtype[np.int
     final = pc.invert(pc.is_in(state, pa.array([*PENDING, *RUNNING])))
     started = pc.invert(pc.is_in(state, pa.array(PENDING)))
     ended = pc.and_(final, pc.is_valid(end))
-    return sum(np.asarray(each).astype(np.int8) for each in (started, final, ended))  # type: ignore[return-value]
+    return sum(np.asarray(flag).astype(np.int8) for flag in (started, final, ended))  # type: ignore[return-value]
 
 
 def with_late_ends(table: pa.Table, controller_starts: Sequence[float]) -> pa.Table:
@@ -166,18 +166,18 @@ def _state(raw: pa.Array) -> pa.Array:
     return pa.array(words, pa.string()).take(codes.indices)
 
 
-def _node_lists(told: pa.Array) -> pa.Array:
+def _node_lists(lists: pa.Array) -> pa.Array:
     """Node lists, empty where the word for none stands."""
-    return pc.if_else(pc.is_in(told, _NO_NODES), "", told)
+    return pc.if_else(pc.is_in(lists, _NO_NODES), "", lists)
 
 
-def node_counts(told: pa.Array, lists: pa.Array) -> pa.Array:
+def node_counts(known: pa.Array, lists: pa.Array) -> pa.Array:
     """`told`, else the number of nodes in the list; null where that is empty or no list."""
-    if not told.null_count:
-        return told
-    codes = pc.if_else(pc.is_null(told), lists, "").dictionary_encode()
+    if not known.null_count:
+        return known
+    codes = pc.if_else(pc.is_null(known), lists, "").dictionary_encode()
     counts = [_node_count(text) for text in codes.dictionary.to_pylist()]
-    return pc.coalesce(told, pa.array(counts, told.type).take(codes.indices))
+    return pc.coalesce(known, pa.array(counts, known.type).take(codes.indices))
 
 
 def _node_count(text: str) -> int | None:
@@ -187,14 +187,14 @@ def _node_count(text: str) -> int | None:
         return None  # counted where the nodes are written
 
 
-def _applications(told: pa.Array, names: pa.Array) -> pa.Array:
+def _applications(given: pa.Array, names: pa.Array) -> pa.Array:
     """`told`, else the first word of the job's name without its folder, suffix and trailing numbers."""
     word = pc.replace_substring_regex(names, r"^\s*([^\s]*).*$", r"\1")
     word = pc.replace_substring_regex(word, r"^.*/", "")
     word = pc.replace_substring_regex(word, _SUFFIX, "")
     word = pc.replace_substring_regex(word, _RUN_NUMBER, "")
     word = pc.if_else(pc.equal(word, ""), names, word)
-    return pc.if_else(pc.equal(told, ""), word, told)
+    return pc.if_else(pc.equal(given, ""), word, given)
 
 
 def _keys(columns: Mapping[str, pa.Array]) -> pa.Array:

@@ -62,12 +62,12 @@ class JobStore:
             return
         jobs = pa.concat_tables(self._waiting).unify_dictionaries()
         now_ns = now_ns if now_ns is not None else int(datetime.now(UTC).timestamp() * 1e9)
-        found = revisions(jobs)
+        records = revisions(jobs)
         with self._jobs.locked():
             self._read_known(day_of(float(pc.min(jobs["submit"]).as_py())))
-            rows, revision_at = self._known.changes(found)
+            rows, revision_at = self._known.changes(records)
             self._write(jobs.take(pa.array(rows)), revision_at, now_ns)
-            known = found[rows]
+            known = records[rows]
             known["revision_at"] = revision_at
             self._known.add(known)
         self._waiting = []
@@ -136,7 +136,9 @@ class JobStore:
             for code, text in enumerate(coded.dictionary.to_pylist())
         ]
         counts = (
-            np.array([len(each) for each in lists], np.int64)[codes] if len(codes) else np.zeros(0, np.int64)
+            np.array([len(nodes) for nodes in lists], np.int64)[codes]
+            if len(codes)
+            else np.zeros(0, np.int64)
         )
         at = 0
         ends = np.cumsum(counts)
@@ -172,10 +174,12 @@ def _node_rows(jobs: pa.Table, counts: NDArray[np.int64], names: list[str]) -> p
     """A row for each node of each job."""
     owner = pa.array(np.repeat(np.arange(len(jobs)), counts))
     columns = {
-        each.name: pa.array(names).dictionary_encode() if each.name == "node" else jobs[each.name].take(owner)
-        for each in JOB_NODES
+        field.name: pa.array(names).dictionary_encode()
+        if field.name == "node"
+        else jobs[field.name].take(owner)
+        for field in JOB_NODES
     }
-    return pa.table([columns[each.name] for each in JOB_NODES], schema=JOB_NODES).unify_dictionaries()
+    return pa.table([columns[field.name] for field in JOB_NODES], schema=JOB_NODES).unify_dictionaries()
 
 
 def last_nodes(nodes: pa.Table, jobs: pa.Table) -> pa.Table:

@@ -126,9 +126,9 @@ class CounterSlices:
                     np.array(ticks, dtype=np.int64).reshape(-1, 2),
                     np.array([group.num_rows for group in groups], dtype=np.int64),
                     tuple(
-                        each.name
-                        for each in file.schema_arrow
-                        if _is_cumulative(each) and (self._fields is None or each.name in self._fields)
+                        field.name
+                        for field in file.schema_arrow
+                        if _is_cumulative(field) and (self._fields is None or field.name in self._fields)
                     ),
                     column_of(START_TIME) in names,
                 )
@@ -183,13 +183,13 @@ class CounterSlices:
         """One table, in its own order."""
         table = table.unify_dictionaries().combine_chunks()
         tick = integers(table, "tick")
-        fields = [each for each in table.schema if _is_cumulative(each)]
+        fields = [field for field in table.schema if _is_cumulative(field)]
         values: dict[str, Column] = {}
         known: dict[str, BoolArray] = {}
-        for each in fields:
-            values[each.name], there = _column(table[each.name])
+        for field in fields:
+            values[field.name], there = _column(table[field.name])
             if there is not None:
-                known[each.name] = there
+                known[field.name] = there
         started = np.zeros(tick.size, dtype=np.int64)
         if column_of(START_TIME) in table.column_names:
             started = np.asarray(_column(table[column_of(START_TIME)])[0]).astype(np.int64)
@@ -205,8 +205,8 @@ class CounterSlices:
 
     def _numbers(self, table: pa.Table, tick: IntArray) -> IntArray:
         """Numbers of the rows' components."""
-        node, component = (table[each].chunk(0) for each in ("node", "component"))
-        nodes, ids = (each.dictionary.to_pylist() for each in (node, component))
+        node, component = (table[name].chunk(0) for name in ("node", "component"))
+        nodes, ids = (column.dictionary.to_pylist() for column in (node, component))
         key = node.indices.to_numpy().astype(np.int64) * len(ids) + component.indices.to_numpy()
         unique, first, inverse = _distinct(key, len(nodes) * len(ids))
         numbers = np.array(
@@ -242,20 +242,20 @@ class CounterSlices:
             if day not in self._intervals or not self._intervals[day].keys() >= set(streams):
                 self._intervals[day] = self._read_intervals(day)
             known = self._intervals[day]
-            limits = [min(max(GAP_NS, BRIDGE * known.get(each, 0)), MOST_GAP_NS) for each in streams]
+            limits = [min(max(GAP_NS, BRIDGE * known.get(stream, 0)), MOST_GAP_NS) for stream in streams]
             last = self._limited[part.path] = (column.dictionary, np.array(limits, dtype=np.int64))
         of_row: IntArray = last[1][column.indices.to_numpy()]
         return of_row
 
     def _read_intervals(self, day: str) -> Mapping[str, int]:
         """Sampling intervals of the streams of a day's schemas."""
-        found: dict[str, int] = {}
+        intervals: dict[str, int] = {}
         schemas = Table(self.directory, "schemas", self.source, self.site)
         for table in schemas.scan(["stream", "interval_ns"], first_day=day, last_day=day):
             columns = (table["stream"].to_pylist(), table["interval_ns"].to_pylist())
             for stream, interval in zip(*columns, strict=True):
-                found[stream] = max(interval, found.get(stream, 0))
-        return found
+                intervals[stream] = max(interval, intervals.get(stream, 0))
+        return intervals
 
 
 def _range(known: pq.Statistics | None) -> tuple[int, int]:

@@ -40,21 +40,21 @@ class IncrementStream:
     def add(self, readings: CounterReadings, until_ns: int) -> Increments:
         """Increments of the readings of a slice that ends at `until_ns`."""
         begins = np.diff(readings.component, prepend=-1) != 0
-        found = _increments(readings, np.flatnonzero(begins), self._last)
+        increments = _increments(readings, np.flatnonzero(begins), self._last)
         absent = ~np.isin(self._last.component, readings.component[begins])
         ends = np.append(begins[1:], np.ones(min(begins.size, 1), np.bool_))
         last = joined_readings([self._last.only(absent), readings.only(ends)])
         last = last.only(last.tick_ns > until_ns - MOST_GAP_NS)
         self._last = last.only(np.argsort(last.component))
-        return found
+        return increments
 
 
 def _increments(readings: CounterReadings, begins: IntArray, carried: CounterReadings) -> Increments:
     """Increments since the reading before; `carried` has that of components' first rows, `begins`."""
     place = np.searchsorted(carried.component, readings.component[begins])
-    found = place < carried.component.size
-    found[found] = carried.component[place[found]] == readings.component[begins[found]]
-    rows, place = begins[found], place[found]
+    is_carried = place < carried.component.size
+    is_carried[is_carried] = carried.component[place[is_carried]] == readings.component[begins[is_carried]]
+    rows, place = begins[is_carried], place[is_carried]
 
     def since_before(values: Column, before: Column | None) -> Column:
         rise = np.zeros_like(values)

@@ -53,11 +53,11 @@ class Components:
     def number(self, node: str, component: str) -> int:
         """Number of a component, given at its first use."""
         key = (node, component)
-        found = self._number.get(key)
-        if found is None:
-            found = self._number[key] = len(self.keys)
+        number = self._number.get(key)
+        if number is None:
+            number = self._number[key] = len(self.keys)
             self.keys.append(key)
-        return found
+        return number
 
     def named(self, number: int, tick_ns: int, name: str) -> None:
         """Notes a name as of a tick; of two at once the one later in the alphabet counts."""
@@ -71,12 +71,12 @@ class Components:
         return ranks
 
 
-def sorted_readings(found: list[CounterReadings]) -> CounterReadings:
+def sorted_readings(parts: list[CounterReadings]) -> CounterReadings:
     """Rows of several in the order of component and tick, one of each component and tick.
 
     Where two have the same the order of arrival does not decide.
     """
-    joined = joined_readings(found)
+    joined = joined_readings(parts)
     rows = _in_order(joined)
     component, tick = joined.component[rows], joined.tick_ns[rows]
     again = (component[1:] == component[:-1]) & (tick[1:] == tick[:-1])
@@ -102,35 +102,35 @@ def _in_order(readings: CounterReadings) -> IntArray:
     return rows
 
 
-def joined_readings(found: list[CounterReadings]) -> CounterReadings:
+def joined_readings(parts: list[CounterReadings]) -> CounterReadings:
     """Rows of several, in this order, with the columns of all."""
-    found = [each for each in found if each.tick_ns.size]
-    if not found:
+    parts = [part for part in parts if part.tick_ns.size]
+    if not parts:
         none = np.zeros(0, dtype=np.int64)
         return CounterReadings(none, none, none, none, none)
-    if len(found) == 1:
-        return found[0]
-    names = dict.fromkeys(name for each in found for name in each.values)
-    sizes = [each.tick_ns.size for each in found]
+    if len(parts) == 1:
+        return parts[0]
+    names = dict.fromkeys(name for part in parts for name in part.values)
+    sizes = [part.tick_ns.size for part in parts]
     values: dict[str, Column] = {}
     known: dict[str, BoolArray] = {}
     for name in names:
         values[name] = np.concatenate(
-            [each.values.get(name, np.zeros(n, dtype=np.int64)) for each, n in zip(found, sizes, strict=True)]
+            [part.values.get(name, np.zeros(n, dtype=np.int64)) for part, n in zip(parts, sizes, strict=True)]
         )
-        if any(name in each.known or name not in each.values for each in found):
+        if any(name in part.known or name not in part.values for part in parts):
             known[name] = np.concatenate(
                 [
-                    each.known.get(name, np.full(n, name in each.values))
-                    for each, n in zip(found, sizes, strict=True)
+                    part.known.get(name, np.full(n, name in part.values))
+                    for part, n in zip(parts, sizes, strict=True)
                 ]
             )
     return CounterReadings(
-        np.concatenate([each.component for each in found]),
-        np.concatenate([each.tick_ns for each in found]),
-        np.concatenate([each.read_ns for each in found]),
-        np.concatenate([each.limit_ns for each in found]),
-        np.concatenate([each.started for each in found]),
+        np.concatenate([part.component for part in parts]),
+        np.concatenate([part.tick_ns for part in parts]),
+        np.concatenate([part.read_ns for part in parts]),
+        np.concatenate([part.limit_ns for part in parts]),
+        np.concatenate([part.started for part in parts]),
         values,
         known,
     )

@@ -95,7 +95,7 @@ class RollupPass:
                 failures[counters.source, counters.site] = exc
         self._save(progress)
         for hour, table in sorted(
-            (h, t) for t, each in progress.items() for h in each.dirty if _is_due(h, now_ns)
+            (h, table) for table, own in progress.items() for h in own.dirty if _is_due(h, now_ns)
         ):
             if not go_on():
                 break
@@ -103,17 +103,17 @@ class RollupPass:
                 continue
             mine = progress[table]
             try:
-                found = roll_hour(CounterSlices(self.directory, *table), hour, mine.dirty[hour], go_on)
+                rolled = roll_hour(CounterSlices(self.directory, *table), hour, mine.dirty[hour], go_on)
             except ArchiveError as exc:
                 failures[table] = exc
                 continue
             del mine.dirty[hour]
             mine.done.add(hour)
-            hours, rows = hours + 1, rows + found.rows
+            hours, rows = hours + 1, rows + rolled.rows
             self._save(progress)
         for failure in failures.values():
             raise failure
-        left = [hour for each in progress.values() for hour in each.dirty if _is_due(hour, now_ns)]
+        left = [hour for own in progress.values() for hour in own.dirty if _is_due(hour, now_ns)]
         lag = (now_ns - min(left) - HOUR_NS - SETTLE_NS) / 1e9 if left else 0.0
         return Rolled(hours, rows, len(left), lag)
 
@@ -121,12 +121,12 @@ class RollupPass:
         """The progress so far; none where that is damaged. Raises ArchiveError where it cannot be read."""
 
         def made(content: Any) -> dict[tuple[str, str], _Progress]:
-            return {(each["source"], each["site"]): _of_record(each) for each in content["tables"]}
+            return {(table["source"], table["site"]): _of_record(table) for table in content["tables"]}
 
         return read_kept(self.directory / PROGRESS, made, "all hours are rolled up again") or {}
 
     def _save(self, progress: dict[tuple[str, str], _Progress]) -> None:
-        tables = [_record(*table, each) for table, each in sorted(progress.items())]
+        tables = [_record(*table, own) for table, own in sorted(progress.items())]
         replace_durably(self.directory / PROGRESS, json.dumps({"tables": tables}).encode())
 
 
@@ -202,7 +202,7 @@ def _of_record(record: Any) -> _Progress:
     }
     seen = {str(day): int(last) for day, last in record["seen"].items()}
     damaged = {str(day): int(files) for day, files in record.get("damaged", {}).items()}
-    return _Progress(seen, damaged, dirty, {_hour(each) for each in record["done"]})
+    return _Progress(seen, damaged, dirty, {_hour(hour) for hour in record["done"]})
 
 
 def _time(hour_ns: int) -> str:

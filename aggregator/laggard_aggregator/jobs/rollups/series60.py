@@ -106,7 +106,7 @@ def roll_hour(
         if not go_on():
             raise PassStoppedError
         waiting.append(table)
-        if sum(each.num_rows for each in waiting) >= PART_ROWS:
+        if sum(block.num_rows for block in waiting) >= PART_ROWS:
             rows, parts = rows + _write(slices, hour_ns, waiting), parts + 1
             waiting = []
     if waiting:
@@ -184,7 +184,7 @@ def _write(slices: CounterSlices, hour_ns: int, tables: list[pa.Table]) -> int:
     table = pa.table(
         [column.cast(TEXT) if pa.types.is_dictionary(column.type) else column for column in table.columns],
         schema=pa.schema(
-            [LEADING.field(each.name) if each.name in LEADING.names else each for each in table.schema]
+            [LEADING.field(field.name) if field.name in LEADING.names else field for field in table.schema]
         ),
     )
     if len(tables) > 1:
@@ -202,10 +202,10 @@ def _stored(slices: CounterSlices, after_ns: int, until_ns: int, like: pa.Table)
     """Stored rows of the minutes from `after_ns` on, before `until_ns`; None without any. Raises
     ArchiveError."""
     day = day_of(after_ns / 1e9)
-    found = list(
+    stored = list(
         _rollups(slices).scan(None, Within("minute", after_ns, until_ns), first_day=day, last_day=day)
     )
-    return pa.concat_tables([like.slice(0, 0), *found], promote_options="permissive") if found else None
+    return pa.concat_tables([like.slice(0, 0), *stored], promote_options="permissive") if stored else None
 
 
 def _difference(table: pa.Table, stored: pa.Table) -> pa.Table:
@@ -226,10 +226,10 @@ def _difference(table: pa.Table, stored: pa.Table) -> pa.Table:
     kept = pc.and_(pc.greater(grouped["ours_sum"], 0), pc.greater_equal(grouped["samples_sum"], 0))
     grouped = grouped.filter(pc.and_(changed, kept)).sort_by([(name, "ascending") for name in _KEY])
     columns = []
-    for each in table.schema:
-        how = "max" if each.name == "name" or _is_rate(each.name, names) else "sum"
-        column = grouped[each.name if each.name in _KEY else f"{each.name}_{how}"]
-        columns.append(column.cast(TEXT if each.name in ("node", "component", "name") else each.type))
+    for field in table.schema:
+        how = "max" if field.name == "name" or _is_rate(field.name, names) else "sum"
+        column = grouped[field.name if field.name in _KEY else f"{field.name}_{how}"]
+        columns.append(column.cast(TEXT if field.name in ("node", "component", "name") else field.type))
     return pa.table(columns, schema=table.schema)
 
 

@@ -69,8 +69,8 @@ def io_modes(accesses: Iterable[FileAccess], processes: int | None = None) -> di
         volumes[access.direction][(access.rank, access.processes), access.file] += access.size
         ranks.add(access.rank)
     count = max(processes or 0, len(ranks - {""}))
-    moving = {direction: of for direction, of in volumes.items() if any(of.values())}
-    return {direction: _shares(of, count) for direction, of in moving.items()}
+    moving = {direction: sizes for direction, sizes in volumes.items() if any(sizes.values())}
+    return {direction: _shares(sizes, count) for direction, sizes in moving.items()}
 
 
 def folded_accesses(records: Iterable[Folded]) -> Iterator[FileAccess]:
@@ -94,8 +94,10 @@ def folded_accesses(records: Iterable[Folded]) -> Iterator[FileAccess]:
 def main_mode(modes: Mapping[str, ModeShares]) -> str:
     """The mode of nine tenths of the bytes of all directions, `mixed` without one, `none` without bytes."""
     sizes: Counter[str] = Counter()
-    for each in modes.values():
-        sizes.update({mode: round(each.size * share) for mode, share in each.shares.items()})
+    for direction_modes in modes.values():
+        sizes.update(
+            {mode: round(direction_modes.size * share) for mode, share in direction_modes.shares.items()}
+        )
     mode, size = max(sizes.items(), key=lambda item: item[1], default=("none", 0))
     return mode if size >= _ALL * sum(sizes.values()) else "mixed"
 

@@ -91,9 +91,9 @@ class JobTraces:
                 raise ArchiveError(str(self._directory), f"{job['job_key']}: {exc}") from exc
         if merged or job["start"] is None or job["end"] is None:
             return
-        nodes = {short_name(str(each["name"])) for each in self._queries.nodes(job)}
+        nodes = {short_name(str(node["name"])) for node in self._queries.nodes(job)}
         runs = self._queries.runs_of_number(job)
-        others = [(each["start"], each["end"]) for each in runs if each["start"] is not None]
+        others = [(run["start"], run["end"]) for run in runs if run["start"] is not None]
         span = span_of_records(job["start"], job["end"], others)
         days = day_of(job["start"]), day_of(job["end"] + LATE_DAYS * 86_400.0)
         for table in trace_tables(self._directory, [str(job["raw_id"])], *days):
@@ -108,12 +108,12 @@ def _of_logs(rows: Iterable[Mapping[str, Any]]) -> dict[str, ModeShares]:
     for row in rows:
         if row["record"] == "mode" and row["kind"] in MODES:
             sizes[row["direction"]][row["kind"]] += row["bytes"]
-    totals = {direction: sum(of.values()) for direction, of in sizes.items()}
+    totals = {direction: sum(amounts.values()) for direction, amounts in sizes.items()}
     return {
         direction: ModeShares(
-            totals[direction], {name: size / totals[direction] for name, size in of.items()}, 0
+            totals[direction], {name: size / totals[direction] for name, size in amounts.items()}, 0
         )
-        for direction, of in sizes.items()
+        for direction, amounts in sizes.items()
         if totals[direction]
     }
 
@@ -125,7 +125,7 @@ def _sums(tables: Iterator[pa.Table]) -> list[Folded]:
         sizes = table["size"].cast(pa.float64())  # sums of hostile records have no bound
         moved = table.append_column("moved", pc.multiply(sizes, table["count"].cast(pa.float64())))
         for row in moved.group_by(list(_WHO)).aggregate([("moved", "sum")]).to_pylist():
-            sums[tuple(row[each] for each in _WHO)] += row["moved_sum"]
+            sums[tuple(row[column] for column in _WHO)] += row["moved_sum"]
     return [
         Folded(host, operation, descriptor, None, int(moved), 1, 0, 0, path)
         for (host, operation, descriptor, path), moved in sums.items()
@@ -134,5 +134,5 @@ def _sums(tables: Iterator[pa.Table]) -> list[Folded]:
 
 def shares(modes: Mapping[str, ModeShares]) -> dict[str, float]:
     """Shares of the volume of both directions by mode, all of MODES."""
-    total = sum(each.size for each in modes.values())
+    total = sum(direction.size for direction in modes.values())
     return {name: sum(m.size * m.shares[name] for m in modes.values()) / total for name in MODES}

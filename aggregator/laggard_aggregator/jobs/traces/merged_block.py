@@ -44,11 +44,11 @@ def merged(table: pa.Table) -> bytes:
     if not 0 < table.num_rows <= MAX_RECORDS:
         raise ValueError(f"{table.num_rows} records")
     table = table.select(RECORD_COLUMNS.names).cast(RECORD_COLUMNS)
-    found = [(_AS_SENT, _as_sent(records_of(table)))]
+    forms = [(_AS_SENT, _as_sent(records_of(table)))]
     by_process = _by_process(table)
     if by_process is not None:
-        found.append((_BY_PROCESS, by_process))
-    form, content = min(found, key=lambda each: len(each[1]))
+        forms.append((_BY_PROCESS, by_process))
+    form, content = min(forms, key=lambda form: len(form[1]))
     packed: bytes = msgpack.packb([_VERSION, form, content], use_bin_type=True)
     return packed
 
@@ -71,7 +71,7 @@ def table_of(records: Sequence[Folded]) -> pa.Table:
     names = ("node", *RECORD_COLUMNS.names[1:])
     return pa.table(
         {
-            own: [getattr(each, name) for each in records]
+            own: [getattr(record, name) for record in records]
             for own, name in zip(RECORD_COLUMNS.names, names, strict=True)
         },
         schema=RECORD_COLUMNS,
@@ -119,16 +119,16 @@ def _by_process(table: pa.Table) -> bytes | None:
     host, operation, descriptor, path = (
         table[name].combine_chunks().dictionary_encode() for name in RECORD_COLUMNS.names[:4]
     )
-    parts = [each.partition(":") for each in descriptor.dictionary.to_pylist()]
+    parts = [text.partition(":") for text in descriptor.dictionary.to_pylist()]
     processes = _Texts([process for process, _, _ in parts])
     rests = _Texts([colon + rest for _, colon, rest in parts])
     hosts, own = host.dictionary.to_pylist(), _codes(descriptor)
     pair = _codes(host) * len(processes.texts) + processes.code[own]
     pairs, of_row = np.unique(pair, return_inverse=True)
     names = [
-        (hosts[each // len(processes.texts)], processes.texts[each % len(processes.texts)]) for each in pairs
+        (hosts[pair // len(processes.texts)], processes.texts[pair % len(processes.texts)]) for pair in pairs
     ]
-    order = sorted(range(len(names)), key=lambda at: [_natural(each) for each in names[at]])
+    order = sorted(range(len(names)), key=lambda at: [_natural(text) for text in names[at]])
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
 
@@ -141,7 +141,7 @@ def _by_process(table: pa.Table) -> bytes | None:
         **{name: table[name].to_numpy() for name in ("size", "count", "first_ns", "last_ns")},
     }
     rows = np.lexsort(
-        [columns[each] for each in ("last_ns", *reversed(list(columns)[:-2]), "first_ns", "rank")]
+        [columns[name] for name in ("last_ns", *reversed(list(columns)[:-2]), "first_ns", "rank")]
     )
     columns = {name: values[rows] for name, values in columns.items()}
     texts = {
@@ -188,7 +188,9 @@ def _processes(content: bytes) -> pa.Table:
     if len(processes) != sizes.size or (sizes < 1).any() or sizes.sum() != n or type(unit) is not int:
         raise ValueError("numbers of records do not fit")
     begins = np.cumsum(sizes) - sizes
-    values = {name: _column(each, n, expand) for name, each in zip((*_TEXTS, *_NUMBERS), packed, strict=True)}
+    values = {
+        name: _column(column, n, expand) for name, column in zip((*_TEXTS, *_NUMBERS), packed, strict=True)
+    }
     for name in (*_TEXTS, "offset", "size"):
         values[name] = _sums(values[name], begins)
     span = values["span"] * unit
@@ -198,7 +200,7 @@ def _processes(content: bytes) -> pa.Table:
     first_ns = _sums(steps, begins)
     rank = np.repeat(np.arange(sizes.size), sizes)
     shown = dict(zip(_TEXTS, map(_checked, texts), strict=True))
-    hosts, own = (_checked([each[at] for each in processes]) for at in (0, 1))
+    hosts, own = (_checked([process[at] for process in processes]) for at in (0, 1))
     offset, size, count, last_ns = values["offset"], values["size"], values["count"], first_ns + span
     if (
         min(offset.min() + 1, size.min(), count.min() - 1, first_ns.min(), last_ns.min()) < 0
@@ -226,7 +228,7 @@ class _Texts:
 
     def __init__(self, given: Sequence[str]) -> None:
         places: dict[str, int] = {}
-        self.code: IntArray = np.array([places.setdefault(each, len(places)) for each in given], np.int64)
+        self.code: IntArray = np.array([places.setdefault(text, len(places)) for text in given], np.int64)
         self.texts = list(places)
 
 
@@ -241,9 +243,9 @@ def _by_appearance(codes: IntArray, texts: Sequence[str]) -> tuple[IntArray, lis
 
 def _differences(values: IntArray, begins: IntArray) -> IntArray:
     """Differences within a process; of its first record to that of the process before."""
-    found: IntArray = np.diff(values, prepend=0)
-    found[begins] = np.diff(values[begins], prepend=0)
-    return found
+    differences: IntArray = np.diff(values, prepend=0)
+    differences[begins] = np.diff(values[begins], prepend=0)
+    return differences
 
 
 def _sums(differences: IntArray, begins: IntArray) -> IntArray:
@@ -272,8 +274,8 @@ def _column(planes: Sequence[bytes], n: int, expand: zstandard.ZstdDecompressor)
 
 
 def _codes(column: pa.DictionaryArray) -> IntArray:
-    found: IntArray = column.indices.to_numpy().astype(np.int64)
-    return found
+    codes: IntArray = column.indices.to_numpy().astype(np.int64)
+    return codes
 
 
 def _chosen(texts: Sequence[str], places: IntArray) -> pa.Array:
@@ -283,7 +285,7 @@ def _chosen(texts: Sequence[str], places: IntArray) -> pa.Array:
 
 def _checked(texts: Any) -> list[str]:
     if not all(
-        isinstance(each, str) and len(each) <= limits.MAX_PATH_CHARS and each.isprintable() for each in texts
+        isinstance(text, str) and len(text) <= limits.MAX_PATH_CHARS and text.isprintable() for text in texts
     ):
         raise ValueError("a text is malformed")
     return list(texts)
@@ -296,12 +298,12 @@ def _expanded(expand: zstandard.ZstdDecompressor, content: bytes, most_bytes: in
 
 
 def _unpacked(content: bytes) -> list[Any]:
-    found = msgpack.unpackb(content)
-    if not isinstance(found, list):
+    fields = msgpack.unpackb(content)
+    if not isinstance(fields, list):
         raise ValueError("is no array")
-    return found
+    return fields
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
     """Sorts numbers within texts by their values."""
-    return [(int(each), each) if at % 2 else (0, each) for at, each in enumerate(_DIGITS.split(text))]
+    return [(int(part), part) if at % 2 else (0, part) for at, part in enumerate(_DIGITS.split(text))]

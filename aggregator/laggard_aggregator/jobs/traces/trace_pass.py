@@ -80,9 +80,9 @@ class TracePass:
         """Yields the jobs with the numbers of a day's documents; None for a number without one."""
         for number in sorted(self._numbers(day)):
             known = number.isascii() and number.isdecimal() and len(number) < _MAX_DIGITS
-            found = queries.of_number(_READER, int(number)) if known else []
-            yield from found
-            if not found:
+            runs = queries.of_number(_READER, int(number)) if known else []
+            yield from runs
+            if not runs:
                 yield None
 
     def _numbers(self, day: str) -> set[str]:
@@ -129,9 +129,9 @@ def _regrouped(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)
-        while sum(each.num_rows for each in waiting) >= rows:
+        while sum(block.num_rows for block in waiting) >= rows:
             joined = pa.concat_tables(waiting)
             yield joined.slice(0, rows)
             waiting = [joined.slice(rows)]
-    if any(each.num_rows for each in waiting):
+    if any(block.num_rows for block in waiting):
         yield pa.concat_tables(waiting)

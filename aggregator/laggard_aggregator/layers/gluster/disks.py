@@ -26,7 +26,7 @@ def layers(copies: Sequence[tuple[Path, str]], remarks: list[str]) -> Iterator[G
     if len(copies) != 2:
         raise InputError(str(copies[0][0]), f"expected two copies of /proc/diskstats, got {len(copies)}")
     before, after = sorted(
-        (_counters(text) for _, text in copies), key=lambda each: sum(map(sum, each.values()))
+        (_counters(text) for _, text in copies), key=lambda counters: sum(map(sum, counters.values()))
     )
     for name, later in after.items():
         risen = [b - a for a, b in zip(before.get(name, later), later, strict=True)]

@@ -23,9 +23,12 @@ def layers(process: GlusterProcess) -> Iterator[GlusterLayer]:
         below = levels[at + 1][1] if at + 1 < len(levels) else []
         held = _held_by_fop(members, below)
         if kind == CONNECTION:
-            for each in sorted(members, key=lambda member: member.name):
+            for translator in sorted(members, key=lambda member: member.name):
                 yield GlusterLayer(
-                    kind, f"{process.name} {each.name}", _fops([each]), held=_held_by_fop([each], [])
+                    kind,
+                    f"{process.name} {translator.name}",
+                    _fops([translator]),
+                    held=_held_by_fop([translator], []),
                 )
         else:
             yield GlusterLayer(kind, process.name, _fops(members), held=held)
@@ -33,19 +36,19 @@ def layers(process: GlusterProcess) -> Iterator[GlusterLayer]:
 
 def slowest(connections: Sequence[GlusterLayer], fop: str) -> float:
     """The highest mean of an operation at a client's connections, ns."""
-    return max((each.mean_of(fop) for each in connections), default=0.0)
+    return max((connection.mean_of(fop) for connection in connections), default=0.0)
 
 
 def _levels(process: GlusterProcess) -> list[Level]:
     by_kind: dict[str, list[Translator]] = {}
-    for each in process.translators.values():
-        by_kind.setdefault(each.kind, []).append(each)
+    for translator in process.translators.values():
+        by_kind.setdefault(translator.kind, []).append(translator)
     lowest = by_kind.pop(CONNECTION, None)
     return [*by_kind.items(), *([(CONNECTION, lowest)] if lowest else [])]
 
 
 def _calls(members: Sequence[Translator], fop: str) -> int:
-    return sum(each.fops.get(fop, (0, 0))[0] for each in members)
+    return sum(member.fops.get(fop, (0, 0))[0] for member in members)
 
 
 def _held_by_fop(members: Sequence[Translator], below: Sequence[Translator]) -> dict[str, float]:
@@ -54,7 +57,7 @@ def _held_by_fop(members: Sequence[Translator], below: Sequence[Translator]) -> 
 
 
 def _total(members: Sequence[Translator], fop: str) -> int:
-    return sum(each.fops.get(fop, (0, 0))[1] for each in members)
+    return sum(member.fops.get(fop, (0, 0))[1] for member in members)
 
 
 def _held(members: Sequence[Translator], below: Sequence[Translator], fop: str) -> float | None:
@@ -64,15 +67,17 @@ def _held(members: Sequence[Translator], below: Sequence[Translator], fop: str) 
         return None
     passed = _calls(below, fop)
     if passed > _SEVERAL * calls:
-        waited = max(each.fops[fop][1] / each.fops[fop][0] for each in below if each.fops.get(fop, (0, 0))[0])
+        waited = max(
+            level.fops[fop][1] / level.fops[fop][0] for level in below if level.fops.get(fop, (0, 0))[0]
+        )
     else:
         waited = _total(below, fop) / calls
     return max(0.0, total / calls - waited)
 
 
 def _fops(members: Sequence[Translator]) -> dict[str, tuple[int, float]]:
-    found = {}
-    for fop in sorted({fop for each in members for fop in each.fops}):
+    means = {}
+    for fop in sorted({fop for member in members for fop in member.fops}):
         if calls := _calls(members, fop):
-            found[fop] = (calls, _total(members, fop) / calls)
-    return found
+            means[fop] = (calls, _total(members, fop) / calls)
+    return means

@@ -122,19 +122,19 @@ def _from_text(text: str, profile: _Profile) -> Iterator[GlusterLayer]:
     layers: list[GlusterLayer] = []
     name = ""
     for line in text.splitlines():
-        if found := _BRICK.fullmatch(line):
+        if match := _BRICK.fullmatch(line):
             yield from layers[-1:]
-            name, layers = found[1], []
+            name, layers = match[1], []
         elif line.startswith(("Cumulative Stats", "Interval ")):
             if not layers or layers[-1].calls == 0:
                 layers = [GlusterLayer("brick", name)]
             else:
                 layers = [layers[-1], GlusterLayer("brick", name)]
-        elif layers and (found := _BRICK_FOP.fullmatch(line)):
-            profile.is_ns = profile.is_ns or found[2] == "ns"
-            profile.add(layers[-1], found[6], found[5], (found[1], found[3]))
-        elif layers and (found := _BRICK_BYTES.fullmatch(line)):
-            layers[-1].bytes = (layers[-1].bytes or 0) + int(found[2])
+        elif layers and (match := _BRICK_FOP.fullmatch(line)):
+            profile.is_ns = profile.is_ns or match[2] == "ns"
+            profile.add(layers[-1], match[6], match[5], (match[1], match[3]))
+        elif layers and (match := _BRICK_BYTES.fullmatch(line)):
+            layers[-1].bytes = (layers[-1].bytes or 0) + int(match[2])
         elif layers and _LIKE_BRICK_FOP.fullmatch(line):
             profile.odd.append(line)
         if len(layers) == 2 and layers[-1].calls == 0 and line.startswith("Data Written"):
@@ -145,11 +145,11 @@ def _from_text(text: str, profile: _Profile) -> Iterator[GlusterLayer]:
 def _client(text: str, path: Path, profile: _Profile) -> None:
     layer = GlusterLayer("client", path.name)
     for line in text.partition("=== Interval")[0].splitlines():
-        if found := _CLIENT_FOP.fullmatch(line):
-            profile.is_ns = profile.is_ns or found[4] == "ns"
-            profile.add(layer, found[1], found[2], (found[3], found[5]))
-        elif found := _CLIENT_BYTES.fullmatch(line):
-            layer.bytes = (layer.bytes or 0) + int(found[2])
+        if match := _CLIENT_FOP.fullmatch(line):
+            profile.is_ns = profile.is_ns or match[4] == "ns"
+            profile.add(layer, match[1], match[2], (match[3], match[5]))
+        elif match := _CLIENT_BYTES.fullmatch(line):
+            layer.bytes = (layer.bytes or 0) + int(match[2])
         elif _LIKE_CLIENT_FOP.fullmatch(line):
             profile.odd.append(line)
     profile.layers.append(layer)

@@ -27,7 +27,7 @@ _NOT_COUNTED = (
 """Characteristics that totals do not tell, null in the records."""
 
 
-def records(volume: Volume, found: Sequence[GlusterFinding]) -> Iterator[dict[str, Any]]:
+def records(volume: Volume, findings: Sequence[GlusterFinding]) -> Iterator[dict[str, Any]]:
     """Records of the layers, findings and remarks, with the names of those of traces."""
     for layer in volume.layers:
         yield {
@@ -43,27 +43,27 @@ def records(volume: Volume, found: Sequence[GlusterFinding]) -> Iterator[dict[st
             "write_us": layer.fops.get("WRITE", (0, 0.0))[1] / 1000,
             **{f"{fop.lower()}_held_us": layer.held[fop] / 1000 for fop in DATA if fop in layer.held},
         }
-    for each in found:
+    for finding in findings:
         yield {
             "record": "finding",
-            "candidate": each.candidate,
+            "candidate": finding.candidate,
             "kind": "slow",
-            "share": each.share,
-            "text": each.text,
-            "advice": each.advice,
+            "share": finding.share,
+            "text": finding.text,
+            "advice": finding.advice,
         }
     for remark in volume.remarks:
         yield {"record": "remark", "text": remark}
 
 
-def report_lines(volume: Volume, found: Sequence[GlusterFinding], width: int | None) -> Iterator[str]:
+def report_lines(volume: Volume, findings: Sequence[GlusterFinding], width: int | None) -> Iterator[str]:
     """The report for a terminal: the candidates in sentences, then the table and remarks."""
-    if not found:
+    if not findings:
         yield "No candidate: no brick is slower than its peers, and no layer holds most of a slow call."
-    for each in found:
-        yield f"Candidate: {each.candidate} (slow)"
-        yield f"  {each.text}"
-        yield f"  {each.advice}"
+    for finding in findings:
+        yield f"Candidate: {finding.candidate} (slow)"
+        yield f"  {finding.text}"
+        yield f"  {finding.advice}"
     yield ""
     columns = (
         TableColumn("layer"),

@@ -46,7 +46,7 @@ def findings(volume: Volume) -> list[GlusterFinding]:
     for fop in DATA:
         for finding in _slow_bricks(bricks, fop):
             slow.setdefault(finding.candidate, finding)
-    held = list({each.candidate: each for fop in DATA for each in _holder(volume, fop)}.values())
+    held = list({finding.candidate: finding for fop in DATA for finding in _holder(volume, fop)}.values())
     if slow or held:
         return [*slow.values(), *held]
     return list(_above_bricks(volume.whole, bricks))[:1]
@@ -59,7 +59,7 @@ def _as_whole(layer: str, name: str, levels: Sequence[GlusterLayer]) -> GlusterL
 
 def _slow_bricks(bricks: Sequence[GlusterLayer], fop: str) -> Iterator[GlusterFinding]:
     known = [(brick, mean) for brick in bricks if (mean := brick.mean_of(fop))]
-    for brick, mean in sorted(known, key=lambda each: -each[1]):
+    for brick, mean in sorted(known, key=lambda brick_mean: -brick_mean[1]):
         others = [value for other, value in known if other is not brick]
         if len(others) < MIN_PEERS:
             return
@@ -75,11 +75,11 @@ def _slow_bricks(bricks: Sequence[GlusterLayer], fop: str) -> Iterator[GlusterFi
 
 def _holder(volume: Volume, fop: str) -> Iterator[GlusterFinding]:
     """The layer of statedumps that holds most of an operation's time, from the slowest client down."""
-    client = max(volume.clients.items(), key=lambda each: _top(each[1], fop), default=("", []))
-    brick = max(volume.bricks.items(), key=lambda each: _top(each[1], fop), default=("", []))
+    client = max(volume.clients.items(), key=lambda item: _top(item[1], fop), default=("", []))
+    brick = max(volume.bricks.items(), key=lambda item: _top(item[1], fop), default=("", []))
     passed = _passed(*client, fop, connected=_top(brick[1], fop)) + _passed_brick(*brick, volume.disks, fop)
-    total = sum(each.ns for each in passed)
-    worst = max(passed, key=lambda each: each.ns, default=None)
+    total = sum(layer.ns for layer in passed)
+    worst = max(passed, key=lambda layer: layer.ns, default=None)
     if worst is None or total < HELD_NS or worst.ns < HELD_SHARE * total:
         return
     if worst.kind in _MULTIPLIED:
@@ -119,26 +119,29 @@ def _passed_brick(
 ) -> list[_Held]:
     """The brick's levels; the lowest without the disk's time, where only one disk can have it."""
     levels = [level for level in levels if level.mean_of(fop)]
-    found = [
+    held = [
         _Held(level.layer, f"{level.layer} of brick {name}", level.held.get(fop, 0.0)) for level in levels
     ]
-    if found and found[-1].kind == "storage/posix":
-        lowest, calls = found[-1], levels[-1].fops[fop][0]
+    if held and held[-1].kind == "storage/posix":
+        lowest, calls = held[-1], levels[-1].fops[fop][0]
         of_disks = [(disk.name, disk.fops[fop]) for disk in disks if disk.mean_of(fop)]
         by_call = [(disk, requests * mean / calls) for disk, (requests, mean) in of_disks]
         slow = [(disk, ns) for disk, ns in by_call if ns >= HELD_SHARE * lowest.ns > 0]
         if len(slow) == 1:
             below = min(slow[0][1], lowest.ns)  # a call's requests may run beside each other
-            found[-1] = _Held(lowest.kind, lowest.label, lowest.ns - below)
-            found.append(_Held("disk", f"disk {slow[0][0]} below brick {name}", below))
-    return found
+            held[-1] = _Held(lowest.kind, lowest.label, lowest.ns - below)
+            held.append(_Held("disk", f"disk {slow[0][0]} below brick {name}", below))
+    return held
 
 
 def _above_bricks(whole: Sequence[GlusterLayer], bricks: Sequence[GlusterLayer]) -> Iterator[GlusterFinding]:
     """Clients whose calls take longer than at any brick, by the counters of whole processes."""
     for client in (layer for layer in whole if layer.layer == "client"):
         for fop in DATA:
-            mean, below = client.mean_of(fop), [found for brick in bricks if (found := brick.mean_of(fop))]
+            mean, below = (
+                client.mean_of(fop),
+                [brick_mean for brick in bricks if (brick_mean := brick.mean_of(fop))],
+            )
             if not below or mean < SLOW_NS:
                 continue
             share = 1 - max(below) / mean

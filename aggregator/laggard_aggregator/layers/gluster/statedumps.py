@@ -51,15 +51,15 @@ def processes(dumps: Sequence[tuple[Path, str]]) -> Iterator[GlusterProcess]:
     """
     latest: dict[object, GlusterProcess] = {}
     for path, text in dumps:
-        name, found = _NAME.fullmatch(path.name), _process(path, text)
+        name, dumped = _NAME.fullmatch(path.name), _process(path, text)
         key = (path.parent, name[1]) if name else path
-        if key not in latest or latest[key].taken < found.taken:
-            latest[key] = found
+        if key not in latest or latest[key].taken < dumped.taken:
+            latest[key] = dumped
     yield from sorted(latest.values(), key=lambda process: process.is_brick)
 
 
 def _process(path: Path, text: str) -> GlusterProcess:
-    found: dict[str, Translator] = {}
+    translators: dict[str, Translator] = {}
     current: Translator | None = None
     brick = ""
     lines = text.splitlines()
@@ -67,9 +67,9 @@ def _process(path: Path, text: str) -> GlusterProcess:
         if line.startswith("["):
             current = None
             if latency := _LATENCY.fullmatch(line):
-                found.pop(latency[1], None)  # of a graph before
-                current = found.setdefault(latency[1], Translator(latency[1], ""))
-            elif (kind := _KIND.fullmatch(line)) and (named := found.get(kind[2])):
+                translators.pop(latency[1], None)  # of a graph before
+                current = translators.setdefault(latency[1], Translator(latency[1], ""))
+            elif (kind := _KIND.fullmatch(line)) and (named := translators.get(kind[2])):
                 named.kind = kind[1]
         elif current is not None:
             fop = _FOP.fullmatch(line, len(current.name)) if line.startswith(current.name) else None
@@ -77,14 +77,14 @@ def _process(path: Path, text: str) -> GlusterProcess:
                 current.fops[fop[1]] = (int(fop[2]), int(fop[3]))
         elif at := _BRICK_PATH.fullmatch(line):
             brick = at[1]
-        if len(found) > MAX_TRANSLATORS:
+        if len(translators) > MAX_TRANSLATORS:
             raise InputError(str(path), f"has more than {MAX_TRANSLATORS} translators")
-    if not any(each.fops for each in found.values()):
+    if not any(translator.fops for translator in translators.values()):
         raise InputError(
             str(path), "has no latencies: is the measurement on (kill -USR2), GlusterFS 7 or later?"
         )
-    known = {name: each for name, each in found.items() if each.kind}
-    is_brick = any(each.kind == "protocol/server" for each in known.values())
+    known = {name: translator for name, translator in translators.items() if translator.kind}
+    is_brick = any(translator.kind == "protocol/server" for translator in known.values())
     stem = _NAME.fullmatch(path.name)
     name = brick if is_brick and brick else stem[1] if stem else path.name
     return GlusterProcess(name, is_brick, lines[0], known)

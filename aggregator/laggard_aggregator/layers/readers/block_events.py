@@ -61,8 +61,10 @@ def device_numbers(texts: Any) -> Ints:
     for text in encoded.dictionary.to_pylist():
         major, _, minor = text.partition(",")
         numbers.append((int(major[-9:]) % 2**31 << 32) + int(minor[-9:]) % 2**32)
-    found: Ints = np.array(numbers, np.int64)[np.asarray(encoded.indices.to_numpy(zero_copy_only=False))]
-    return found
+    row_numbers: Ints = np.array(numbers, np.int64)[
+        np.asarray(encoded.indices.to_numpy(zero_copy_only=False))
+    ]
+    return row_numbers
 
 
 def device_name(number: int) -> str:
@@ -81,7 +83,7 @@ def layers(
         return [], [], 0
     _join_partitions(events, recording)
     numbers, counts = np.unique(events.device, return_counts=True)
-    found: list[TracedLayer] = []
+    layers: list[TracedLayer] = []
     remarks: list[str] = []
     if len(numbers) > MAX_DEVICES:
         busiest = np.sort(np.argsort(-counts, kind="stable")[:MAX_DEVICES])
@@ -107,17 +109,17 @@ def layers(
                     "the search does not go below the layer above it"
                 )
                 continue
-            found.append(block)
+            layers.append(block)
         else:
             if len(bios):
-                found.append(block)
+                layers.append(block)
             device, missing = _device(events, of_device & has_data, space, name, bounds)
             if len(device.requests):
                 device.left_out["flushes"] = flushes
-                found.append(device)
+                layers.append(device)
         lost += missing.lost
         remarks += [f"device {name}: {text}" for text in missing.remarks()]
-    return found, remarks, lost
+    return layers, remarks, lost
 
 
 def _join_partitions(events: BlockEvents, recording: LayerRecording) -> None:
@@ -155,19 +157,19 @@ class _Missing:
 
     def remarks(self) -> list[str]:
         """Sentences for those that there are."""
-        found = []
+        remarks = []
         if self.lost:
-            found.append(
+            remarks.append(
                 f"{self.never_completed} issued requests have no completion, {self.never_issued} "
                 "completions no issue: events were lost"
             )
         if self.open_at_start:
-            found.append(f"{self.open_at_start} requests were in flight at the start of the recording")
+            remarks.append(f"{self.open_at_start} requests were in flight at the start of the recording")
         if self.open_at_end:
-            found.append(f"{self.open_at_end} requests were in flight at the end of the recording")
+            remarks.append(f"{self.open_at_end} requests were in flight at the end of the recording")
         if self.failed:
-            found.append(f"{self.failed} requests failed: where they did, they moved nothing")
-        return found
+            remarks.append(f"{self.failed} requests failed: where they did, they moved nothing")
+        return remarks
 
 
 def _block(events: BlockEvents, at: Ints, space: int, device: str) -> TracedLayer:
@@ -274,20 +276,20 @@ def _issued_again(columns: RequestColumns, waiting: Ints) -> NDArray[np.bool_]:
     starts = columns.start[order]
     later = np.zeros(len(order), np.bool_)
     later[order[:-1]] = starts[1:] == starts[:-1]
-    found: NDArray[np.bool_] = later[waiting]
-    return found
+    is_again: NDArray[np.bool_] = later[waiting]
+    return is_again
 
 
 def _put_back(events: BlockEvents, chosen: NDArray[np.bool_], issued: Ints, ends: Ints) -> NDArray[np.bool_]:
     """Issues that did not complete because the request went back to the queue; it is issued once more."""
     again = np.flatnonzero(chosen & (events.event == REQUEUED))
-    found = np.zeros(len(issued), np.bool_)
+    put_back = np.zeros(len(issued), np.bool_)
     if len(again):
         at = np.flatnonzero(ends == ABSENT)
         ours, theirs = issued[at], again
         keys: _Keys = [(column[ours], column[theirs]) for column in (events.operation, events.sector)]
-        found[at[_next(keys, events.time[ours], events.time[theirs]) >= 0]] = True
-    return found
+        put_back[at[_next(keys, events.time[ours], events.time[theirs]) >= 0]] = True
+    return put_back
 
 
 @dataclass(slots=True)
@@ -350,7 +352,7 @@ def _ends(begun: _Begun, events: BlockEvents, completed: Ints) -> _RequestEnds:
     if len(partial):
         again = set(zip(begun.operation.tolist(), begun.first.tolist(), begun.behind.tolist(), strict=True))
         rest = zip(begun.operation[partial], reached[partial], begun.behind[partial], strict=True)
-        ends[partial[[tuple(map(int, each)) not in again for each in rest]]] = ABSENT
+        ends[partial[[tuple(map(int, request)) not in again for request in rest]]] = ABSENT
     done = np.where(lost > 0, (begun.behind - begun.first - lost) * SECTOR_BYTES, -1)
     return _RequestEnds(ends, done, used)
 
@@ -361,13 +363,13 @@ def _next(keys: _Keys, since: Ints, time: Ints) -> Ints:
     `keys`: values of the requests, and of the events at the times `time`. Of several open requests with the
     same keys the latest before an event gets it.
     """
-    both = [np.concatenate(each) for each in keys]
+    both = [np.concatenate(columns) for columns in keys]
     is_done = np.repeat([False, True], [len(since), len(time)])
     order = np.lexsort((is_done, np.concatenate([since, time]), *both))
-    found = np.full(len(since), -1, np.int64)
+    places = np.full(len(since), -1, np.int64)
     here, then = order[:-1], order[1:]
     pair = ~is_done[here] & is_done[then]
     for values in both:
         pair &= values[here] == values[then]
-    found[here[pair]] = then[pair] - len(since)
-    return found
+    places[here[pair]] = then[pair] - len(since)
+    return places

@@ -98,20 +98,18 @@ def read(path: Path, recording: LayerRecording) -> None:
             "their bytes are unknown and not counted"
         )
     _remember_span(recording, first_ns, last_ns)
-    for name, found in parts.items():
+    for name, requests in parts.items():
         _join(
             recording,
             TracedLayer(
-                name, RequestColumns.joined(found), 0, clock="dftracer", resolution_ns=1000, durations=True
+                name, RequestColumns.joined(requests), 0, clock="dftracer", resolution_ns=1000, durations=True
             ),
         )
 
 
 def _join(recording: LayerRecording, layer: TracedLayer) -> None:
     """Adds the layer, or its requests to the one of the same name: each process has a file of its own."""
-    same = next(
-        (each for each in recording.layers if (each.name, each.clock) == (layer.name, layer.clock)), None
-    )
+    same = next((own for own in recording.layers if (own.name, own.clock) == (layer.name, layer.clock)), None)
     if same is None:
         recording.layers.append(layer)
         same = layer
@@ -186,8 +184,8 @@ def _files(events: Any, recording: LayerRecording) -> NDArray[np.int32]:
     hashes = _extracted(events, _HASH.format("fhash")).dictionary_encode()
     texts = hashes.dictionary.to_pylist()
     codes = np.array([recording.names.index(f"file {text}") if text else -1 for text in texts], np.int32)
-    found: NDArray[np.int32] = codes[np.asarray(hashes.indices.to_numpy(zero_copy_only=False))]
-    return found
+    files: NDArray[np.int32] = codes[np.asarray(hashes.indices.to_numpy(zero_copy_only=False))]
+    return files
 
 
 def _text(events: Any, key: str) -> Any:

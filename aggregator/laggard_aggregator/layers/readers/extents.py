@@ -41,13 +41,13 @@ def read_extents(path: Path, recording: LayerRecording) -> None:
     name, size, block = "", 0, 4096
     rows: list[tuple[int, int, int]] = []
     for line in _text(path).splitlines():
-        if found := _SIZE.fullmatch(line):
+        if match := _SIZE.fullmatch(line):
             _add(recording, name, size, rows)
-            name, size, block, rows = found[1], int(found[2]), int(found[4]), []
-        elif found := _EXTENT.fullmatch(line):
-            if any(flag in found[6] for flag in _NOT_MAPPED):
+            name, size, block, rows = match[1], int(match[2]), int(match[4]), []
+        elif match := _EXTENT.fullmatch(line):
+            if any(flag in match[6] for flag in _NOT_MAPPED):
                 continue
-            row = (int(found[1]) * block, int(found[3]) * block, int(found[5]) * block)
+            row = (int(match[1]) * block, int(match[3]) * block, int(match[5]) * block)
             if max(row) < _FAR:
                 rows.append(row)
     _add(recording, name, size, rows)
@@ -104,14 +104,14 @@ def _add_descriptor(row: Any, recording: LayerRecording) -> None:
     path = row[2] if len(row) > 2 and isinstance(row[2], str) else ""
     first_ns, last_ns, position = (v if _is_number(v) else None for v in (*row[3:6], None, None, None)[:3])
     looks = _listed(row[6] if len(row) > 6 else None)[:_MOST_LOOKS]
-    seen = DescriptorPath(
+    descriptor = DescriptorPath(
         path[:4096], first_ns, last_ns, position, tuple((at, where) for at, where in filter(_is_look, looks))
     )
-    recording.descriptors.setdefault((row[0], row[1]), []).append(seen)
+    recording.descriptors.setdefault((row[0], row[1]), []).append(descriptor)
 
 
 def _is_look(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(_is_number(each) for each in value)
+    return isinstance(value, list) and len(value) == 2 and all(_is_number(number) for number in value)
 
 
 def _is_number(value: Any) -> bool:
@@ -120,7 +120,7 @@ def _is_number(value: Any) -> bool:
 
 def _add_devices(known: dict[str, Any], recording: LayerRecording) -> None:
     """Adds where devices and files lie. `stack`, of older recordings: devices, each on the next one."""
-    stack = [each for each in _listed(known.get("stack")) if _is_device(each)]
+    stack = [device for device in _listed(known.get("stack")) if _is_device(device)]
     if stack:
         recording.lies_on = {**(recording.lies_on or {}), **dict(pairwise(stack))}
     if isinstance(known.get("lies_on"), dict):
@@ -150,9 +150,9 @@ def place_extents(recording: LayerRecording) -> None:
     def on_disk(device: str) -> tuple[str, int]:
         return recording.partitions.get(device, (device, 0))
 
-    for at, each in enumerate(recording.extents):
-        disk, first = on_disk(recording.devices_of.get(each.file, each.device))
-        recording.extents[at] = replace(each, device=disk, physical=each.physical + first)
+    for at, extent in enumerate(recording.extents):
+        disk, first = on_disk(recording.devices_of.get(extent.file, extent.device))
+        recording.extents[at] = replace(extent, device=disk, physical=extent.physical + first)
     if recording.lies_on is not None:
         pairs = [(on_disk(upper)[0], on_disk(lower)[0]) for upper, lower in recording.lies_on.items()]
         recording.lies_on = {upper: lower for upper, lower in pairs if upper != lower}

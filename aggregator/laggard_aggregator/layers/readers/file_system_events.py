@@ -55,7 +55,7 @@ class FileSystemEvents:
 
 def events(rest: Any, time: Ints, thread: NDArray[np.int32]) -> list[FileSystemEvents]:
     """Events of the lines' texts after the time."""
-    found = []
+    layers = []
     at, groups = extracted(rest, _DIRECT)
     if len(at):
         is_end = pc.equal(groups["event"], "complete").to_numpy(zero_copy_only=False)
@@ -64,7 +64,7 @@ def events(rest: Any, time: Ints, thread: NDArray[np.int32]) -> list[FileSystemE
             pc.equal(result, "").to_numpy(zero_copy_only=False), -1, integers(result).clip(0)
         )
         offset = hexadecimals(groups["offset"])
-        found.append(
+        layers.append(
             FileSystemEvents(
                 time=time[at],
                 thread=thread[at].astype(np.int64),
@@ -77,7 +77,7 @@ def events(rest: Any, time: Ints, thread: NDArray[np.int32]) -> list[FileSystemE
         )
     at, groups = extracted(rest, _BUFFERED)
     if len(at):
-        found.append(
+        layers.append(
             FileSystemEvents(
                 time=time[at],
                 thread=thread[at].astype(np.int64),
@@ -88,7 +88,7 @@ def events(rest: Any, time: Ints, thread: NDArray[np.int32]) -> list[FileSystemE
                 operation=np.full(len(at), WRITE, np.int8),
             )
         )
-    return found
+    return layers
 
 
 def _part(texts: Any, pattern: str) -> Any:
@@ -144,5 +144,5 @@ def _spaces(inodes: Ints, recording: LayerRecording) -> NDArray[np.int32]:
     """Files of inodes by the recording's description; -1 for others."""
     paths = {inode: path for path, inode in recording.inodes.items()}
     known, inverse = np.unique(inodes, return_inverse=True)
-    found = [recording.names.index(paths[i]) if i in paths else -1 for i in known.tolist()]
-    return np.array(found, np.int32)[inverse]
+    spaces = [recording.names.index(paths[i]) if i in paths else -1 for i in known.tolist()]
+    return np.array(spaces, np.int32)[inverse]

@@ -175,9 +175,9 @@ def _add(lines: Any, gathered: _Gathered) -> None:
     is_file_system = pc.or_(*(pc.starts_with(rest, prefix) for prefix in file_system_events.PREFIXES))
     if pc.any(is_file_system).as_py():
         at = np.flatnonzero(is_file_system.to_numpy(zero_copy_only=False))
-        found = file_system_events.events(rest.take(pa.array(at)), time[at], thread[at].astype(np.int32))
-        gathered.file_system += found
-        gathered.known += sum(len(each.time) for each in found)
+        batches = file_system_events.events(rest.take(pa.array(at)), time[at], thread[at].astype(np.int32))
+        gathered.file_system += batches
+        gathered.known += sum(len(batch.time) for batch in batches)
     calls, blocks = ~of_block, of_block
     process, thread = process.astype(np.int32), thread.astype(np.int32)
     gathered.known += _add_calls(
@@ -212,9 +212,9 @@ def _cut_at_cpu(lines: Any) -> tuple[Any, Any] | None:
 def _heads(texts: Any) -> dict[str, Any]:
     """Process and thread of each line, by its different starts."""
     encoded = texts.dictionary_encode()
-    found = pc.extract_regex(encoded.dictionary, _BEFORE_CPU)
+    groups = pc.extract_regex(encoded.dictionary, _BEFORE_CPU)
     return {
-        name: pc.fill_null(pc.struct_field(found, name), "").take(encoded.indices)
+        name: pc.fill_null(pc.struct_field(groups, name), "").take(encoded.indices)
         for name in ("pid", "tid", "tgid")
     }
 
@@ -248,12 +248,12 @@ def _add_calls(rest: Any, time: Ints, process: Narrow, thread: Narrow, gathered:
 
 def _descriptors(entered: dict[str, Any]) -> Narrow:
     """First arguments that are descriptors."""
-    found = _narrow(_hexadecimals(entered["fd"]))
+    descriptors = _narrow(_hexadecimals(entered["fd"]))
     names = entered["first"].dictionary_encode()
     is_fd = np.array(["fd" in (name or "") for name in names.dictionary.to_pylist()], np.bool_)
     if not is_fd.all():
-        found[~is_fd[np.asarray(names.indices.to_numpy(zero_copy_only=False))]] = -1
-    return found
+        descriptors[~is_fd[np.asarray(names.indices.to_numpy(zero_copy_only=False))]] = -1
+    return descriptors
 
 
 def _hexadecimals(texts: Any) -> Ints:
@@ -267,9 +267,10 @@ def _hexadecimals(texts: Any) -> Ints:
 
 def _sizes_and_offsets(arguments: Any) -> tuple[Ints, Ints]:
     """Bytes, buffers or flags, and offsets, of entries, by the names of their third and fourth argument."""
-    found = pc.extract_regex(arguments, _SECOND_AND_ON)
+    groups = pc.extract_regex(arguments, _SECOND_AND_ON)
     fields = {
-        name: pc.fill_null(pc.struct_field(found, name), "") for name in ("third", "size", "fourth", "offset")
+        name: pc.fill_null(pc.struct_field(groups, name), "")
+        for name in ("third", "size", "fourth", "offset")
     }
     lacking = pc.equal(fields["size"], "")
     size = _named(fields["third"], fields["size"], _SIZES)
@@ -294,16 +295,16 @@ def _narrow(values: Ints) -> Narrow:
 
 def _results(texts: Any) -> NDArray[np.int64]:
     is_hex = pc.starts_with(texts, "0x")
-    found = np.zeros(len(texts), np.int64)
+    values = np.zeros(len(texts), np.int64)
     mask = is_hex.to_numpy(zero_copy_only=False)
-    found[mask] = hexadecimals(texts.filter(is_hex))
-    found[~mask] = integers(texts.filter(pc.invert(is_hex)))
-    return found
+    values[mask] = hexadecimals(texts.filter(is_hex))
+    values[~mask] = integers(texts.filter(pc.invert(is_hex)))
+    return values
 
 
 def _argument(arguments: Any, pattern: str) -> Ints:
-    found = pc.extract_regex(arguments, pattern)
-    values = pc.fill_null(pc.struct_field(found, "value"), "")
+    groups = pc.extract_regex(arguments, pattern)
+    values = pc.fill_null(pc.struct_field(groups, "value"), "")
     return hexadecimals(values)
 
 
@@ -347,14 +348,14 @@ def _add_blocks(rest: Any, time: Ints, thread: Narrow, gathered: _Gathered) -> i
 
 def _have_failed(rest: Any) -> NDArray[np.bool_]:
     """Which events end with an error, of those whose ends are one: others end with a program's name."""
-    found = np.zeros(len(rest), np.bool_)
+    have_failed = np.zeros(len(rest), np.bool_)
     text = np.frombuffer(rest.buffers()[2], np.uint8)
     ends = np.frombuffer(rest.buffers()[1], np.int32)[rest.offset + 1 : rest.offset + len(rest) + 1]
     at = np.flatnonzero(np.any([text[ends - before] == _MINUS for before in _MINUS_BEFORE_END], axis=0))
     if len(at):
         matched = pc.match_substring_regex(rest.take(pa.array(at)), _ERROR)
-        found[at] = matched.to_numpy(zero_copy_only=False)
-    return found
+        have_failed[at] = matched.to_numpy(zero_copy_only=False)
+    return have_failed
 
 
 def _last_numbers(texts: Any) -> Ints:
@@ -381,8 +382,8 @@ def coded(texts: Any, known: dict[str, int]) -> NDArray[np.int8]:
     """Codes of texts, 0 for unknown ones."""
     encoded = texts.dictionary_encode()
     codes = np.array([known.get(text, 0) for text in encoded.dictionary.to_pylist()], np.int8)
-    found: NDArray[np.int8] = codes[np.asarray(encoded.indices.to_numpy(zero_copy_only=False))]
-    return found
+    codes_of_rows: NDArray[np.int8] = codes[np.asarray(encoded.indices.to_numpy(zero_copy_only=False))]
+    return codes_of_rows
 
 
 def operation_of(flags: str) -> int:

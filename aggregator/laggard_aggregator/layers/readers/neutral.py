@@ -195,8 +195,8 @@ def _collect(batch: Any, collected: dict[str, EventBatches], recording: LayerRec
         if name not in collected and len(collected) >= MAX_LAYERS:
             raise InputError(str(path), f"has more than {MAX_LAYERS} layers")
         into = collected.setdefault(name, EventBatches())
-        for each, values in columns.items():
-            into.add(each, values[chosen])
+        for column, values in columns.items():
+            into.add(column, values[chosen])
         into.requests.append(request.take(pa.array(chosen)))
     return int((~good).sum())
 
@@ -213,14 +213,14 @@ def _times(values: Any) -> Ints:
     if pa.types.is_integer(values.type):
         whole = np.asarray(values.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)
         null = null | (whole > _MOST_US) | (whole < -_MOST_US)
-        found = np.where(null, 0, whole) * 1000
+        times = np.where(null, 0, whole) * 1000
     else:
         raw = np.asarray(pc.cast(values, pa.float64()).fill_null(0).to_numpy(zero_copy_only=False))
         null = null | ~np.isfinite(raw) | (np.abs(raw) > _MOST_US)
-        found = np.rint(np.where(null, 0, raw) * 1000).astype(np.int64)
-    found = found.copy()
-    found[null] = ABSENT
-    return found
+        times = np.rint(np.where(null, 0, raw) * 1000).astype(np.int64)
+    times = times.copy()
+    times[null] = ABSENT
+    return times
 
 
 def _whole(batch: Any, name: str, names: list[str], unknown: int) -> Ints:

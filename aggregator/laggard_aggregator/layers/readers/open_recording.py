@@ -58,7 +58,7 @@ def open_recording(paths: Sequence[Path], order: tuple[str, ...] = ()) -> LayerR
         else:
             recording.remarks.append(f"{path.name}: of no known trace format, left out")
     # the others ask it for the devices and file positions
-    for path, reader in sorted(readers, key=lambda each: each[1] is not extents.read_description):
+    for path, reader in sorted(readers, key=lambda source: source[1] is not extents.read_description):
         before = len(recording.layers)
         try:
             reader(path, recording)
@@ -100,20 +100,20 @@ def _files(paths: Sequence[Path]) -> list[tuple[Path, bool]]:
     """The files, and whether the user named each; of a folder perf's text in place of tracefs' of the
     same run.
     """
-    found: list[tuple[Path, bool]] = []
+    files: list[tuple[Path, bool]] = []
     for path in paths:
         if not path.is_dir():
-            found.append((path, True))
+            files.append((path, True))
             continue
         with InputError.from_os_errors(str(path)):
             inside = sorted(
-                each for each in path.iterdir() if each.is_file() and not each.name.startswith(".")
+                entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith(".")
             )
         if not inside:
             raise InputError(str(path), "the folder has no files")
-        if any(each.name.startswith("perf.") for each in inside):
-            inside = [each for each in inside if not each.name.startswith("tracefs.")]
-        found += [(each, False) for each in inside]
-    if len(found) > MAX_FILES:
+        if any(entry.name.startswith("perf.") for entry in inside):
+            inside = [entry for entry in inside if not entry.name.startswith("tracefs.")]
+        files += [(entry, False) for entry in inside]
+    if len(files) > MAX_FILES:
         raise InputError(str(paths[0]), f"more than {MAX_FILES} files")
-    return found
+    return files

@@ -43,8 +43,8 @@ def _out_of_order(layer: TracedLayer) -> NDArray[np.bool_]:
 
 
 def _after(earlier: Ints, later: Ints) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = (earlier != ABSENT) & (later != ABSENT) & (earlier > later)
-    return found
+    is_after: NDArray[np.bool_] = (earlier != ABSENT) & (later != ABSENT) & (earlier > later)
+    return is_after
 
 
 def _leave_out(recording: LayerRecording, layer: TracedLayer, bad: NDArray[np.bool_], reason: str) -> None:

@@ -56,7 +56,7 @@ def read(path: Path, recording: LayerRecording) -> None:
     types = {name: pa.int64() for name in _NUMBERS} | {"op": pa.string(), "file": pa.string()}
     table = _table(path, types, recording)
     check_once(path, [name for name in table.column_names if name in (*_NUMBERS, "op", "file")])
-    lacking = [each for each in ("op", "offset", "bytes") if each not in table.column_names]
+    lacking = [name for name in ("op", "offset", "bytes") if name not in table.column_names]
     if lacking:
         raise InputError(str(path), f"lacks the columns {', '.join(lacking)}")
     stem = path.name.split(".", 1)[0].lower()

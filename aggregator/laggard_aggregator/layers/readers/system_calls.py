@@ -132,8 +132,8 @@ def requests(
 
 def _uncounted(names: NDArray[np.int16]) -> list[str]:
     counts = np.bincount(names, minlength=len(_NAMES))
-    found = [f"{counts[_CODES[name]]} of {name}" for name in _UNCOUNTED if counts[_CODES[name]]]
-    return [f"{', '.join(found)}: the data that these calls move is not counted"] if found else []
+    texts = [f"{counts[_CODES[name]]} of {name}" for name in _UNCOUNTED if counts[_CODES[name]]]
+    return [f"{', '.join(texts)}: the data that these calls move is not counted"] if texts else []
 
 
 def _io_only(
@@ -175,16 +175,16 @@ def _appends(
     appending: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
     """Mask of the writes to descriptors whose latest open was for appending: they go to the file's end."""
-    found = np.zeros(len(columns), np.bool_)
+    appends = np.zeros(len(columns), np.bool_)
     if not appending.any():
-        return found
+        return appends
     keys = descriptor_keys(columns).astype(np.uint64)
     opens = np.flatnonzero(opened & (columns.callback != ABSENT))
     opens = opens[np.lexsort((columns.callback[opens], keys[opens]))]
     writes = np.flatnonzero(_OPERATION[name] == WRITE)
     latest = last_at_or_before(keys[opens], columns.callback[opens], keys[writes], columns.admit[writes])
-    found[writes] = (latest >= 0) & appending[opens[latest]]
-    return found
+    appends[writes] = (latest >= 0) & appending[opens[latest]]
+    return appends
 
 
 def _are_fresh(
@@ -219,13 +219,13 @@ def _shared(
     own = {*zip(columns.fd[owners].tolist(), columns.thread[owners].tolist(), strict=True)}
     several = [fd for fd, count in Counter(mine[0].tolist()).items() if count > 1]
     foreign = {fd for fd, thread in mine.T.tolist() if (fd, thread) not in own}
-    found = use & np.isin(columns.fd, [fd for fd in several if fd in foreign])
-    if found.any():
+    is_shared = use & np.isin(columns.fd, [fd for fd in several if fd in foreign])
+    if is_shared.any():
         remarks.append(
-            f"the trace does not tell processes: positions of {int(found.sum())} calls on descriptors that "
-            "threads may share are unknown (record-tgid, or perf with pid and tid)"
+            f"the trace does not tell processes: positions of {int(is_shared.sum())} calls on descriptors "
+            "that threads may share are unknown (record-tgid, or perf with pid and tid)"
         )
-    return found
+    return is_shared
 
 
 def descriptor_keys(columns: RequestColumns) -> Ints:
@@ -277,7 +277,7 @@ def _place(
     before = np.concatenate([[0], np.cumsum(np.where(seeks, 0, value))[:-1]])
     anchor = np.maximum.accumulate(np.where(~same | seeks, np.arange(len(order)), 0))
     noted = order >= len(chosen)
-    described = any(each.first_ns is not None for rows in recording.descriptors.values() for each in rows)
+    described = any(look.first_ns is not None for rows in recording.descriptors.values() for look in rows)
     base = np.where(seeks[anchor], value[anchor], ABSENT if has_openings or described else 0)
     # calls before the position was noted: back from there
     following = np.minimum.accumulate(np.where(seeks, np.arange(len(order)), len(order))[::-1])[::-1]
@@ -298,19 +298,18 @@ def _known_positions(
     The rest are the calls that move positions.
     """
     rows = []
-    for (process, fd), seen in recording.descriptors.items():
-        for each in seen:
-            if each.position is None or each.first_ns is None or not 0 <= process < 1 << 31:
+    for (process, fd), paths in recording.descriptors.items():
+        for path in paths:
+            if path.position is None or path.first_ns is None or not 0 <= process < 1 << 31:
                 continue
-            of = (process << 32) + max(0, fd)
-            looks = [(each.first_ns, each.position), *each.looks]
+            descriptor = (process << 32) + max(0, fd)
+            looks = [(path.first_ns, path.position), *path.looks]
             if len(looks) > 1:
-                mine = np.flatnonzero(key == of)
+                mine = np.flatnonzero(key == descriptor)
                 mine = mine[np.argsort(returned[mine], kind="stable")]
                 looks = [_agreed(looks, returned[mine], seeks[mine], moved[mine])]
-            rows.append((of, *looks[0]))
-    found = (np.array([row[at] for row in rows], np.int64) for at in range(3))
-    keys, time, position = found
+            rows.append((descriptor, *looks[0]))
+    keys, time, position = (np.array([row[at] for row in rows], np.int64) for at in range(3))
     return keys, time, position
 
 
@@ -323,7 +322,7 @@ def _agreed(
     """
     looks = sorted(looks)
     sought = returned[seeks & (returned > looks[0][0])]
-    before_seek = [each for each in looks if not len(sought) or each[0] < sought[0]]
+    before_seek = [look for look in looks if not len(sought) or look[0] < sought[0]]
     total = np.concatenate([[0], np.cumsum(np.where(seeks, 0, moved))])
     starts = [pos - int(total[np.searchsorted(returned, at, side="right")]) for at, pos in before_seek]
     agreed = Counter(starts).most_common(1)[0][0]

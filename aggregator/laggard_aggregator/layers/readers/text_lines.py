@@ -82,13 +82,13 @@ def joined(parts: Sequence[T]) -> T:
 
 def extracted(lines: Any, pattern: str) -> tuple[NDArray[np.int64], dict[str, Any]]:
     """Indexes of the lines that match, and the named groups of these as string arrays."""
-    found = pc.extract_regex(lines, pattern)
-    if found.null_count:
-        indexes = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-        kept = found.drop_null()
+    groups = pc.extract_regex(lines, pattern)
+    if groups.null_count:
+        indexes = np.flatnonzero(groups.is_valid().to_numpy(zero_copy_only=False))
+        kept = groups.drop_null()
     else:
-        indexes, kept = np.arange(len(found)), found
-    return indexes, {each.name: kept.field(i) for i, each in enumerate(kept.type)}
+        indexes, kept = np.arange(len(groups)), groups
+    return indexes, {field.name: kept.field(i) for i, field in enumerate(kept.type)}
 
 
 def integers(texts: Any) -> NDArray[np.int64]:

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
         seconds=args.seconds,
         buffer_kib=args.buffer_kib,
         max_bytes=args.max_mib << 20,
-        files=tuple(Path(each) for each in args.file),
+        files=tuple(Path(path) for path in args.file),
         file_system=args.file_system,
     )
     outcome = record(options)

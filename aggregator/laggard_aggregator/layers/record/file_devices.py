@@ -84,7 +84,7 @@ class FileDevices:
         """Adds the device below a mapped one (dm, md), where there is one alone, and those below that."""
         below: list[str] = []
         with suppress(OSError):
-            below = [(each / "dev").read_text().strip() for each in sorted((place / "slaves").iterdir())]
+            below = [(slave / "dev").read_text().strip() for slave in sorted((place / "slaves").iterdir())]
         if len(below) > 1:
             self.remarks.append(
                 f"device {device} lies on {len(below)} devices: they are not recorded, and its requests not "

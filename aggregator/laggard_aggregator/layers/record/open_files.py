@@ -66,7 +66,7 @@ class OpenFiles:
         looks: tuple[tuple[int, int], ...] = ()
         if at_start or fd <= _STANDARD:
             (first, position), *others = [_position(pid, fd) for _ in range(_LOOKS)]
-            looks = tuple((at, each) for at, each in others if each is not None)
+            looks = tuple((at, position) for at, position in others if position is not None)
         if self._rows < MAX_ROWS:
             self._rows += 1
             known.append(SeenFile(path, first, time.monotonic_ns(), position, looks))
@@ -75,28 +75,28 @@ class OpenFiles:
 
     def _process_of(self, thread: int) -> int:
         """The process of a thread: the descriptors are the same."""
-        found = self._processes.get(thread)
-        if found is None:
-            found = thread
+        process = self._processes.get(thread)
+        if process is None:
+            process = thread
             with suppress(OSError, ValueError, IndexError):
                 status = Path(f"/proc/{thread}/status").read_text()
-                found = int(status.split("\nTgid:", 1)[1].split(None, 1)[0])
+                process = int(status.split("\nTgid:", 1)[1].split(None, 1)[0])
             if len(self._processes) >= MAX_ROWS:
                 self._processes.clear()
-            self._processes[thread] = found
-        return found
+            self._processes[thread] = process
+        return process
 
     def paths(self) -> list[str]:
         """All paths, in the order in which they were seen first."""
-        return list(dict.fromkeys(each.path for rows in self.seen.values() for each in rows))
+        return list(dict.fromkeys(row.path for rows in self.seen.values() for row in rows))
 
     def rows(self) -> list[list[object]]:
         """Rows of `meta.json`: process, descriptor, path, first and last time, position where known."""
         return [
-            [pid, fd, each.path, each.first_ns, each.last_ns]
-            + ([] if each.position is None else [each.position, [list(look) for look in each.looks]])
+            [pid, fd, row.path, row.first_ns, row.last_ns]
+            + ([] if row.position is None else [row.position, [list(look) for look in row.looks]])
             for (pid, fd), known in sorted(self.seen.items())
-            for each in known
+            for row in known
         ]
 
 

@@ -218,23 +218,23 @@ class _Session:
 
     def write(self, folder: OutputFolder) -> None:
         """Writes trace, extents and description; of the block events those of the files' devices."""
-        found = FileDevices()
+        devices = FileDevices()
         given = [path.resolve() for path in self.options.files]
         with (
             folder.create("fiemap.txt") as raw,
             open(raw.fileno(), "w", encoding="utf-8", closefd=False) as out,
         ):
-            found.add_files([*map(Path, self.seen.paths()), *given], out)
-        self.outcome.devices = found.all()
-        self.outcome.files = list(found.file_devices)
-        self.outcome.remarks = found.remarks
+            devices.add_files([*map(Path, self.seen.paths()), *given], out)
+        self.outcome.devices = devices.all()
+        self.outcome.files = list(devices.file_devices)
+        self.outcome.remarks = devices.remarks
         if self.seen.full:
             self.outcome.remarks.append("too many files were opened: some calls have no file")
         if not self.outcome.devices:
             self.outcome.remarks.append(
                 "no file on a block device was seen: block and device are not recorded"
             )
-        wanted = {device.encode() for device in (*self.outcome.devices, *found.partitions)}
+        wanted = {device.encode() for device in (*self.outcome.devices, *devices.partitions)}
         with folder.create("tracefs.txt") as trace:
             trace.write(b"# tracer: nop\n")
             for part in self.parts:
@@ -247,11 +247,11 @@ class _Session:
         description = {
             "descriptors": self.seen.rows(),
             "devices": self.outcome.devices,
-            "lies_on": found.lies_on,
-            "partitions": {part: list(place) for part, place in found.partitions.items()},
-            "backing_files": found.backing_files,
-            "file_devices": found.file_devices,
-            "inodes": found.inodes,
+            "lies_on": devices.lies_on,
+            "partitions": {part: list(place) for part, place in devices.partitions.items()},
+            "backing_files": devices.backing_files,
+            "file_devices": devices.file_devices,
+            "inodes": devices.inodes,
             "lost_events": self.outcome.lost,
             "output_full": self.outcome.stopped,
             "remarks": self.outcome.remarks,

@@ -25,11 +25,11 @@ class Target:
         """All threads of the processes."""
         if self.child is not None:
             return [self.child.pid]
-        found = []
+        threads = []
         for pid in self.pids:
             with suppress(OSError):
-                found += [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
-        return found
+                threads += [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+        return threads
 
     def start(self) -> None:
         """Lets the command run."""
@@ -95,12 +95,12 @@ def ending_signals() -> Iterator[EndingSignals]:
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    before = {each: signal.signal(each, ending.handle) for each in numbers}
+    before = {number: signal.signal(number, ending.handle) for number in numbers}
     try:
         yield ending
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -116,11 +116,11 @@ def target(command: Sequence[str], pids: Sequence[int]) -> Iterator[Target]:
         yield Target(pids)
         return
     child = subprocess.Popen(["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *command])
-    found = Target((), child)
+    stopped = Target((), child)
     try:
         os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
-        yield found
+        yield stopped
     finally:
-        if not found.started:
+        if not stopped.started:
             child.kill()
             child.wait()

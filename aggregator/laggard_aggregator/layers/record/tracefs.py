@@ -49,11 +49,11 @@ def mounted() -> Iterator[Path]:
 def remove_abandoned(root: Path) -> None:
     """Removes instances of recorders that were killed. One that is in use cannot be removed, and stays."""
     with suppress(OSError):
-        for each in (root / "instances").iterdir():
-            found = _OWN.fullmatch(each.name)
-            if found and not Path(f"/proc/{found[1]}").exists():
+        for instance in (root / "instances").iterdir():
+            match = _OWN.fullmatch(instance.name)
+            if match and not Path(f"/proc/{match[1]}").exists():
                 with suppress(OSError):
-                    each.rmdir()
+                    instance.rmdir()
 
 
 class TraceInstance:
@@ -95,13 +95,13 @@ class TraceInstance:
 
     def enable(self, events: Iterable[str]) -> list[str]:
         """Enables events; returns those that this kernel has."""
-        found = []
+        enabled = []
         with self._refused():
             for event in events:
                 if (self.path / "events" / event / "enable").exists():
                     self._write(f"events/{event}/enable", "1")
-                    found.append(event)
-        return found
+                    enabled.append(event)
+        return enabled
 
     def follow(self, threads: Callable[[], list[int]]) -> None:
         """Records only these threads and those that they create.

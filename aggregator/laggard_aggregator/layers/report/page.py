@@ -10,7 +10,7 @@ from laggard_common import __version__
 from laggard_common.visible import visible
 
 
-def page(stack: Stack, found: list[LayerFinding], title: str) -> str:
+def page(stack: Stack, findings: list[LayerFinding], title: str) -> str:
     """The whole HTML document."""
     environment = Environment(
         loader=PackageLoader("laggard_aggregator.layers.report", "templates"),
@@ -22,8 +22,8 @@ def page(stack: Stack, found: list[LayerFinding], title: str) -> str:
     environment.filters["visible"] = visible
     return environment.get_template("layers.html").render(
         title=title,
-        found=found,
-        picture=picture(stack, found),
+        findings=findings,
+        picture=picture(stack, findings),
         layers=table.layer_table(stack),
         boundaries=table.boundary_table(stack),
         notes=[table.COLUMNS_EXPLAINED, table.KINDS_EXPLAINED],

@@ -95,7 +95,7 @@ class Picture:
     scatter_height: float = _SCATTER_HEIGHT
 
 
-def picture(stack: Stack, found: list[LayerFinding]) -> Picture:
+def picture(stack: Stack, findings: list[LayerFinding]) -> Picture:
     """The picture of a stack; its time begins with the top layer's first request."""
     drawn = Picture()
     if not stack.layers:
@@ -112,25 +112,25 @@ def picture(stack: Stack, found: list[LayerFinding]) -> Picture:
     top = max((float(v.max()) for v in counted or levels), default=1.0) or 1.0
     drawn.scale = f"{top:.1f}"
     for at, layer in enumerate(stack.layers):
-        seen = stack.characteristics[at]
-        concurrency = seen.concurrency
+        measured = stack.characteristics[at]
+        concurrency = measured.concurrency
         note = (
             f"{concurrency.mean_busy:.2f} on average while busy, at most {concurrency.most}; "
             f"busy {_percent(concurrency.busy_seconds / max(1e-9, (last - first) / 1e9))}"
         )
         lane = Lane(layer.label, note, _area(levels[at], top))
-        for each in found:
+        for finding in findings:
             if (
-                each.kind in ("serialisation", "slow", "idle")
-                and each.above != each.below
-                and each.above == at
+                finding.kind in ("serialisation", "slow", "idle")
+                and finding.above != finding.below
+                and finding.above == at
             ):
-                lane.fault_below = f"{each.kind}: {each.candidate}"
-            elif each.above == each.below == at:
+                lane.fault_below = f"{finding.kind}: {finding.candidate}"
+            elif finding.above == finding.below == at:
                 lane.fault = True
         drawn.lanes.append(lane)
-    drawn.bars = _bars(stack, found)
-    drawn.scatters = _scatters(stack, found, first, last)
+    drawn.bars = _bars(stack, findings)
+    drawn.scatters = _scatters(stack, findings, first, last)
     return drawn
 
 
@@ -163,8 +163,8 @@ def _area_before(sorted_times: Ints, edges: NDArray[np.float64]) -> NDArray[np.f
     count = np.searchsorted(sorted_times, edges).astype(np.float64)
     base = float(edges[0])
     sums = np.concatenate([[0.0], np.cumsum(sorted_times.astype(np.float64) - base)])
-    found: NDArray[np.float64] = count * (edges - base) - sums[count.astype(np.int64)]
-    return found
+    areas: NDArray[np.float64] = count * (edges - base) - sums[count.astype(np.int64)]
+    return areas
 
 
 def _area(level: NDArray[np.float64], top: float) -> str:
@@ -177,7 +177,7 @@ def _area(level: NDArray[np.float64], top: float) -> str:
     return " ".join(points)
 
 
-def _bars(stack: Stack, found: list[LayerFinding]) -> list[Bar]:
+def _bars(stack: Stack, findings: list[LayerFinding]) -> list[Bar]:
     """An average request: each layer within the one above, as long as layers wait for those below."""
     whole = stack.characteristics[0].mean_residence_us
     if not whole:
@@ -190,8 +190,8 @@ def _bars(stack: Stack, found: list[LayerFinding]) -> list[Bar]:
         before, after, _share = held(stack, boundary) if boundary else (0.0, 0.0, 0.0)
         scale = LANE_WIDTH / whole
         linked = boundary is not None and bool(boundary.linked.any())
-        fault = linked and any(f.above == at and f.below != at for f in found)
-        slow = any(f.kind == "slow" and f.above == f.below == at for f in found)
+        fault = linked and any(f.above == at and f.below != at for f in findings)
+        slow = any(f.kind == "slow" and f.above == f.below == at for f in findings)
         before, after = min(before, width), min(after, max(0.0, width - before))
         bars.append(
             Bar(
@@ -211,12 +211,14 @@ def _bars(stack: Stack, found: list[LayerFinding]) -> list[Bar]:
     return bars
 
 
-def _scatters(stack: Stack, found: list[LayerFinding], first: int, last: int) -> list[Scatter]:
+def _scatters(stack: Stack, findings: list[LayerFinding], first: int, last: int) -> list[Scatter]:
     """Offsets over time at the top and at the lowest layer, where they can be drawn."""
-    placed = [at for at, seen in enumerate(stack.characteristics) if len(seen.sequentiality.run_bytes)]
+    placed = [
+        at for at, measured in enumerate(stack.characteristics) if len(measured.sequentiality.run_bytes)
+    ]
     drawn = []
     for at in dict.fromkeys([*placed[:1], *placed[-1:]]):
-        layer, seen = stack.layers[at], stack.characteristics[at].sequentiality
+        layer, order = stack.layers[at], stack.characteristics[at].sequentiality
         columns = layer.requests
         chosen = np.flatnonzero((columns.start >= 0) & (columns.size > 0))
         if len(chosen) > _MOST_POINTS:
@@ -230,9 +232,9 @@ def _scatters(stack: Stack, found: list[LayerFinding], first: int, last: int) ->
             (round(float(a), 1), round(float(b), 1), int(h) % 8)
             for a, b, h in zip(x[inside], y[inside], hue[inside], strict=True)
         ]
-        run, chain = seen.mean_run_bytes / 1024, seen.mean_chain_bytes() / 1024
+        run, chain = order.mean_run_bytes / 1024, order.mean_chain_bytes() / 1024
         note = f"mean run {run:,.0f} KiB of sequences of {chain:,.0f} KiB"
-        fault = any(f.kind == "interleaving" for f in found)
+        fault = any(f.kind == "interleaving" for f in findings)
         drawn.append(Scatter(layer.label, note, points, fault))
     return drawn
 

@@ -11,7 +11,7 @@ from laggard_aggregator.layers.search import LayerFinding, held
 from laggard_aggregator.layers.stack import Stack
 
 
-def records(stack: Stack, found: list[LayerFinding]) -> Iterator[dict[str, Any]]:
+def records(stack: Stack, findings: list[LayerFinding]) -> Iterator[dict[str, Any]]:
     """Records of the recording, each layer, each boundary, each finding, each remark."""
     yield {
         "record": "recording",
@@ -23,7 +23,7 @@ def records(stack: Stack, found: list[LayerFinding]) -> Iterator[dict[str, Any]]
         yield _layer(stack, at)
     for boundary in stack.boundaries:
         yield _boundary(stack, boundary)
-    for finding in found:
+    for finding in findings:
         yield _finding(stack, finding)
     for remark in stack.remarks:
         yield {"record": "remark", "text": remark}
@@ -39,25 +39,25 @@ def _finite(value: Any) -> Any:
 
 
 def _layer(stack: Stack, at: int) -> dict[str, Any]:
-    layer, seen, times = stack.layers[at], stack.characteristics[at], stack.breakdowns[at]
-    concurrency, order = seen.concurrency, seen.sequentiality
+    layer, measured, times = stack.layers[at], stack.characteristics[at], stack.breakdowns[at]
+    concurrency, order = measured.concurrency, measured.sequentiality
     below, unexplained = stack.unmatched_ratio(at), stack.unexplained_ratio(at)
     unmatched = below if below is not None else unexplained or 0.0
     return {
         "record": "layer",
         "layer": layer.name,
         "device": layer.device or None,
-        "requests": seen.requests,
-        "bytes": seen.bytes,
-        "completed_bytes": seen.completed_bytes,
+        "requests": measured.requests,
+        "bytes": measured.bytes,
+        "completed_bytes": measured.completed_bytes,
         "streams": order.streams,
         "runs": len(order.run_bytes),
         "chains": order.chains,
         "mean_stream_bytes": order.mean_stream_bytes,
         "mean_run_bytes": order.mean_run_bytes,
         "run_bytes": [[length, share] for length, share in order.distribution()],
-        "mean_request_bytes": seen.mean_request_bytes,
-        "max_request_bytes": seen.max_request_bytes,
+        "mean_request_bytes": measured.mean_request_bytes,
+        "max_request_bytes": measured.max_request_bytes,
         "mean_concurrency": concurrency.mean,
         "mean_concurrency_busy": concurrency.mean_busy,
         "max_concurrency": concurrency.most,
@@ -65,17 +65,17 @@ def _layer(stack: Stack, at: int) -> dict[str, Any]:
         "idle_seconds": concurrency.span_seconds - concurrency.busy_seconds,
         "span_seconds": concurrency.span_seconds,
         "residence_seconds": concurrency.residence_seconds,
-        "mean_residence_us": seen.mean_residence_us,
-        "mib_per_second_busy": seen.mib_per_second_busy,
+        "mean_residence_us": measured.mean_residence_us,
+        "mib_per_second_busy": measured.mib_per_second_busy,
         "admit_issue_us": times.admit_issue,
         "issue_complt_us": times.issue_complt,
         "complt_callback_us": times.complt_callback,
         "unmatched_ratio": unmatched,
         "unmatched_below_ratio": below,
         "unexplained_ratio": unexplained,
-        "unfinished": seen.unfinished,
-        "short": seen.short,
-        "issues": seen.issues,
+        "unfinished": measured.unfinished,
+        "short": measured.short,
+        "issues": measured.issues,
         "left_out": layer.left_out,
     }
 

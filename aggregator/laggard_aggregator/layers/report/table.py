@@ -52,9 +52,9 @@ KINDS_EXPLAINED = (
 )
 
 
-def report_lines(stack: Stack, found: list[LayerFinding], width: int | None = None) -> Iterator[str]:
+def report_lines(stack: Stack, findings: list[LayerFinding], width: int | None = None) -> Iterator[str]:
     """The lines of the report; `width` as `text_table` has it."""
-    yield from verdict_lines(found)
+    yield from verdict_lines(findings)
     yield ""
     yield from text_table(_LAYERS, [_layer_row(stack, at) for at in range(len(stack.layers))], width)
     yield COLUMNS_EXPLAINED
@@ -81,34 +81,36 @@ def boundary_table(stack: Stack) -> tuple[list[str], list[list[str]]]:
     return [column.heading for column in _BOUNDARIES], rows
 
 
-def verdict_lines(found: list[LayerFinding]) -> Iterator[str]:
+def verdict_lines(findings: list[LayerFinding]) -> Iterator[str]:
     """The candidates as sentences."""
-    if not found:
+    if not findings:
         yield "No candidate: by the limits of the search, no layer delays or serialises the I/O."
-    for each in found:
-        share = "" if each.share is None else f", {min(each.share, 1.0):.0%} of the application's I/O time"
-        yield f"Candidate: {each.candidate} ({each.kind}{share})"
-        yield f"  {each.text}"
-        yield f"  {each.advice}"
+    for finding in findings:
+        share = (
+            "" if finding.share is None else f", {min(finding.share, 1.0):.0%} of the application's I/O time"
+        )
+        yield f"Candidate: {finding.candidate} ({finding.kind}{share})"
+        yield f"  {finding.text}"
+        yield f"  {finding.advice}"
 
 
 def _layer_row(stack: Stack, at: int) -> list[str]:
-    layer, seen, times = stack.layers[at], stack.characteristics[at], stack.breakdowns[at]
-    concurrency, order = seen.concurrency, seen.sequentiality
+    layer, measured, times = stack.layers[at], stack.characteristics[at], stack.breakdowns[at]
+    concurrency, order = measured.concurrency, measured.sequentiality
     unmatched, unexplained = stack.unmatched_ratio(at), stack.unexplained_ratio(at)
     return [
         layer.label,
-        f"{seen.requests:,}",
-        f"{seen.bytes / (1 << 20):,.1f}",
-        f"{seen.mean_request_bytes / 1024:,.1f}",
-        f"{seen.max_request_bytes / 1024:,.1f}",
+        f"{measured.requests:,}",
+        f"{measured.bytes / (1 << 20):,.1f}",
+        f"{measured.mean_request_bytes / 1024:,.1f}",
+        f"{measured.max_request_bytes / 1024:,.1f}",
         f"{order.streams:,}",
         f"{len(order.run_bytes):,}",
         f"{order.mean_run_bytes / 1024:,.1f}",
         f"{concurrency.mean_busy:.2f} / {concurrency.most}",
         f"{concurrency.busy_seconds:.4f}",
-        f"{seen.mib_per_second_busy:,.1f}",
-        f"{seen.mean_residence_us:,.1f}",
+        f"{measured.mib_per_second_busy:,.1f}",
+        f"{measured.mean_residence_us:,.1f}",
         _optional(times.admit_issue),
         _optional(times.issue_complt),
         _optional(times.complt_callback),

@@ -87,15 +87,15 @@ def bare(address: str) -> str:
     """`local@domain` of an address with or without a name. Raises ValueError when it is no address."""
     if not (address.isascii() and address.isprintable()) or len(address) > 320 or {*address} & {*",;"}:
         raise ValueError("not one address in printable ASCII")
-    found = parseaddr(address)[1] or address  # the strict parseaddr of some versions knows no a@[192.0.2.1]
+    spec = parseaddr(address)[1] or address  # the strict parseaddr of some versions knows no a@[192.0.2.1]
     try:
-        parsed = Address(addr_spec=found)
+        parsed = Address(addr_spec=spec)
     except (MessageError, IndexError) as exc:
         raise ValueError("not an address") from exc
-    whole = address == found or address.endswith(f"<{found}>")
-    if not (whole and parsed.username and parsed.domain) or " " in found:
+    whole = address == spec or address.endswith(f"<{spec}>")
+    if not (whole and parsed.username and parsed.domain) or " " in spec:
         raise ValueError("not an address")
-    return found
+    return spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def compose(notification: Notification, settings: MailSettings, plot: bytes | No
     domain = bare(settings.sender).rpartition("@")[2]
     message["Message-ID"] = message_id(notification.id, domain)
     if notification.resolves:
-        known = [message_id(each, domain) for each in notification.resolves[:_MAX_REFERENCES]]
+        known = [message_id(resolved, domain) for resolved in notification.resolves[:_MAX_REFERENCES]]
         message["In-Reply-To"] = known[0]
         message["References"] = " ".join(known)
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no automatic reply
@@ -203,7 +203,9 @@ def templates() -> Environment:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {each.__name__: each for each in (factor, figure, lasting, minute, plain)}
+    environment.filters |= {
+        function.__name__: function for function in (factor, figure, lasting, minute, plain)
+    }
     return environment
 
 
@@ -218,7 +220,7 @@ class MailChannel(Channel):
     def __init__(self, settings: MailSettings) -> None:
         self.settings = settings
         self.destination = settings.address
-        self.recipients = tuple(bare(each) for each in settings.recipients)
+        self.recipients = tuple(bare(recipient) for recipient in settings.recipients)
         problems: list[str] = []
         self._password = next(iter(read_secret("password_file", settings.password_file, problems)), None)
         encrypted = settings.encryption != NO_TLS
@@ -256,7 +258,7 @@ class MailChannel(Channel):
             sender = bare(settings.sender)
             refused, _ = await smtp.sendmail(sender, recipients, message, timeout=DELIVER_SECONDS)
         except aiosmtplib.SMTPRecipientsRefused as exc:
-            answers = {each.recipient: (each.code, each.message) for each in exc.recipients}
+            answers = {refusal.recipient: (refusal.code, refusal.message) for refusal in exc.recipients}
             return delivery(answers, len(recipients))
         except aiosmtplib.SMTPDataError as exc:
             return delivery(dict.fromkeys(recipients, (exc.code, exc.message)), len(recipients))

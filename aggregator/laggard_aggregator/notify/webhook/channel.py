@@ -21,7 +21,7 @@ from laggard_common import __version__
 
 MAX_HEADER_BYTES = 65_536
 
-_PHRASES = {each.value: each.phrase for each in HTTPStatus}
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\r\n]*)?")
 _PORTS = {"http": 80, "https": 443}
 _RETRIED = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
@@ -111,10 +111,10 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[int, float]:
     while status < 200:  # interim responses
         head = await reader.readuntil(b"\r\n\r\n")
         line, _, rest = head.partition(b"\r\n")
-        found = _STATUS_LINE.fullmatch(line)
-        if found is None:
+        match = _STATUS_LINE.fullmatch(line)
+        if match is None:
             raise ValueError("no status line")
-        status = int(found[1])
+        status = int(match[1])
     return status, _retry_after(http.client.parse_headers(io.BytesIO(rest)))
 
 

@@ -73,7 +73,7 @@ def endpoint(settings: WebhookSettings) -> Endpoint:
 
 
 def _headers(settings: WebhookSettings, problems: list[str]) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    headers: list[tuple[str, str]] = []
     for number, line in enumerate(read_secret("headers_file", settings.headers_file, problems), 1):
         header = _HEADER.fullmatch(line.strip())
         if header is None or header[1].lower() in _OWN_HEADERS or number > MAX_HEADERS:
@@ -81,13 +81,13 @@ def _headers(settings: WebhookSettings, problems: list[str]) -> list[tuple[str, 
             expected = f"expected at most {MAX_HEADERS} lines `Name: value`, none of {own}"
             problems.append(f"headers_file: {settings.headers_file}: line {number}: {expected}")
             break
-        found.append((header[1], header[2]))
+        headers.append((header[1], header[2]))
     token = read_secret("bearer_token_file", settings.bearer_token_file, problems)
     if token and _HEADER.fullmatch(f"a:{token[0]}") is None:
         problems.append(f"bearer_token_file: {settings.bearer_token_file}: not printable ASCII")
     elif token:
-        found.append(("Authorization", f"Bearer {token[0]}"))
-    return found
+        headers.append(("Authorization", f"Bearer {token[0]}"))
+    return headers
 
 
 def _wrong_url(value: str) -> str | None:

@@ -26,8 +26,11 @@ def json_payload(notification: Notification) -> Any:
         "resolves": list(notification.resolves),
         "count": notification.count,
         "incidents": [
-            {**_incident(each), **(_cleared(each) if notification.kind == "resolved" else _raised(each))}
-            for each in notification.reports
+            {
+                **_incident(report),
+                **(_cleared(report) if notification.kind == "resolved" else _raised(report)),
+            }
+            for report in notification.reports
         ],
     }
 
@@ -93,14 +96,16 @@ def _heading(notification: Notification) -> str:
     )
 
 
-def _line(each: IncidentReport) -> str:
-    lasted = lasting(each.lasted_seconds)
-    if not each.comparisons:
-        return spaced(f"{_code(each.name)} {each.outcome}, after {lasted}")
-    worst = each.worst
+def _line(report: IncidentReport) -> str:
+    lasted = lasting(report.lasted_seconds)
+    if not report.comparisons:
+        return spaced(f"{_code(report.name)} {report.outcome}, after {lasted}")
+    worst = report.worst
     values = f"{figure(worst.observed, worst.unit)}, {worst.against} {figure(worst.reference, worst.unit)}"
     cycle = worst.at_times and f"; {worst.at_times}"
-    return spaced(f"{_code(each.name)} {worst.predicate} for {lasted}: {_code(worst.metric)} {values}{cycle}")
+    return spaced(
+        f"{_code(report.name)} {worst.predicate} for {lasted}: {_code(worst.metric)} {values}{cycle}"
+    )
 
 
 def _raised(report: IncidentReport) -> Any:
@@ -109,7 +114,7 @@ def _raised(report: IncidentReport) -> Any:
         "factor": _number(report.worst.now),
         "severity": _number(report.worst.severity),
         "peers": report.peers,
-        "comparisons": [_comparison(each) for each in report.comparisons],
+        "comparisons": [_comparison(comparison) for comparison in report.comparisons],
         "causes": [{"function": name, "difference": _number(amount)} for name, amount in report.causes],
         "next_steps": [{"purpose": purpose, "command": command} for purpose, command in report.commands],
         "located": None
@@ -124,12 +129,12 @@ def _raised(report: IncidentReport) -> Any:
         "silence_url": report.silence_url,
         "comments": [
             {
-                "comment": plain(each.comment, 500),
-                "ticket": each.ticket,
-                "by": plain(each.by),
-                "at": iso(each.at),
+                "comment": plain(comment.comment, 500),
+                "ticket": comment.ticket,
+                "by": plain(comment.by),
+                "at": iso(comment.at),
             }
-            for each in report.comments
+            for comment in report.comments
         ],
     }
 
@@ -143,25 +148,25 @@ def _cleared(report: IncidentReport) -> Any:
     }
 
 
-def _incident(each: IncidentReport) -> dict[str, Any]:
-    incident = each.incident
+def _incident(report: IncidentReport) -> dict[str, Any]:
+    incident = report.incident
     return {
         "component": plain(incident.component, 1000),
-        "name": each.name,
+        "name": report.name,
         "group": plain(incident.group),
         "level": incident.level,
         "metric": plain(incident.metric),
         "since": iso(incident.since),
-        "lasted_seconds": _number(each.lasted_seconds),
-        "url": each.url,
+        "lasted_seconds": _number(report.lasted_seconds),
+        "url": report.url,
     }
 
 
 def _comparison(comparison: Comparison) -> Any:
     fields = asdict(comparison) | {"since": iso(comparison.since)}
     return {
-        name: _number(each) if isinstance(each, float) else each
-        for name, each in fields.items()
+        name: _number(value) if isinstance(value, float) else value
+        for name, value in fields.items()
         if name != "worse"
     }
 

@@ -118,30 +118,30 @@ class AlarmEpisode:
 
 def episodes(events: Iterable[Event], alarms: Mapping[Key, Alarm]) -> tuple[AlarmEpisode, ...]:
     """The episodes of `events` and of the `alarms` in force, latest first."""
-    found: list[AlarmEpisode] = []
+    all_episodes: list[AlarmEpisode] = []
     running: dict[Key, AlarmEpisode] = {}
     for event in sorted(events, key=lambda event: event.at):
         key = (event.group, event.component, event.metric)
         known = running.pop(key, None)
         same = known is not None and known.of.since == event.since
         if known is not None and (event.kind == "raised" or not same):
-            found.append(known)
+            all_episodes.append(known)
         if event.kind == "raised":
             running[key] = AlarmEpisode(event, raised_at=event.at)
         else:
             raised_at = known.raised_at if known is not None and same else math.nan
-            found.append(AlarmEpisode(event, raised_at, cleared_at=event.at))
+            all_episodes.append(AlarmEpisode(event, raised_at, cleared_at=event.at))
     for key, alarm in alarms.items():
         running.pop(key, None)
-        found.append(AlarmEpisode(alarm, alarm.raised_at, active=True))
-    found += running.values()
-    return tuple(sorted(found, key=_latest, reverse=True))
+        all_episodes.append(AlarmEpisode(alarm, alarm.raised_at, active=True))
+    all_episodes += running.values()
+    return tuple(sorted(all_episodes, key=_latest, reverse=True))
 
 
 def _latest(episode: AlarmEpisode) -> tuple[float, str, str, str]:
-    of = episode.of
-    raised_at = episode.raised_at if math.isfinite(episode.raised_at) else of.since
-    return raised_at, of.group, of.component, of.metric
+    alarm = episode.of
+    raised_at = episode.raised_at if math.isfinite(episode.raised_at) else alarm.since
+    return raised_at, alarm.group, alarm.component, alarm.metric
 
 
 def alarm_table(
@@ -149,43 +149,45 @@ def alarm_table(
 ) -> PageTable[AlarmEpisode]:
     """The table of alarms, one row an episode. `of_one`: on the page of the component that they are of."""
 
-    def name(each: AlarmEpisode) -> str:
-        return now.shown(each.of.component)
+    def name(episode: AlarmEpisode) -> str:
+        return now.shown(episode.of.component)
 
-    def state(each: AlarmEpisode) -> str:
-        return "raised" if each.active else "cleared"
+    def state(episode: AlarmEpisode) -> str:
+        return "raised" if episode.active else "cleared"
 
-    def silenced(each: AlarmEpisode) -> Mapping[str, Any] | None:
-        found = now.silenced(each.of.component, name(each)) if each.active else None
-        return None if found is None else found.plain()
+    def silenced(episode: AlarmEpisode) -> Mapping[str, Any] | None:
+        silence = now.silenced(episode.of.component, name(episode)) if episode.active else None
+        return None if silence is None else silence.plain()
 
-    def comments(each: AlarmEpisode) -> list[Mapping[str, Any]]:
-        return [one.plain() for one in commenting(now.decisions, each.of.component, name(each))]
+    def comments(episode: AlarmEpisode) -> list[Mapping[str, Any]]:
+        return [
+            decision.plain() for decision in commenting(now.decisions, episode.of.component, name(episode))
+        ]
 
-    of = PageColumn[AlarmEpisode]
+    column = PageColumn[AlarmEpisode]
     columns = (
-        of("name", "" if of_one else "Component", name),
-        of("component", "", lambda each: each.of.component),
-        of("level", "", lambda each: each.of.level),
-        of("group", "Group", lambda each: each.of.group),
-        of("metric", "Metric", lambda each: each.of.metric),
-        of("since", "Slow since", lambda each: each.of.since, is_time=True),
-        of("raised_at", "Raised", lambda each: each.raised_at, is_time=True),
-        of("cleared_at", "Cleared", lambda each: each.cleared_at, is_time=True),
-        of("duration_seconds", "Lasted", lambda each: each.lasted(now.time), right=True),
-        of("severity", "", lambda each: each.of.severity),
-        of("worst_severity", "Worst average", lambda each: each.of.worst_severity, right=True),
-        of("state", "", state),
-        of("silenced", "", silenced, sorts=False),
-        of("comments", "", comments, sorts=False),
+        column("name", "" if of_one else "Component", name),
+        column("component", "", lambda episode: episode.of.component),
+        column("level", "", lambda episode: episode.of.level),
+        column("group", "Group", lambda episode: episode.of.group),
+        column("metric", "Metric", lambda episode: episode.of.metric),
+        column("since", "Slow since", lambda episode: episode.of.since, is_time=True),
+        column("raised_at", "Raised", lambda episode: episode.raised_at, is_time=True),
+        column("cleared_at", "Cleared", lambda episode: episode.cleared_at, is_time=True),
+        column("duration_seconds", "Lasted", lambda episode: episode.lasted(now.time), right=True),
+        column("severity", "", lambda episode: episode.of.severity),
+        column("worst_severity", "Worst average", lambda episode: episode.of.worst_severity, right=True),
+        column("state", "", state),
+        column("silenced", "", silenced, sorts=False),
+        column("comments", "", comments, sorts=False),
     )
     filters = (
-        Filter[AlarmEpisode]("role", "Role", lambda each: (now.role_of(each.of.group),), now.roles()),
-        Filter[AlarmEpisode]("group", "Group", lambda each: each.of.group),
+        Filter[AlarmEpisode]("role", "Role", lambda episode: (now.role_of(episode.of.group),), now.roles()),
+        Filter[AlarmEpisode]("group", "Group", lambda episode: episode.of.group),
         Filter[AlarmEpisode](
-            "factor", "Worst average at least", lambda each: each.of.worst_severity, is_number=True
+            "factor", "Worst average at least", lambda episode: episode.of.worst_severity, is_number=True
         ),
-        Filter[AlarmEpisode]("state", "State", lambda each: (state(each),), ("raised", "cleared")),
+        Filter[AlarmEpisode]("state", "State", lambda episode: (state(episode),), ("raised", "cleared")),
     )
     return PageTable(
         "alarms",

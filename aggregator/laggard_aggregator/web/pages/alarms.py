@@ -19,15 +19,15 @@ def alarms(now: Now, rows: Sequence[AlarmEpisode], query: Query) -> dict[str, An
 
 def _decisions(now: Now, query: Query) -> PageTable[Decision]:
     """The decisions in force, newest first."""
-    of = PageColumn[Decision]
+    column = PageColumn[Decision]
     columns = (
-        of("target", "Target", lambda each: each.target),
-        of("kind", "Decision", lambda each: each.kind),
-        of("at", "Since", lambda each: each.at, is_time=True),
-        of("until", "Until", lambda each: each.until, is_time=True),
-        of("by", "By", lambda each: each.by),
-        of("comment", "Reason", lambda each: each.comment),
-        of("ticket", "", lambda each: each.ticket),
+        column("target", "Target", lambda decision: decision.target),
+        column("kind", "Decision", lambda decision: decision.kind),
+        column("at", "Since", lambda decision: decision.at, is_time=True),
+        column("until", "Until", lambda decision: decision.until, is_time=True),
+        column("by", "By", lambda decision: decision.by),
+        column("comment", "Reason", lambda decision: decision.comment),
+        column("ticket", "", lambda decision: decision.ticket),
     )
     keep = ("sort", "role", "group", "factor", "state", "from", "to")
     return PageTable(

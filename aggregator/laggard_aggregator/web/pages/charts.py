@@ -110,7 +110,7 @@ def cdf_chart(own: FloatArray, peers: Sequence[FloatArray], unit: str, title: st
     high = high if high > low else low + 1.0
     frame = Frame(low, high, 0.0, 1.0)
     lines = Markup("").join(
-        Markup('<path class="peer" d="{}"/>').format(_steps(frame, each)) for each in peers
+        Markup('<path class="peer" d="{}"/>').format(_steps(frame, sample)) for sample in peers
     )
     lines += Markup('<path class="own" d="{}"/>').format(_steps(frame, own))
     across = [(value, formatting.figure(value, unit)) for value in ticks(low, high)]
@@ -227,7 +227,7 @@ def ticks(low: float, high: float) -> list[float]:
         return [low]
     raw = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(each * power for each in (1, 2, 5, 10) if each * power >= raw * 0.999)
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
     first = math.ceil(low / step)
     return [at * step for at in range(first, math.floor(high / step) + 1)]
 
@@ -235,7 +235,7 @@ def ticks(low: float, high: float) -> list[float]:
 def time_ticks(ends: FloatArray, most: int = MOST_TIMES) -> list[tuple[float, str]]:
     """Round times along an axis, with the date if they span several days; the first names the zone."""
     low, high = float(ends[0]), float(ends[-1])
-    step = next((each for each in _STEPS if (high - low) / each <= most), _STEPS[-1])
+    step = next((seconds for seconds in _STEPS if (high - low) / seconds <= most), _STEPS[-1])
     step *= max(math.ceil((high - low) / step / most), 1)
     first, last = math.ceil(low / step), math.floor(high / step)
     say = formatting.day_and_clock if high - low > 86_400 else formatting.clock
@@ -290,12 +290,14 @@ def heat(courses: Sequence[tuple[Sequence[Column], int]]) -> Heat:
     spans = {column.end: column.start for columns, _ in courses for column in columns}
     ends = sorted(spans)
     lists = {id(column.names): column.names for columns, _ in courses for column in columns}
-    names = tuple(sorted({name for each in lists.values() for name in each}))
+    names = tuple(sorted({name for components in lists.values() for name in components}))
     row = {name: at for at, name in enumerate(names)}
     place = {end: at for at, end in enumerate(ends)}
     levels = np.zeros((len(names), len(ends)), dtype=np.uint8)
     factors = np.full((len(names), len(ends)), np.nan, dtype=np.float32)
-    places = {key: np.array([row[name] for name in each], dtype=np.intp) for key, each in lists.items()}
+    places = {
+        key: np.array([row[name] for name in components], dtype=np.intp) for key, components in lists.items()
+    }
     for columns, side in courses:
         for column in columns:
             at, rows = place[column.end], places[id(column.names)]

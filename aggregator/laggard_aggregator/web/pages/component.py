@@ -41,11 +41,11 @@ def component(now: Now, group_name: str, name: str, query: Query, alarms: Sequen
     lasting = _lasting(now, group, name)
     rows = standings(now.judgements, now.alarms, now.shown, now.silenced, (group.name, lasting))
     rows = rows or (_absent(now, group, lasting),)
-    each = slow_by(now, rows, now.locations() if any(row.slow for row in rows) else {})
-    node = each.name.partition("/")[0]
+    straggler = slow_by(now, rows, now.locations() if any(row.slow for row in rows) else {})
+    node = straggler.name.partition("/")[0]
     scores = {row.metric: row.score for row in rows if row.judged}
     metrics = [name for name in group.metrics if not metric or name == metric] or group.metrics
-    causes = next((e.standing for e in each.evidence if e.standing.causes), None)
+    causes = next((e.standing for e in straggler.evidence if e.standing.causes), None)
     known = unit(group.source, causes.metric) if causes else ""
     functions = _functions(causes.causes if causes else (), known, query)
     events = episodes(
@@ -53,27 +53,29 @@ def component(now: Now, group_name: str, name: str, query: Query, alarms: Sequen
         {key: alarm for key, alarm in now.alarms.items() if alarm.component == lasting},
     )
     its_alarms = alarm_table(now, events, query, of_one=True)
-    parts = [_part(now, group, lasting, one, score=scores.get(one), query=query) for one in metrics]
+    parts = [_part(now, group, lasting, metric, score=scores.get(metric), query=query) for metric in metrics]
     return {
         "table": parts[0]["windows"],
         "tables": [functions, its_alarms],
         "component": lasting,
-        "name": each.name,
+        "name": straggler.name,
         "node": node,
         "group": group,
-        "level": each.level,
+        "level": straggler.level,
         "note": now.note_of(group.name),
-        "slow": each,
+        "slow": straggler,
         "is_slow": any(row.slow for row in rows),
-        "blamed": _blamed(now, group.name, node) if node != each.name else "",
-        "advice": NextSteps(now).on(each),
+        "blamed": _blamed(now, group.name, node) if node != straggler.name else "",
+        "advice": NextSteps(now).on(straggler),
         "parts": parts,
         "functions": functions,
         "functions_unit": known,
         "others": sorted({j.group for j in now.judgements if lasting in j.components} - {group.name}),
-        "verdict": verdict(NORMAL, each.factor),
+        "verdict": verdict(NORMAL, straggler.factor),
         "alarms": its_alarms,
-        "last": next((each for each in events if not each.active and math.isfinite(each.cleared_at)), None),
+        "last": next(
+            (episode for episode in events if not episode.active and math.isfinite(episode.cleared_at)), None
+        ),
         "since": _since(now, group, lasting),
     }
 
@@ -85,7 +87,7 @@ def _since(now: Now, group: GroupView, name: str) -> str:
         for metric in group.metrics
         if (course := now.history.course(group.name, metric, name)).end.size
     ]
-    oldest = min((float(each[0]) for each in starts), default=np.nan)
+    oldest = min((float(times[0]) for times in starts), default=np.nan)
     seconds = now.time - oldest + group.window_seconds
     return (
         f"-{int(seconds)}s" if 0 < seconds < DEFAULT_RANGE_SECONDS else f"-{DEFAULT_RANGE_SECONDS // 3600}h"
@@ -95,15 +97,15 @@ def _since(now: Now, group: GroupView, name: str) -> str:
 def _functions(causes: Sequence[tuple[str, float]], known: str, query: Query) -> PageTable[tuple[str, float]]:
     """The functions in which it differs, on the page with the percentage of the largest difference."""
     most = max((abs(amount) for _, amount in causes), default=0.0) or 1.0
-    of = PageColumn[tuple[str, float]]
+    column = PageColumn[tuple[str, float]]
     columns = (
-        of("function", "Function", lambda each: each[0]),
-        of("difference", "Difference", lambda each: each[1], right=True),
-        of("unit", "", lambda _: known or None),
+        column("function", "Function", lambda function: function[0]),
+        column("difference", "Difference", lambda function: function[1], right=True),
+        column("unit", "", lambda _: known or None),
     )
 
-    def row(each: tuple[str, float]) -> tuple[str, float, float]:
-        return *each, 100 * abs(each[1]) / most
+    def row(function: tuple[str, float]) -> tuple[str, float, float]:
+        return *function, 100 * abs(function[1]) / most
 
     return PageTable("functions", columns, causes, query, keep=_KEEP, make=row, is_first=False)
 
@@ -207,7 +209,7 @@ def _cdf(values: FloatArray, metric: str, at: int, known: str, score: float | No
     others = np.flatnonzero(enough)
     others = others[others != at]
     drawn = others[np.unique(np.linspace(0, len(others) - 1, min(PEERS_DRAWN, len(others))).astype(int))]
-    own, *peers = (_sorted(values[:, one]) for one in (at, *drawn.tolist()))
+    own, *peers = (_sorted(values[:, place]) for place in (at, *drawn.tolist()))
     title = (
         f"cumulative distributions of {metric}: this component and {formatting.counted(len(peers), 'peer')}"
     )
@@ -233,10 +235,10 @@ def _lasting(now: Now, group: GroupView, name: str) -> str:
             known |= dict.fromkeys(names)
     if name in known:
         return name
-    found = next((component for component in known if now.shown(component) == name), None)
-    if found is None:
+    lasting = next((component for component in known if now.shown(component) == name), None)
+    if lasting is None:
         raise NotKnownError(f"no component {name!r} in a closed window of group {group.name!r}")
-    return found
+    return lasting
 
 
 def _absent(now: Now, group: GroupView, name: str) -> Standing:

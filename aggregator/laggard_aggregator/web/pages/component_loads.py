@@ -28,10 +28,10 @@ _JOBS_ON: Final = {"osts": "ost", "forwarders": "ost", COMPUTE: "node", "mdts": 
 
 
 def component_table(
-    loads: ComponentLoad, of: str, when: TimeRange, query: Query
+    loads: ComponentLoad, kind_name: str, when: TimeRange, query: Query
 ) -> tuple[PageTable[int], dict[str, Any]]:
-    """The components of the kind `of`, most loaded first, with their heat map; and its axis."""
-    kind, heat = KINDS[of], loads.heat
+    """The components of the kind `kind_name`, most loaded first, with their heat map; and its axis."""
+    kind, heat = KINDS[kind_name], loads.heat
     steps = heat.rates.shape[1]
     merged = -(-steps // MAX_WINDOWS)
     first = np.arange(0, steps, merged)
@@ -50,9 +50,9 @@ def component_table(
             "name": name,
             "url": urls.node(name) if kind.has_nodes else urls.page("/search", q=name),
             "jobs": urls.page(
-                "/jobs", **{_JOBS_ON[of]: name}, **{"from": _stamp(when.start), "to": _stamp(when.end)}
+                "/jobs", **{_JOBS_ON[kind_name]: name}, **{"from": _stamp(when.start), "to": _stamp(when.end)}
             )
-            if of in _JOBS_ON
+            if kind_name in _JOBS_ON
             else "",
             "mean": mean[at] / kind.unit_amount,
             "used": used[at],

@@ -26,38 +26,38 @@ _STATES = {
 
 def groups(now: Now, query: Query) -> dict[str, Any]:
     """Values of the template: maps of all groups, those that need attention first."""
-    found = slow(now)
-    count = slow_by_group(found)
+    stragglers = slow(now)
+    count = slow_by_group(stragglers)
 
-    def states(each: GroupView) -> tuple[str, ...]:
-        calm = "not judged" if note(now, each.name) else "no stragglers"
-        return ("stragglers" if count[each.name] else calm,)
+    def states(view: GroupView) -> tuple[str, ...]:
+        calm = "not judged" if note(now, view.name) else "no stragglers"
+        return ("stragglers" if count[view.name] else calm,)
 
     columns = (
-        PageColumn[GroupView]("group", "Name", lambda each: each.name),
-        PageColumn[GroupView]("stragglers", "Stragglers", lambda each: count[each.name], right=True),
-        PageColumn[GroupView]("live", "Components", lambda each: each.live, right=True),
-        PageColumn[GroupView]("silent", "Silent", lambda each: each.silent, right=True),
-        PageColumn[GroupView]("source", "Source", lambda each: each.source),
-        PageColumn[GroupView]("role", "Role", lambda each: each.role),
-        PageColumn[GroupView]("detector", "Detector", lambda each: each.detect.detector),
-        PageColumn[GroupView]("metrics", "", lambda each: ", ".join(each.metrics)),
-        PageColumn[GroupView]("note", "", lambda each: note(now, each.name)),
+        PageColumn[GroupView]("group", "Name", lambda view: view.name),
+        PageColumn[GroupView]("stragglers", "Stragglers", lambda view: count[view.name], right=True),
+        PageColumn[GroupView]("live", "Components", lambda view: view.live, right=True),
+        PageColumn[GroupView]("silent", "Silent", lambda view: view.silent, right=True),
+        PageColumn[GroupView]("source", "Source", lambda view: view.source),
+        PageColumn[GroupView]("role", "Role", lambda view: view.role),
+        PageColumn[GroupView]("detector", "Detector", lambda view: view.detect.detector),
+        PageColumn[GroupView]("metrics", "", lambda view: ", ".join(view.metrics)),
+        PageColumn[GroupView]("note", "", lambda view: note(now, view.name)),
     )
     filters = (
-        Filter[GroupView]("role", "Role", lambda each: (each.role,), now.roles()),
-        Filter[GroupView]("group", "Group", lambda each: each.name),
+        Filter[GroupView]("role", "Role", lambda view: (view.role,), now.roles()),
+        Filter[GroupView]("group", "Group", lambda view: view.name),
         Filter[GroupView]("state", "State", states, ("stragglers", "no stragglers", "not judged")),
     )
     return {
         "table": PageTable(
             "groups",
             columns,
-            maps(now, found),
+            maps(now, stragglers),
             query,
             filters=filters,
             size=GROUPS_A_PAGE,
-            make=lambda group: group_map(now, group, found),
+            make=lambda group: group_map(now, group, stragglers),
         )
     }
 
@@ -71,9 +71,13 @@ def group(now: Now, name: str, query: Query) -> dict[str, Any]:
     if metric and metric not in view.metrics:
         raise NotKnownError(f"group {name!r} is not compared by {metric!r}")
     metrics = (metric,) if metric else view.metrics
-    whole = heat([(now.history.columns(name, each), worse(view.source, each)) for each in metrics])
-    found = slow(now)
-    slow_here = {each.component for each in found if any(e.standing.group == name for e in each.evidence)}
+    whole = heat([(now.history.columns(name, metric), worse(view.source, metric)) for metric in metrics])
+    stragglers = slow(now)
+    slow_here = {
+        straggler.component
+        for straggler in stragglers
+        if any(e.standing.group == name for e in straggler.evidence)
+    }
     levels = {
         component: level
         for judged in now.judgements_of(name)
@@ -92,7 +96,7 @@ def group(now: Now, name: str, query: Query) -> dict[str, Any]:
         "unjudged": [(j.metric, j.verdicts.note) for j in now.judgements_of(name) if j.verdicts.note],
         "splits": [(j.metric, j.split.text()) for j in now.judgements_of(name) if j.split is not None],
         "rotations": [(j.metric, j.rotation) for j in now.judgements_of(name) if j.rotation],
-        "slow": slow_by_group(found)[name],
+        "slow": slow_by_group(stragglers)[name],
         "metric": metric,
         "table": _components(now, whole, query, row, slow_here=slow_here, levels=levels),
         "heat": whole,

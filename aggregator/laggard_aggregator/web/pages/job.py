@@ -37,13 +37,15 @@ def answer(job: Mapping[str, Any]) -> Answer:
     """The answer of a job's record, what is surest first: a slow job, else a slow component within it."""
     sentence, within = job["sentence"], job["slow_components"]
     report = _report(job["components"]) if within else ""
-    if within and any(each["slow"] and each["component"] in sentence for each in job["components"]):
+    if within and any(
+        component["slow"] and component["component"] in sentence for component in job["components"]
+    ):
         within = ""
     hint = _HELP.get(job["verdict"], "")
     if job["verdict"] == "not judged":
         hint = _RUNS_YET if job["end"] is None else "" if job["coverage"] or job["phases"] else _NO_IO
-    advised = dict.fromkeys(each["advice"] for each in job["findings"] if each["advice"])
-    if any(each["kind"] in _BLAMES for each in job["findings"]):
+    advised = dict.fromkeys(finding["advice"] for finding in job["findings"] if finding["advice"])
+    if any(finding["kind"] in _BLAMES for finding in job["findings"]):
         report = ""
     todo = [report, *advised] if report else [*advised]
     look = _LOOKS.get(job["verdict"], "warn" if within or job["findings"] else "")
@@ -57,13 +59,13 @@ def answer(job: Mapping[str, Any]) -> Answer:
 
 def _report(components: Sequence[Mapping[str, Any]]) -> str:
     """The advice to report the slow ones of `components`."""
-    slow = (each for each in components if each["slow"])
+    slow = (component for component in components if component["slow"])
     named = list(
         dict.fromkeys(
-            each["component"]
-            if each["layer"] == "client" and each["component"]
-            else "/".join(filter(None, (each["node"], each["component"])))
-            for each in slow
+            component["component"]
+            if component["layer"] == "client" and component["component"]
+            else "/".join(filter(None, (component["node"], component["component"])))
+            for component in slow
         )
     )
     shown = named[:_NAMED] + ([f"{len(named) - _NAMED} more"] if len(named) > _NAMED else [])
@@ -86,15 +88,15 @@ class ComponentsTable:
     @classmethod
     def of(cls, components: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, Any]]) -> Self:
         """The table of the components and findings of a job's record."""
-        requests = [each["requests"] for each in components]
-        blamed = {each["cause"]: each for each in findings if each["kind"] in _BLAMES}
-        rows = [{**each, "blame": _blame(each, blamed)} for each in components]
+        requests = [component["requests"] for component in components]
+        blamed = {finding["cause"]: finding for finding in findings if finding["kind"] in _BLAMES}
+        rows = [{**component, "blame": _blame(component, blamed)} for component in components]
         rows.sort(key=lambda row: row["blame"] is None)
         return cls(
             rows[:SHOWN],
             rows[SHOWN:],
-            any(one["seconds"] is not None for each in requests for one in each.values()),
-            tuple(name for name in ("read", "write", "metadata") if any(name in each for each in requests)),
+            any(sums["seconds"] is not None for times in requests for sums in times.values()),
+            tuple(name for name in ("read", "write", "metadata") if any(name in sums for sums in requests)),
         )
 
 

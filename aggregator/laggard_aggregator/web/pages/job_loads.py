@@ -90,14 +90,14 @@ class LoadPages:
             raise HTTPException(404)  # as for a path that there is not
         given = checked_parameters(request, ("of", "component", *_RANGE, *_TABLE))
         asked, when = self._range(request)
-        of = given.get("of", "")
-        if of not in ("", *KINDS):
+        asked_kind = given.get("of", "")
+        if asked_kind not in ("", *KINDS):
             raise HTTPException(400, f"of: expected one of {', '.join(KINDS)}")
         nodes = [(node.node, node.role) for node in self._view.nodes()]
 
         def load(_: JobQueries) -> tuple[list[str], str, ComponentLoad]:
             kinds = known_kinds(directory, {role for _, role in nodes})
-            chosen = of or next(iter(kinds), next(iter(KINDS)))
+            chosen = asked_kind or next(iter(kinds), next(iter(KINDS)))
             up = [node for node, role in nodes if role in KINDS[chosen].roles]
             kind, days = KINDS[chosen], self._loads_of_days
             loads = component_load(directory, kind, when.start, when.end, up=up, peaks=self._peaks, days=days)
@@ -123,16 +123,16 @@ class LoadPages:
             site = None if directory is None else site_metadata(directory, when.start, when.end)
             return metadata_load(queries, who, when.start, when.end, by, site=site)
 
-        found = await self._service.ask(load)
+        loads = await self._service.ask(load)
         page = {"asked": asked, "start": when.start, "end": when.end, "by": by, "classes": classes}
-        return await self._answer(request, "metadata", metadata_table(found, by, Query(given)), page)
+        return await self._answer(request, "metadata", metadata_table(loads, by, Query(given)), page)
 
     async def _amplification(self, request: Request) -> Response:
         given = checked_parameters(request, ("user", "project", "app", *_TABLE))
         who = principal(request)
-        found = await self._service.ask(lambda queries: queries.amplified(who, MAX_AMPLIFIED))
-        page = {"limit": AMPLIFIED, "is_cut": len(found) == MAX_AMPLIFIED}
-        return await self._answer(request, "amplification", amplification_table(found, Query(given)), page)
+        jobs = await self._service.ask(lambda queries: queries.amplified(who, MAX_AMPLIFIED))
+        page = {"limit": AMPLIFIED, "is_cut": len(jobs) == MAX_AMPLIFIED}
+        return await self._answer(request, "amplification", amplification_table(jobs, Query(given)), page)
 
     async def _answer(
         self, request: Request, name: str, table: PageTable[Any], page: dict[str, Any]
@@ -159,50 +159,54 @@ async def _forwarders(request: Request) -> Response:
     return RedirectResponse(f"loads?of={FORWARDERS}{'&' if query else ''}{query}", 308)
 
 
-def metadata_table(found: list[MetadataLoad], group: MetadataBy, query: Query) -> PageTable[MetadataLoad]:
+def metadata_table(loads: list[MetadataLoad], group: MetadataBy, query: Query) -> PageTable[MetadataLoad]:
     """The classes with most operations first; shares are those of the operations in the table.
 
     Operations that forwarders pass on for nodes in the table are in these, and have no share of their own.
     """
-    own = [each.operations for each in found if not each.is_passed_on]
+    own = [load.operations for load in loads if not load.is_passed_on]
     total = sum(own) or 1.0  # of jobs that took no time
 
-    def share(each: MetadataLoad) -> float | None:
-        return None if each.is_passed_on else each.operations / total
+    def share(load: MetadataLoad) -> float | None:
+        return None if load.is_passed_on else load.operations / total
 
-    def url(each: MetadataLoad) -> str:
-        if group == MetadataBy.JOB and not each.is_outside:
-            return f"{LIST_PATH}/{quote(each.name, safe='')}"
-        return urls.page(LIST_PATH, **{_FILTERS[group]: each.name}) if each.name and group in _FILTERS else ""
+    def url(load: MetadataLoad) -> str:
+        if group == MetadataBy.JOB and not load.is_outside:
+            return f"{LIST_PATH}/{quote(load.name, safe='')}"
+        return urls.page(LIST_PATH, **{_FILTERS[group]: load.name}) if load.name and group in _FILTERS else ""
 
-    def name(each: MetadataLoad) -> str:
-        return OUTSIDE if each.is_outside else each.name
+    def name(load: MetadataLoad) -> str:
+        return OUTSIDE if load.is_outside else load.name
 
-    def row(each: MetadataLoad) -> dict[str, Any]:
+    def row(load: MetadataLoad) -> dict[str, Any]:
         return {
-            "name": visible(name(each)),
-            "url": url(each),
-            "count": each.count,
-            "busiest": each.busiest,
-            "operations": each.operations,
-            "rate": each.operations_per_second,
-            "share": share(each),
+            "name": visible(name(load)),
+            "url": url(load),
+            "count": load.count,
+            "busiest": load.busiest,
+            "operations": load.operations,
+            "rate": load.operations_per_second,
+            "share": share(load),
         }
 
-    of = PageColumn[MetadataLoad]
+    column = PageColumn[MetadataLoad]
     columns = (
-        of("name", _HEADINGS[group], name),
-        *((of("jobs", "Jobs", lambda each: each.count, right=True),) if group not in OF_SITE else ()),
-        *((of("nodes", "Count", lambda each: each.count, right=True),) if group == MetadataBy.NODES else ()),
-        *((of("busiest", "Busiest", lambda each: each.busiest),) if group == MetadataBy.NODES else ()),
-        of("operations", "Operations", lambda each: each.operations, right=True),
-        of("operations_per_second", "Per second", lambda each: each.operations_per_second, right=True),
-        of("share", "Share", share, right=True),
+        column("name", _HEADINGS[group], name),
+        *((column("jobs", "Jobs", lambda load: load.count, right=True),) if group not in OF_SITE else ()),
+        *(
+            (column("nodes", "Count", lambda load: load.count, right=True),)
+            if group == MetadataBy.NODES
+            else ()
+        ),
+        *((column("busiest", "Busiest", lambda load: load.busiest),) if group == MetadataBy.NODES else ()),
+        column("operations", "Operations", lambda load: load.operations, right=True),
+        column("operations_per_second", "Per second", lambda load: load.operations_per_second, right=True),
+        column("share", "Share", share, right=True),
     )
-    return PageTable("metadata", columns, found, query, keep=("by", *_RANGE), make=row)
+    return PageTable("metadata", columns, loads, query, keep=("by", *_RANGE), make=row)
 
 
-def amplification_table(found: list[Row], query: Query) -> PageTable[Row]:
+def amplification_table(jobs: list[Row], query: Query) -> PageTable[Row]:
     """The jobs that were amplified most first."""
 
     def row(job: Row) -> dict[str, Any]:
@@ -218,24 +222,24 @@ def amplification_table(found: list[Row], query: Query) -> PageTable[Row]:
             "moved": _total(job, *_LAYERS[::-1]),
         }
 
-    of = PageColumn[Row]
+    column = PageColumn[Row]
     columns = (
-        of("job", "Job", lambda job: job["job"]),
-        of("key", "", lambda job: job["job_key"]),
-        of("user", "User", lambda job: job["user"]),
-        of("project", "Project", lambda job: job["account"]),
-        of("application", "Application", lambda job: job["application"]),
-        of("start", "Start", lambda job: job["start"], is_time=True),
-        of("amplification", "Amplification", lambda job: job["amplification"], right=True),
-        of("asked_bytes", "Asked for", lambda job: _total(job, *_LAYERS), right=True),
-        of("moved_bytes", "Moved", lambda job: _total(job, *_LAYERS[::-1]), right=True),
+        column("job", "Job", lambda job: job["job"]),
+        column("key", "", lambda job: job["job_key"]),
+        column("user", "User", lambda job: job["user"]),
+        column("project", "Project", lambda job: job["account"]),
+        column("application", "Application", lambda job: job["application"]),
+        column("start", "Start", lambda job: job["start"], is_time=True),
+        column("amplification", "Amplification", lambda job: job["amplification"], right=True),
+        column("asked_bytes", "Asked for", lambda job: _total(job, *_LAYERS), right=True),
+        column("moved_bytes", "Moved", lambda job: _total(job, *_LAYERS[::-1]), right=True),
     )
     filters = (
         Filter[Row]("user", "User", lambda job: job["user"]),
         Filter[Row]("project", "Project", lambda job: job["account"]),
         Filter[Row]("app", "Application", lambda job: job["application"]),
     )
-    return PageTable("amplification", columns, found, query, filters=filters, make=row)
+    return PageTable("amplification", columns, jobs, query, filters=filters, make=row)
 
 
 _LAYERS: Final = ("client", "forwarder", "server")

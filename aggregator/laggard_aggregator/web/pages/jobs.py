@@ -143,19 +143,19 @@ class JobPages:
         selection, who = self._service.selection(given), principal(request)
         order, cursor = JobOrder.of(given.get("sort", "")), given.get("cursor", "")
         most = MAX_PAGE if order.name else PAGE_JOBS
-        found = await self._service.ask(
+        listed = await self._service.ask(
             lambda queries: queries.list_jobs(who, selection, most, "" if order.name else cursor)
         )
         asked = {name: value for name, value in given.items() if name not in ("cursor", "sort")}
-        jobs = order.sorted([job_record(job) for job in found.jobs])[:PAGE_JOBS]
-        more = found.next_cursor if not order.name else ""
+        jobs = order.sorted([job_record(job) for job in listed.jobs])[:PAGE_JOBS]
+        more = listed.next_cursor if not order.name else ""
         page = {
             "jobs": [_shown(job) for job in jobs],
             "headings": [
                 (column, _address(LIST_PATH, {**asked, "sort": order.after_click(name)}), order.sign(name))
                 for name, column in COLUMNS.items()
             ],
-            "caption": order.caption(counted(len(found.jobs), "newest job")),
+            "caption": order.caption(counted(len(listed.jobs), "newest job")),
             "filters": [(name, label, asked.get(name, "")) for name, label in _LABELS.items()],
             "is_filtered": bool(asked),
             "here": _address(LIST_PATH, asked),
@@ -172,10 +172,10 @@ class JobPages:
 
     async def _one(self, request: Request) -> Response:
         text, who, method = job_text(request), principal(request), slow_components(request)
-        found = await self._service.ask(lambda queries: self._job(queries, who, text, method))
-        if found is None:
+        job = await self._service.ask(lambda queries: self._job(queries, who, text, method))
+        if job is None:
             raise HTTPException(404, "no such job")
-        return await self._show(request, "job", found)
+        return await self._show(request, "job", job)
 
     def _job(self, queries: JobQueries, who: Principal, text: str, method: str) -> dict[str, Any] | None:
         """The newest run of an id or key, with its timeline; None where there is none."""
@@ -185,12 +185,12 @@ class JobPages:
         own = runs[0]
         job = _shown(self._service.full(queries, own, method))
         for name in ("findings", "neighbours", "components"):
-            job[name] = [_shown(each) for each in job[name]]
+            job[name] = [_shown(row) for row in job[name]]
         series = self._service.series(own)
         return {
             "job": job,
             "answer": answer(job),
-            "runs": [(each["job_key"], each["start"]) for each in runs[1:]],
+            "runs": [(run["job_key"], run["start"]) for run in runs[1:]],
             "timelines": timelines(series, job["phases"]),
             "components": ComponentsTable.of(job["components"], job["findings"]),
             "mode": mode_text(job["summary"]["mode"]),

@@ -63,22 +63,26 @@ def nodes(now: Now, query: Query) -> dict[str, Any]:
 
 def node(now: Now, name: str, query: Query) -> dict[str, Any]:
     """One node. Raises NotKnownError."""
-    found = next((node for node in now.nodes or () if node.node == name), None)
-    if found is None:
+    view = next((node for node in now.nodes or () if node.node == name), None)
+    if view is None:
         raise NotKnownError(f"no node {name!r}")
-    found_slow = [each for each in slow(now) if each.name == name or each.name.startswith(f"{name}/")]
-    itself = next((each for each in found_slow if each.component == name), None)
+    found_slow = [
+        straggler
+        for straggler in slow(now)
+        if straggler.name == name or straggler.name.startswith(f"{name}/")
+    ]
+    itself = next((straggler for straggler in found_slow if straggler.component == name), None)
     blamed_in = {evidence.standing.group for evidence in itself.evidence} if itself else set()
     components = _on_node(now, name, blamed_in)
-    components.sort(key=lambda each: (not each["anomalous"], -_or_zero(each["factor"]), each["name"]))
+    components.sort(key=lambda row: (not row["anomalous"], -_or_zero(row["factor"]), row["name"]))
     return {
-        "view": found,
-        "problems": problems(found),
+        "view": view,
+        "problems": problems(view),
         "itself": itself,
-        "slow": [each for each in found_slow if each is not itself],
-        "compared": len({each["name"] for each in components} - {name}),
+        "slow": [straggler for straggler in found_slow if straggler is not itself],
+        "compared": len({row["name"] for row in components} - {name}),
         "table": _components(components, query),
-        "tables": [collectors := _collectors(found, query)],
+        "tables": [collectors := _collectors(view, query)],
         "collectors": collectors,
         "decisions": now.decided(name),
     }
@@ -91,35 +95,35 @@ def problems(node: NodeView) -> tuple[str, ...]:
         "silent": "sends no samples, although its agent should be up",
         "stopped": "its agent was shut down",
     }
-    found = [states[node.state]] if node.state in states else []
+    texts = [states[node.state]] if node.state in states else []
     for name, collector in sorted(node.collectors.items()):
         if not collector.success:
-            found.append(f"collector {name}: {collector.error or 'failed'}")
+            texts.append(f"collector {name}: {collector.error or 'failed'}")
     if not node.healthy and node.state == "up" and all(c.success for c in node.collectors.values()):
-        found.append(f"its clock is off by {node.clock_offset_seconds:+.1f} s")
+        texts.append(f"its clock is off by {node.clock_offset_seconds:+.1f} s")
     if node.dropped_samples:
-        found.append(f"{node.dropped_samples:,} samples dropped: its spool was full")
-    return tuple(found)
+        texts.append(f"{node.dropped_samples:,} samples dropped: its spool was full")
+    return tuple(texts)
 
 
 def _components(rows: list[dict[str, Any]], query: Query) -> PageTable[dict[str, Any]]:
     """The compared components of a node."""
     columns = (
-        PageColumn[dict[str, Any]]("name", "Component", lambda each: each["name"]),
-        PageColumn[dict[str, Any]]("component", "", lambda each: each["component"]),
-        PageColumn[dict[str, Any]]("group", "Group", lambda each: each["group"]),
-        PageColumn[dict[str, Any]]("metric", "Metric", lambda each: each["metric"]),
-        PageColumn[dict[str, Any]]("factor", "Factor", lambda each: each["factor"], right=True),
-        PageColumn[dict[str, Any]]("severity", "", lambda each: each["severity"]),
-        PageColumn[dict[str, Any]]("state", "Verdict", lambda each: each["verdict"]),
+        PageColumn[dict[str, Any]]("name", "Component", lambda row: row["name"]),
+        PageColumn[dict[str, Any]]("component", "", lambda row: row["component"]),
+        PageColumn[dict[str, Any]]("group", "Group", lambda row: row["group"]),
+        PageColumn[dict[str, Any]]("metric", "Metric", lambda row: row["metric"]),
+        PageColumn[dict[str, Any]]("factor", "Factor", lambda row: row["factor"], right=True),
+        PageColumn[dict[str, Any]]("severity", "", lambda row: row["severity"]),
+        PageColumn[dict[str, Any]]("state", "Verdict", lambda row: row["verdict"]),
     )
     filters = (
-        Filter[dict[str, Any]]("group", "Group", lambda each: each["group"]),
-        Filter[dict[str, Any]]("factor", "Factor at least", lambda each: each["factor"], is_number=True),
+        Filter[dict[str, Any]]("group", "Group", lambda row: row["group"]),
+        Filter[dict[str, Any]]("factor", "Factor at least", lambda row: row["factor"], is_number=True),
         Filter[dict[str, Any]](
             "state",
             "Verdict",
-            lambda each: (each["verdict"],),
+            lambda row: (row["verdict"],),
             ("anomalous", "slow with its node", "slower, not anomalous", "like its peers", "not judged"),
         ),
     )
@@ -136,12 +140,12 @@ def _components(rows: list[dict[str, Any]], query: Query) -> PageTable[dict[str,
 
 def _collectors(node: NodeView, query: Query) -> PageTable[tuple[str, CollectorView]]:
     """The collectors of a node's agent, at their latest read."""
-    of = PageColumn[tuple[str, CollectorView]]
+    column = PageColumn[tuple[str, CollectorView]]
     columns = (
-        of("collector", "Collector", lambda each: each[0]),
-        of("state", "State", lambda each: "healthy" if each[1].success else "failed"),
-        of("error", "", lambda each: each[1].error or None),
-        of("seconds", "Took", lambda each: each[1].seconds, right=True),
+        column("collector", "Collector", lambda named: named[0]),
+        column("state", "State", lambda named: "healthy" if named[1].success else "failed"),
+        column("error", "", lambda named: named[1].error or None),
+        column("seconds", "Took", lambda named: named[1].seconds, right=True),
     )
     keep = ("sort", "group", "factor", "state", "from", "to")
     return PageTable("collectors", columns, sorted(node.collectors.items()), query, keep=keep, is_first=False)
@@ -149,7 +153,7 @@ def _collectors(node: NodeView, query: Query) -> PageTable[tuple[str, CollectorV
 
 def _on_node(now: Now, name: str, blamed_in: Collection[str]) -> list[dict[str, Any]]:
     """Compared components of a node, and the node itself. `blamed_in`: groups in which the node is blamed."""
-    found = []
+    rows = []
     for judged in now.judgements:
         v = judged.verdicts
         factors = now.factors(judged)
@@ -161,7 +165,7 @@ def _on_node(now: Now, name: str, blamed_in: Collection[str]) -> list[dict[str, 
                 severity = float(v.severity[at]) if said else math.nan
                 factor = float(factors[at]) if said else math.nan
                 blamed = judged.group in blamed_in and component != name
-                found.append(
+                rows.append(
                     {
                         "component": component,
                         "name": now.shown(component),
@@ -174,7 +178,7 @@ def _on_node(now: Now, name: str, blamed_in: Collection[str]) -> list[dict[str, 
                         "anomalous": anomalous,
                     }
                 )
-    return found
+    return rows
 
 
 def _or_zero(value: float) -> float:

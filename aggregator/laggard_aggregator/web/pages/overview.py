@@ -26,11 +26,11 @@ MAP_ROWS, CALM_ROWS = 8, 2
 
 def overview(now: Now, query: Query) -> dict[str, Any]:
     """Values of the template."""
-    found = slow(now)
-    marked, slight = by_grade(found)
+    stragglers_now = slow(now)
+    marked, slight = by_grade(stragglers_now)
     maybe = watched(now)
     return {
-        "headline": headline(now, found),
+        "headline": headline(now, stragglers_now),
         "title": " and ".join(
             formatting.counted(len(some), name)
             for some, name in ((marked, "straggler"), (slight, "slight straggler"))
@@ -38,13 +38,15 @@ def overview(now: Now, query: Query) -> dict[str, Any]:
         )
         or "No stragglers",
         "next_step": next_step(now),
-        "table": stragglers(now, found, query),
+        "table": stragglers(now, stragglers_now, query),
         "slight": slight[:SLIGHT_SHOWN],
         "slight_total": len(slight),
         "watched": maybe[:WATCHED_SHOWN],
         "watched_total": len(maybe),
-        "tiles": tiles(now, found),
-        "groups": [group_map(now, group, found) for group in maps(now, found)[:GROUPS_SHOWN]],
+        "tiles": tiles(now, stragglers_now),
+        "groups": [
+            group_map(now, group, stragglers_now) for group in maps(now, stragglers_now)[:GROUPS_SHOWN]
+        ],
     }
 
 
@@ -56,9 +58,9 @@ class Headline(NamedTuple):
     more: str = ""
 
 
-def headline(now: Now, found: Sequence[Slow]) -> Headline:
+def headline(now: Now, stragglers: Sequence[Slow]) -> Headline:
     """The headline sentence."""
-    marked, slight = by_grade(found)
+    marked, slight = by_grade(stragglers)
     few = f"; {formatting.counted(len(slight), 'slight straggler')}" if slight else ""
     if marked:
         first, others = marked[0], len(marked) - 1
@@ -114,9 +116,9 @@ def next_step(now: Now) -> tuple[str, tuple[Command, ...]] | None:
     )
 
 
-def maps(now: Now, found: Sequence[Slow]) -> list[GroupView]:
+def maps(now: Now, stragglers: Sequence[Slow]) -> list[GroupView]:
     """The groups by urgency: stragglers first, then those without a verdict."""
-    slow_in = slow_by_group(found)
+    slow_in = slow_by_group(stragglers)
 
     def rank(group: GroupView) -> tuple[int, bool, bool, int, str]:
         known = group.live + group.silent
@@ -131,15 +133,17 @@ def maps(now: Now, found: Sequence[Slow]) -> list[GroupView]:
     return sorted(now.groups.values(), key=rank)
 
 
-def slow_by_group(found: Sequence[Slow]) -> Counter[str]:
+def slow_by_group(stragglers: Sequence[Slow]) -> Counter[str]:
     """Number of slow components by group."""
-    return Counter(name for each in found for name in {e.standing.group for e in each.evidence})
+    return Counter(
+        name for straggler in stragglers for name in {e.standing.group for e in straggler.evidence}
+    )
 
 
-def group_map(now: Now, group: GroupView, found: Sequence[Slow]) -> dict[str, Any]:
+def group_map(now: Now, group: GroupView, stragglers: Sequence[Slow]) -> dict[str, Any]:
     """A group with a heat map of its worst components and the count of the others."""
     whole = heat(
-        [(now.history.columns(group.name, each), worse(group.source, each)) for each in group.metrics]
+        [(now.history.columns(group.name, metric), worse(group.source, metric)) for metric in group.metrics]
     )
     anomalous = int((whole.anomalous > 0).sum())
     rows = whole.by_severity()[: min(max(anomalous, CALM_ROWS), MAP_ROWS)].tolist()
@@ -148,7 +152,7 @@ def group_map(now: Now, group: GroupView, found: Sequence[Slow]) -> dict[str, An
         "view": group,
         "note": note(now, group.name),
         "small": note(now, group.name) == TOO_FEW,
-        "slow": slow_by_group(found)[group.name],
+        "slow": slow_by_group(stragglers)[group.name],
         "heat": whole,
         "rows": [map_row(now, group.name, whole, at) for at in rows],
         "more": more,
@@ -202,35 +206,37 @@ class Tile(NamedTuple):
     url: str
 
 
-def tiles(now: Now, found: Sequence[Slow]) -> list[Tile]:
+def tiles(now: Now, stragglers: Sequence[Slow]) -> list[Tile]:
     """The health of the fleet."""
-    marked, slight = by_grade(found)
-    alarms = sum(each.alarm for each in found)
+    marked, slight = by_grade(stragglers)
+    alarms = sum(straggler.alarm for straggler in stragglers)
     known = "good" if has_verdicts(now) else "none"
     details = (
         (alarms, f"{alarms:,} with an alarm"),
         (slight, f"{len(slight):,} slight besides"),
-        (not found, "none" if has_verdicts(now) else "nothing judged yet"),
+        (not stragglers, "none" if has_verdicts(now) else "nothing judged yet"),
     )
     live = sum(group.live for group in now.groups.values())
     silent = sum(group.silent for group in now.groups.values())
-    judged = {each.group for each in now.judgements}
+    judged = {judged.group for judged in now.judgements}
     notes = [now.note_of(name) if name in judged else "no window yet" for name in now.groups]
     small, unjudged = notes.count(TOO_FEW), sum(note not in ("", TOO_FEW) for note in notes)
     compared = compared_now(now) if has_verdicts(now) else live
     alone = f"{live - compared:,} more with too few peers" if small and compared < live else ""
-    seen = "all with data" if has_verdicts(now) else "none compared yet"
+    coverage = "all with data" if has_verdicts(now) else "none compared yet"
     nodes = sum(now.node_counts.values())
     up = sum(count for (_, state), count in now.node_counts.items() if state == "up")
     gone = sum(count for (_, state), count in now.node_counts.items() if state in ("silent", "down"))
     unhealthy = len(now.unhealthy)
     wrong = troubles(now)
-    latest = max((each.end for each in now.judgements), default=np.nan)
-    told = f"last window ended {formatting.ago(latest, now.time)}" if now.judgements else "no window yet"
+    latest = max((judged.end for judged in now.judgements), default=np.nan)
+    last_window = (
+        f"last window ended {formatting.ago(latest, now.time)}" if now.judgements else "no window yet"
+    )
     return [
         Tile(
             "Stragglers",
-            f"{len(marked):,}" if has_verdicts(now) or found else formatting.DASH,
+            f"{len(marked):,}" if has_verdicts(now) or stragglers else formatting.DASH,
             ", ".join(text for some, text in details if some),
             "bad" if marked else "warn" if slight else known,
             "#stragglers",
@@ -238,7 +244,7 @@ def tiles(now: Now, found: Sequence[Slow]) -> list[Tile]:
         Tile(
             "Components compared" if has_verdicts(now) else "Components with data",
             f"{compared:,}",
-            f"{silent:,} silent" if silent else alone or seen,
+            f"{silent:,} silent" if silent else alone or coverage,
             "warn" if silent else known,
             "/groups",
         ),
@@ -272,7 +278,7 @@ def tiles(now: Now, found: Sequence[Slow]) -> list[Tile]:
         Tile(
             "Laggard itself",
             "unhealthy" if wrong else "healthy",
-            "; ".join(wrong) or told,
+            "; ".join(wrong) or last_window,
             "bad" if now.unready else "warn" if wrong else "good" if now.judgements else "none",
             "/nodes#laggard",
         ),

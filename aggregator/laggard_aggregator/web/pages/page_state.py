@@ -107,7 +107,7 @@ class Now:
 
     def decided(self, *names: str) -> tuple[Decision, ...]:
         """Operators' decisions in force for a component or node with these names."""
-        return tuple(each for each in self.decisions if each.covers(*names))
+        return tuple(decision for decision in self.decisions if decision.covers(*names))
 
     def judgements_of(self, group: str) -> tuple[Judgement, ...]:
         """The latest judgements of a group, one per metric."""
@@ -137,12 +137,12 @@ class Now:
 
     def places(self) -> dict[str, tuple[str, str]]:
         """Group and permanent ID of every component that is compared, by its ID and its current name."""
-        found: dict[str, tuple[str, str]] = {}
+        places: dict[str, tuple[str, str]] = {}
         for judged in self.judgements:
             for component in judged.components:
-                found.setdefault(self.shown(component), (judged.group, component))
-                found.setdefault(component, (judged.group, component))
-        return found
+                places.setdefault(self.shown(component), (judged.group, component))
+                places.setdefault(component, (judged.group, component))
+        return places
 
     def note_of(self, group: str) -> str:
         """Why a group has no verdict by any of its metrics, or empty."""
@@ -227,7 +227,7 @@ class StateReader:
         """
         view = self._view
         alarms = view.alarms()
-        one = view.node(node) if node is not None else None
+        known = view.node(node) if node is not None else None
         node_counts, unhealthy = self._seldom(
             "health", lambda: (view.node_counts(), view.unhealthy_nodes()), least_seconds
         )
@@ -247,7 +247,7 @@ class StateReader:
             history=view.history.frozen(),
             node_counts=node_counts,
             unhealthy=unhealthy,
-            nodes=self._seldom("nodes", view.nodes) if nodes else (one,) if one else None,
+            nodes=self._seldom("nodes", view.nodes) if nodes else (known,) if known else None,
             counters=view.counters(),
             durability=view.durability(),
             locations=self._located(),

@@ -90,8 +90,8 @@ def _load_ratio(series: Sequence[PastSeries], when: BoolArray) -> float:
     """Sum of loads of one unit over that of the peers' medians, in the intervals `when`; NaN if unknown."""
     if not series:
         return float("nan")
-    own = np.sum([each.own[when] for each in series], axis=0)
-    peers = np.sum([each.band[when, BAND.index(0.5)] for each in series], axis=0)
+    own = np.sum([load.own[when] for load in series], axis=0)
+    peers = np.sum([load.band[when, BAND.index(0.5)] for load in series], axis=0)
     known = np.isfinite(own) & np.isfinite(peers)
     usual = float(peers[known].sum())
     return float(own[known].sum()) / usual if usual > 0 else float("nan")
@@ -126,11 +126,11 @@ class Past:
     @property
     def busier(self) -> str:
         """Its load over its peers' in words, while anomalous or else over the range; empty if unknown."""
-        compared = [each.hot for each in self.series if not each.load]
+        compared = [course.hot for course in self.series if not course.load]
         hot = np.logical_or.reduce(compared) if compared else np.zeros(0, dtype=np.bool_)
         asked = hot if hot.any() else np.ones(hot.size, dtype=np.bool_)
         loads = [
-            (words, [each for each in self.series if each.load and each.unit == its_unit])
+            (words, [course for course in self.series if course.load and course.unit == its_unit])
             for words, its_unit in _LOADS
         ]
         ratios = {words: ratio for words, some in loads if np.isfinite(ratio := _load_ratio(some, asked))}
@@ -187,11 +187,11 @@ class PastReader:
 
     async def component(self, group: str, name: str, asked: TimeRange) -> Past:
         """A component by its permanent ID or current name. Raises PastUnavailableError, as all do."""
-        view = next((each for each in self._view.groups() if each.name == group), None)
+        view = next((shown for shown in self._view.groups() if shown.name == group), None)
         members = self._view.compared(group) if view is not None else ()
         component = name
         if name not in members:
-            component = next((each for each in members if self._view.shown(each) == name), name)
+            component = next((member for member in members if self._view.shown(member) == name), name)
         work = partial(_component, (group, component), view, members, asked)
         return await self._read(("component", group, component, str(view is not None)), asked, work)
 
@@ -264,10 +264,10 @@ def _component(
         if row["component"] == component and row["anomalous"]
     ]
     windows = reader.windows(asked.start, asked.end, name)
-    peers = [each for each in members if each != component]
+    peers = [member for member in members if member != component]
     chart = None
     parent = any(row["level"] != "component" for row in anomalous)  # its components have the counters
-    if group is not None and not parent and not any(each.startswith(f"{component}/") for each in members):
+    if group is not None and not parent and not any(member.startswith(f"{component}/") for member in members):
         chart = reader.chart(group, component, peers, asked.start, asked.end)
     notes = [] if chart is not None or anomalous else [_nothing(asked)]
     if chart is None and anomalous:

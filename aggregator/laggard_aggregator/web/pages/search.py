@@ -51,7 +51,7 @@ def search(now: Now, query: Query) -> dict[str, Any]:
 
     The words of `oss-07 sdd` find the component `oss-07/sdd`.
     """
-    words = [word for each in query.text("q").split()[:MAX_WORDS] if (word := each.strip("/"))]
+    words = [word for text in query.text("q").split()[:MAX_WORDS] if (word := text.strip("/"))]
     hits = sorted(_hits(now, _Words(words))) if words else []
     columns = (
         PageColumn[Hit]("name", "Name", lambda hit: hit.name),
@@ -90,7 +90,7 @@ class _Words:
             if word not in text:
                 return None
         for rank, wanted in enumerate((self._parts, self._beginnings)):
-            if all(each in text for each in wanted):
+            if all(word in text for word in wanted):
                 return rank
         return 2
 
@@ -99,7 +99,7 @@ def _hits(now: Now, words: _Words) -> Iterator[Hit]:
     """Each match once, a component with the worst of its metrics."""
     names: dict[str, str] = {}
     ranks: dict[str, int | None] = {}
-    found: dict[tuple[str, str], tuple[str, float]] = {}
+    state_of: dict[tuple[str, str], tuple[str, float]] = {}
     for judged in now.judgements:
         v = judged.verdicts
         figures = zip(v.judged.tolist(), v.anomalous.tolist(), now.factors(judged).tolist(), strict=True)
@@ -110,12 +110,12 @@ def _hits(now: Now, words: _Words) -> Iterator[Hit]:
             if ranks[component] is None:
                 continue
             key = (judged.group, component)
-            state, worst = found.get(key, ("not judged", math.nan))
+            state, worst = state_of.get(key, ("not judged", math.nan))
             if said:
                 worst = worst if worst >= factor or math.isnan(factor) else factor
                 state = "anomalous" if anomalous or state == "anomalous" else "like its peers"
-            found[key] = state, worst
-    for (group, component), (state, worst) in found.items():
+            state_of[key] = state, worst
+    for (group, component), (state, worst) in state_of.items():
         found_by, role = ranks[component] or 0, now.role_of(group)
         yield Hit(found_by, _COMPONENT, names[component], group, component, role, state, worst)
     for node in now.nodes or ():

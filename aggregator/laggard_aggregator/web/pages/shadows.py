@@ -28,7 +28,7 @@ def shadows(now: Now, query: Query) -> dict[str, Any]:
     differences. Raises NotKnownError.
     """
     group, metric = query.text("group"), query.text("metric")
-    listed = [_summary(now, view, each) for view in now.shadowed for each in view.metrics]
+    listed = [_summary(now, view, metric) for view in now.shadowed for metric in view.metrics]
     chosen = [row for row in listed if group in ("", row["group"]) and metric in ("", row["metric"])]
     if not chosen and (group or metric):
         raise NotKnownError(f"no shadow of group {group!r}" + (f" by {metric!r}" if metric else ""))
@@ -43,28 +43,28 @@ def shadows(now: Now, query: Query) -> dict[str, Any]:
 
 def _groups(listed: Sequence[dict[str, Any]], query: Query) -> PageTable[dict[str, Any]]:
     """The groups and metrics that a shadow judges."""
-    of = PageColumn[dict[str, Any]]
+    column = PageColumn[dict[str, Any]]
     columns = (
-        of("group", "Group", lambda row: row["group"]),
-        of("metric", "Metric", lambda row: row["metric"]),
-        of("detector", "Detector", lambda row: row["detector"]),
-        of("shadow", "Shadow", lambda row: row["shadow"]),
-        of("note", "", lambda row: row["notes"] or None),
-        of("start", "", lambda row: row["start"], is_time=True),
-        of("end", "", lambda row: row["end"], is_time=True),
-        of("windows", "Windows", lambda row: row["windows"], right=True),
-        of("compared", "Verdicts compared", lambda row: row["compared"], right=True),
-        of("both", "Both anomalous", lambda row: row["both"], right=True),
-        of("detector_only", "Only detector", lambda row: row["detector_only"], right=True),
-        of("shadow_only", "Only shadow", lambda row: row["shadow_only"], right=True),
-        of("agreement_ratio", "Agree", lambda row: row["agreement"], right=True),
+        column("group", "Group", lambda row: row["group"]),
+        column("metric", "Metric", lambda row: row["metric"]),
+        column("detector", "Detector", lambda row: row["detector"]),
+        column("shadow", "Shadow", lambda row: row["shadow"]),
+        column("note", "", lambda row: row["notes"] or None),
+        column("start", "", lambda row: row["start"], is_time=True),
+        column("end", "", lambda row: row["end"], is_time=True),
+        column("windows", "Windows", lambda row: row["windows"], right=True),
+        column("compared", "Verdicts compared", lambda row: row["compared"], right=True),
+        column("both", "Both anomalous", lambda row: row["both"], right=True),
+        column("detector_only", "Only detector", lambda row: row["detector_only"], right=True),
+        column("shadow_only", "Only shadow", lambda row: row["shadow_only"], right=True),
+        column("agreement_ratio", "Agree", lambda row: row["agreement"], right=True),
     )
     return PageTable("groups", columns, listed, query, keep=("group", "metric", "sort"), is_first=False)
 
 
 def _summary(now: Now, view: GroupView, metric: str) -> dict[str, Any]:
     columns = now.history.shadow_columns(view.name, metric)
-    counts = sum((np.bincount(each.state, minlength=BOTH + 1) for each in columns), np.zeros(BOTH + 1, int))
+    counts = sum((np.bincount(c.state, minlength=BOTH + 1) for c in columns), np.zeros(BOTH + 1, int))
     compared = int(counts[NOT_COMPARED + 1 :].sum())
     differing = int(counts[DETECTOR] + counts[SHADOW])
     shadow = view.detect.shadow
@@ -88,8 +88,9 @@ def _summary(now: Now, view: GroupView, metric: str) -> dict[str, Any]:
 
 def _notes(now: Now, group: str, metric: str) -> str:
     """The reason for which the shadow did not judge the latest window, empty without one."""
-    found = (judged.shadow for judged in now.judgements_of(group) if judged.metric == metric)
-    return "; ".join(shadow.verdicts.note for shadow in found if shadow is not None and shadow.verdicts.note)
+    shadows = (judged.shadow for judged in now.judgements_of(group) if judged.metric == metric)
+    notes = (shadow.verdicts.note for shadow in shadows if shadow is not None)
+    return "; ".join(filter(None, notes))
 
 
 def _differing(now: Now, shown: dict[str, Any], query: Query) -> PageTable[int]:
@@ -161,8 +162,8 @@ def _stragglers(now: Now, group: str, metric: str) -> tuple[set[str], set[str]]:
 def _states(columns: Sequence[MemberColumn]) -> tuple[tuple[str, ...], NDArray[np.uint8]]:
     """The names (C,) in any of `columns`, and their states (C, N), NOT_COMPARED where they are absent."""
     members = {id(column.members): column.members.names for column in columns}
-    row = {name: at for at, name in enumerate({name: None for each in members.values() for name in each})}
-    places = {key: np.array([row[name] for name in each], dtype=np.intp) for key, each in members.items()}
+    row = {name: at for at, name in enumerate({name: None for own in members.values() for name in own})}
+    places = {key: np.array([row[name] for name in own], dtype=np.intp) for key, own in members.items()}
     states = np.zeros((len(row), len(columns)), dtype=np.uint8)
     for at, column in enumerate(columns):
         states[places[id(column.members)], at] = column.state

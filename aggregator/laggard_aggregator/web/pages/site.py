@@ -367,14 +367,14 @@ def _file(
     now: Now, request: Request, form: str, *, make: Make, events: Events, archived: Past | None
 ) -> Response:
     """A table of a page as CSV or JSON: the first, or that which the parameter `table` names."""
-    found = [] if archived is None else [archived.table(now, _query(request))]
+    tables = [] if archived is None else [archived.table(now, _query(request))]
     try:
         page = make(now, request, events)
-        found = [page["table"], *page.get("tables", ()), *found]
+        tables = [page["table"], *page.get("tables", ()), *tables]
     except NotKnownError as exc:
         if archived is None or not archived.is_known:
             raise HTTPException(404, str(exc)) from exc
-    return table_file(found, _text(request, "table"), form, now.time)
+    return table_file(tables, _text(request, "table"), form, now.time)
 
 
 def _group(now: Now, request: Request, _: Events) -> dict[str, Any]:

@@ -138,10 +138,10 @@ class Slow:
             return "recovering"
         factors = course.factors(self.first.worse)
         began = row.since if math.isfinite(row.since) else -math.inf
-        told = factors[(course.state != ABSENT) & np.isfinite(factors) & (course.start >= began)]
-        if told.size < _FEW_WINDOWS:
+        known = factors[(course.state != ABSENT) & np.isfinite(factors) & (course.start >= began)]
+        if known.size < _FEW_WINDOWS:
             return "new"
-        recent, before = told[-2:], told[1:][-6:-2]
+        recent, before = known[-2:], known[1:][-6:-2]
         changed = float(np.median(recent)) / float(np.median(before))
         if changed > 1 + _MUCH and recent.min() > before.max():
             return "getting slower"
@@ -194,25 +194,25 @@ def watched(now: Now) -> list[tuple[Standing, float]]:
     """Components anomalous in the latest window and not confirmed, with their factors, the worst first."""
     rows = now.standings()
     stand = {row.component for row in rows if row.slow}
-    found = (row for row in rows if row.anomalous and row.component not in stand)
-    ordered = sorted(found, key=lambda row: _rank(now, row))
+    candidates = (row for row in rows if row.anomalous and row.component not in stand)
+    ordered = sorted(candidates, key=lambda row: _rank(now, row))
     return [(row, factor_now(row, now.worse(row.group, row.metric))) for row in ordered]
 
 
 def slow_by(now: Now, rows: Iterable[Standing], where: Mapping[Key, Location]) -> Slow:
     """One component with the evidence of `rows`, and its cause `where` one is located."""
-    found = []
+    evidence = []
     for row in sorted(rows, key=lambda row: _rank(now, row)):
         group = now.groups.get(row.group)
         course = now.history.course(row.group, row.metric, row.component)
         known = unit(group.source, row.metric) if group else ""
         against = group.reference(row.level) if group else "peers"
-        found.append(Evidence(row, known, course, now.worse(row.group, row.metric), against))
-    first = found[0].standing
+        evidence.append(Evidence(row, known, course, now.worse(row.group, row.metric), against))
+    first = evidence[0].standing
     decisions = now.decided(first.component, first.name)
-    location = next((where[e.standing.key] for e in found if e.standing.key in where), None)
+    location = next((where[e.standing.key] for e in evidence if e.standing.key in where), None)
     beside = now.beside.get(first.component, ())
-    return Slow(first.component, first.name, first.level, tuple(found), decisions, location, beside)
+    return Slow(first.component, first.name, first.level, tuple(evidence), decisions, location, beside)
 
 
 def _rank(now: Now, row: Standing) -> tuple[float, ...]:
@@ -251,13 +251,13 @@ class NextSteps:
         self._now = now
         self._by_group: dict[str, tuple[Counter[str], Counter[str], set[str]]] = {}
 
-    def on(self, each: Slow) -> tuple[str, tuple[Command, ...]]:
+    def on(self, straggler: Slow) -> tuple[str, tuple[Command, ...]]:
         """The most likely place of the fault, as a sentence, and commands to run."""
-        name = each.first.standing.group
+        name = straggler.first.standing.group
         group = self._now.groups.get(name)
         source = group.source if group is not None else ""
-        advice = hint(source, each.level, each.name, *self._siblings(name, each.component))
-        return advice, commands(source, each.level, each.name)
+        advice = hint(source, straggler.level, straggler.name, *self._siblings(name, straggler.component))
+        return advice, commands(source, straggler.level, straggler.name)
 
     def _siblings(self, group: str, component: str) -> tuple[int, int]:
         """Number of the node's other components that are anomalous, and that are compared in its group."""
@@ -284,62 +284,61 @@ def _by_node(names: set[str]) -> Counter[str]:
     return Counter(name.partition("/")[0] for name in names if "/" in name)
 
 
-def stragglers(now: Now, found: Sequence[Slow], query: Query) -> PageTable[Slow]:
+def stragglers(now: Now, all_slow: Sequence[Slow], query: Query) -> PageTable[Slow]:
     """The slow components as a table; slight ones are in it where a filter is given."""
     steps = NextSteps(now)
     columns = (
-        PageColumn[Slow]("name", "Component", lambda each: each.name),
-        PageColumn[Slow]("component", "", lambda each: each.component),
-        PageColumn[Slow]("level", "", lambda each: each.level),
-        PageColumn[Slow]("factor", "Slower by", lambda each: each.factor, right=True),
-        PageColumn[Slow]("severity", "", lambda each: each.first.standing.severity),
-        PageColumn[Slow]("grade", "", lambda each: each.grade),
-        PageColumn[Slow]("trend", "Trend", lambda each: each.trend),
-        PageColumn[Slow]("since", "Since", lambda each: each.since, is_time=True),
-        PageColumn[Slow]("group", "", lambda each: each.first.standing.group),
-        PageColumn[Slow]("metric", "", lambda each: each.first.standing.metric),
-        PageColumn[Slow]("observed", "", lambda each: each.first.standing.observed),
-        PageColumn[Slow]("reference", "", lambda each: each.first.standing.reference),
-        PageColumn[Slow]("unit", "", lambda each: each.first.unit),
+        PageColumn[Slow]("name", "Component", lambda row: row.name),
+        PageColumn[Slow]("component", "", lambda row: row.component),
+        PageColumn[Slow]("level", "", lambda row: row.level),
+        PageColumn[Slow]("factor", "Slower by", lambda row: row.factor, right=True),
+        PageColumn[Slow]("severity", "", lambda row: row.first.standing.severity),
+        PageColumn[Slow]("grade", "", lambda row: row.grade),
+        PageColumn[Slow]("trend", "Trend", lambda row: row.trend),
+        PageColumn[Slow]("since", "Since", lambda row: row.since, is_time=True),
+        PageColumn[Slow]("group", "", lambda row: row.first.standing.group),
+        PageColumn[Slow]("metric", "", lambda row: row.first.standing.metric),
+        PageColumn[Slow]("observed", "", lambda row: row.first.standing.observed),
+        PageColumn[Slow]("reference", "", lambda row: row.first.standing.reference),
+        PageColumn[Slow]("unit", "", lambda row: row.first.unit),
         PageColumn[Slow]("evidence", "Evidence", _evidence),
-        PageColumn[Slow]("located_level", "", lambda each: each.location.level if each.location else ""),
-        PageColumn[Slow](
-            "located_component", "", lambda each: each.location.component if each.location else ""
-        ),
-        PageColumn[Slow]("state", "", lambda each: ", ".join(_states(each))),
-        PageColumn[Slow]("next_step", "Next step", lambda each: steps.on(each)[0], sorts=False),
+        PageColumn[Slow]("located_level", "", lambda row: row.location.level if row.location else ""),
+        PageColumn[Slow]("located_component", "", lambda row: row.location.component if row.location else ""),
+        PageColumn[Slow]("state", "", lambda row: ", ".join(_states(row))),
+        PageColumn[Slow]("next_step", "Next step", lambda row: steps.on(row)[0], sorts=False),
     )
     filters = (
         Filter[Slow](
-            "role", "Role", lambda each: [now.role_of(e.standing.group) for e in each.evidence], now.roles()
+            "role", "Role", lambda row: [now.role_of(e.standing.group) for e in row.evidence], now.roles()
         ),
-        Filter[Slow]("group", "Group", lambda each: "\n".join(e.standing.group for e in each.evidence)),
-        Filter[Slow]("factor", "Slower by at least", lambda each: each.factor, is_number=True),
+        Filter[Slow]("group", "Group", lambda row: "\n".join(e.standing.group for e in row.evidence)),
+        Filter[Slow]("factor", "Slower by at least", lambda row: row.factor, is_number=True),
         Filter[Slow](
             "state",
             "State",
-            lambda each: [*_states(each), each.grade],
+            lambda row: [*_states(row), row.grade],
             ("alarm", "no alarm", "silenced", "drained", *formatting.GRADES),
         ),
     )
 
-    def row(each: Slow) -> tuple[Slow, Markup, str]:
-        return each, sparkline(each.first.course, each.first.worse), steps.on(each)[0]
+    def row(slow: Slow) -> tuple[Slow, Markup, str]:
+        return slow, sparkline(slow.first.course, slow.first.worse), steps.on(slow)[0]
 
-    rows = found if any(each.test(query.text(each.key)) for each in filters) else by_grade(found)[0]
+    is_filtered = any(choice.test(query.text(choice.key)) for choice in filters)
+    rows = all_slow if is_filtered else by_grade(all_slow)[0]
     return PageTable("stragglers", columns, rows, query, filters=filters, size=SLOW_A_PAGE, make=row)
 
 
-def _evidence(each: Slow) -> str:
-    return "; ".join(f"{e.standing.metric}: {formatting.spaced(e.value)}" for e in each.evidence)
+def _evidence(row: Slow) -> str:
+    return "; ".join(f"{e.standing.metric}: {formatting.spaced(e.value)}" for e in row.evidence)
 
 
-def _states(each: Slow) -> list[str]:
-    decided = {_DECIDED[decision.kind] for decision in each.decisions if decision.kind in _DECIDED}
-    return ["alarm" if each.alarm else "no alarm", *sorted(decided)]
+def _states(row: Slow) -> list[str]:
+    decided = {_DECIDED[decision.kind] for decision in row.decisions if decision.kind in _DECIDED}
+    return ["alarm" if row.alarm else "no alarm", *sorted(decided)]
 
 
-def by_grade(found: Sequence[Slow]) -> tuple[Sequence[Slow], Sequence[Slow]]:
+def by_grade(all_slow: Sequence[Slow]) -> tuple[Sequence[Slow], Sequence[Slow]]:
     """The stragglers that stand out, and the slight ones, which follow them."""
-    marked = [each for each in found if each.grade != "slight"]
-    return marked, [each for each in found if each.grade == "slight"]
+    marked = [straggler for straggler in all_slow if straggler.grade != "slight"]
+    return marked, [straggler for straggler in all_slow if straggler.grade == "slight"]

@@ -120,21 +120,25 @@ class PageTable(Generic[Row]):
         self.sort = query.text(self.sort_key)
         self.columns = columns
         self.filters = filters
-        self.asked = {each.key: query.text(each.key) for each in filters}
+        self.asked = {condition.key: query.text(condition.key) for condition in filters}
         self.kept = {key: query.text(key) for key in (self.sort_key, *keep)}
-        tests = {each.key: test for each in filters if (test := each.test(self.asked[each.key]))}
+        tests = {
+            condition.key: test
+            for condition in filters
+            if (test := condition.test(self.asked[condition.key]))
+        }
         if tests:
             rows = [row for row in rows if all(test(row) for test in tests.values())]
-        by = [each for each in columns if each.sorts and self.sort.removeprefix("-") == each.key]
+        by = [column for column in columns if column.sorts and self.sort.removeprefix("-") == column.key]
         for column in by:
             rows = _in_order(rows, column.value, descending=self.sort.startswith("-"))
         self.is_filtered = bool(tests)
         self.rows = rows
         self.page = paged(rows, query.number(self.page_key), size, make)
         self.problems = [
-            f"{each.key}: expected {each.expected}, got {self.asked[each.key][:40]!r}"
-            for each in filters
-            if self.asked[each.key] and each.key not in tests
+            f"{condition.key}: expected {condition.expected}, got {self.asked[condition.key][:40]!r}"
+            for condition in filters
+            if self.asked[condition.key] and condition.key not in tests
         ]
         if self.sort and not by:
             self.problems.append(f"{self.sort_key}: no column {self.sort[:40]!r}")
@@ -197,11 +201,11 @@ def _in_order(rows: Sequence[Row], value: Callable[[Row], Any], *, descending: b
     known: list[tuple[Any, Row]] = []
     unknown: list[Row] = []
     for row in rows:
-        found = _known(value(row))
-        if found is None:
+        known_value = _known(value(row))
+        if known_value is None:
             unknown.append(row)
         else:
-            known.append((found.casefold() if isinstance(found, str) else found, row))
+            known.append((known_value.casefold() if isinstance(known_value, str) else known_value, row))
     known.sort(key=lambda pair: pair[0], reverse=descending)
     return [row for _, row in known] + unknown
 

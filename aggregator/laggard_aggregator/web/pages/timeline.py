@@ -46,16 +46,16 @@ class JobTimeline:
 def timelines(series: Sequence[Row], phases: Sequence[Mapping[str, Any]]) -> list[JobTimeline]:
     """Pictures of the whole job, the outermost layer first, which is the one that `phases` are of."""
     whole = {row["layer"]: row for row in series if row["node"] is None}
-    found: list[JobTimeline] = []
+    drawn_layers: list[JobTimeline] = []
     for layer in (name for name in LAYERS if name in whole):
-        drawn = phases if not found else ()
+        drawn = phases if not drawn_layers else ()
         pictures = (
             ("Read and written", _picture(whole[layer], _VOLUMES, drawn, HEIGHT)),
             ("Metadata operations", _picture(whole[layer], _METADATA, drawn, _LOW)),
         )
         if known := tuple((title, picture) for title, picture in pictures if picture):
-            found.append(JobTimeline(layer, known))
-    return found
+            drawn_layers.append(JobTimeline(layer, known))
+    return drawn_layers
 
 
 def _picture(
@@ -70,15 +70,15 @@ def _picture(
     }
     if not rates:
         return Markup("")
-    count = max(len(each) for each in rates.values())
+    count = max(len(rate) for rate in rates.values())
     start, end = row["start"], row["start"] + step * count
-    strips = [direction for direction in rates if any(each["direction"] == direction for each in phases)]
-    most = max(float(np.nanmax(each)) for each in rates.values())
+    strips = [direction for direction in rates if any(phase["direction"] == direction for phase in phases)]
+    most = max(float(np.nanmax(rate)) for rate in rates.values())
     top = _TOP + _STRIP * len(strips)
     frame = Frame(start, end, 0.0, most * 1.05, height + _STRIP * len(strips), top=top)
     inside = Markup("")
     for place, direction in enumerate(strips):
-        own = [each for each in phases if each["direction"] == direction]
+        own = [phase for phase in phases if phase["direction"] == direction]
         inside += _strip(frame, own, direction, _TOP / 2 + _STRIP * place, height + _STRIP * len(strips))
     for direction, values in rates.items():
         inside += _line(frame, start, step, values, direction)

@@ -138,8 +138,8 @@ def lost_seconds(job: VisibleJob) -> float | None:
 
 def amplification(job: VisibleJob) -> float:
     """Bytes moved for each asked for, by the summary or a finding, as `JobQueries.amplified` has it."""
-    found = [each["factor"] for each in job["findings"] if each["kind"] == "amplification"]
-    return max(job["s_amplification"] or 0.0, *(factor or 0.0 for factor in found), 0.0)
+    factors = [finding["factor"] for finding in job["findings"] if finding["kind"] == "amplification"]
+    return max(job["s_amplification"] or 0.0, *(factor or 0.0 for factor in factors), 0.0)
 
 
 def _ended(queries: JobQueries, reader: Principal, when: TimeRange, finding: str) -> Iterator[VisibleJob]:
@@ -176,9 +176,9 @@ def _modes(
 
 
 def _loads(directory: Path, when: TimeRange) -> Iterator[LoadSection]:
-    for of in known_kinds(directory, set(ROLES)):
-        loads = component_load(directory, KINDS[of], when.start, when.end)
+    for kind in known_kinds(directory, set(ROLES)):
+        loads = component_load(directory, KINDS[kind], when.start, when.end)
         known = int(np.isfinite(loads.mean).sum())
         if known:
-            table, axis = component_table(loads, of, when, Query({}))  # those without data come last
-            yield LoadSection(KINDS[of].title, table.page.items[:known], known, axis)
+            table, axis = component_table(loads, kind, when, Query({}))  # those without data come last
+            yield LoadSection(KINDS[kind].title, table.page.items[:known], known, axis)

@@ -58,55 +58,55 @@ def _mode_bars(modes: ModeVolumes) -> list[dict[str, Any]]:
     """A bar for each direction: shares of its bytes by mode, and the rows of the table."""
     bars = []
     for direction in DIRECTIONS:
-        own = [each for each in modes.volumes if each.direction == direction]
-        total = sum(each.amount for each in own)
+        own = [volume for volume in modes.volumes if volume.direction == direction]
+        total = sum(volume.amount for volume in own)
         if not total:
             continue
         at, parts = 0.0, Markup("")
-        for each in own:
-            width = 1000 * each.amount / total
+        for volume in own:
+            width = 1000 * volume.amount / total
             parts += Markup(
                 '<rect class="m{}" x="{:.1f}" width="{:.1f}" height="24"><title>{} {:.1%}</title></rect>'
-            ).format(MODES.index(each.mode), at, width, each.mode, each.amount / total)
+            ).format(MODES.index(volume.mode), at, width, volume.mode, volume.amount / total)
             at += width
-        label = ", ".join(f"{each.mode} {each.amount / total:.0%}" for each in own)
+        label = ", ".join(f"{volume.mode} {volume.amount / total:.0%}" for volume in own)
         picture = Markup(
             '<svg class="bar" viewBox="0 0 1000 24" preserveAspectRatio="none" role="img"'
             ' aria-label="{}">{}</svg>'
         ).format(f"{direction}s by mode: {label}", parts)
         rows = [
             {
-                "mode": each.mode,
-                "place": MODES.index(each.mode),
-                "jobs": each.jobs,
-                "amount": each.amount,
-                "share": each.amount / total,
-                "mean": each.amount / each.jobs,
+                "mode": volume.mode,
+                "place": MODES.index(volume.mode),
+                "jobs": volume.jobs,
+                "amount": volume.amount,
+                "share": volume.amount / total,
+                "mean": volume.amount / volume.jobs,
             }
-            for each in own
+            for volume in own
         ]
         bars.append({"direction": direction, "picture": picture, "rows": rows})
     return bars
 
 
-def _strips(found: PersistenceOrder, start: float, end: float) -> dict[str, Markup]:
+def _strips(order: PersistenceOrder, start: float, end: float) -> dict[str, Markup]:
     """A bar over the hours for each ranked component: its height is its persistence among the shown ones."""
-    ranked = found.ranked[:MOST_RANKED]
-    most = max((each.persistence for each in ranked), default=1)
+    ranked = order.ranked[:MOST_RANKED]
+    most = max((component.persistence for component in ranked), default=1)
     first = start // 3600 * 3600
     hours = max(int(-(-(end - first) // 3600)), 1)
     strips = {}
-    for one in ranked:
+    for component in ranked:
         bars = Markup("")
-        for hour, count in sorted(found.courses[one.component].items()):
+        for hour, count in sorted(order.courses[component.component].items()):
             height = 20 * count / most
             bars += Markup('<rect x="{}" y="{:.1f}" width="1" height="{:.1f}"/>').format(
                 int((hour - first) // 3600), 20 - height, height
             )
-        strips[one.component] = Markup(
+        strips[component.component] = Markup(
             '<svg class="strip" viewBox="0 0 {} 20" preserveAspectRatio="none" role="img"'
             ' aria-label="{}">{}</svg>'
-        ).format(hours, f"persistence of {visible(one.component)} by the hour", bars)
+        ).format(hours, f"persistence of {visible(component.component)} by the hour", bars)
     return strips
 
 

@@ -69,20 +69,22 @@ def persistence(directory: Path, start: float, end: float) -> PersistenceOrder:
         if count > 0 and (known is None or (-known.persistence, known.group) > (-count, group)):
             by_hour[hour][component] = PersistentComponent(component, group, count)
     hours = [
-        PersistentHour(hour, tuple(sorted(of.values(), key=_order)[:MOST_A_HOUR]))
-        for hour, of in sorted(by_hour.items())
-        if of
+        PersistentHour(hour, tuple(sorted(components.values(), key=_order)[:MOST_A_HOUR]))
+        for hour, components in sorted(by_hour.items())
+        if components
     ]
     ranked: dict[str, PersistentComponent] = {}
-    for each in sorted((one for of in by_hour.values() for one in of.values()), key=_order):
-        ranked.setdefault(each.component, each)
+    for persistent in sorted(
+        (component for components in by_hour.values() for component in components.values()), key=_order
+    ):
+        ranked.setdefault(persistent.component, persistent)
     courses: dict[str, dict[float, int]] = defaultdict(dict)
-    for hour, of in by_hour.items():
-        for component, each in of.items():
-            courses[component][hour] = each.persistence
-    counts = {component: len(of) for component, of in anomalous.items()}
+    for hour, components in by_hour.items():
+        for component, persistent in components.items():
+            courses[component][hour] = persistent.persistence
+    counts = {component: len(hours) for component, hours in anomalous.items()}
     return PersistenceOrder(tuple(hours), tuple(ranked.values()), courses, counts)
 
 
-def _order(each: PersistentComponent) -> tuple[int, str, str]:
-    return -each.persistence, each.component, each.group
+def _order(persistent: PersistentComponent) -> tuple[int, str, str]:
+    return -persistent.persistence, persistent.component, persistent.group

@@ -23,10 +23,10 @@ def json_lines(report: CentreReport) -> str:
     return "".join(f"{line(record)}\n" for record in records(report))
 
 
-def csv_tables(found: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def csv_tables(records: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The records as CSV, a text for each kind that has some; kinds that a report has not are left out."""
     by_kind: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in RECORDS}
-    for record in found:
+    for record in records:
         if record["record"] in by_kind:
             by_kind[record["record"]].append(record)
     tables = {}
@@ -55,12 +55,12 @@ def _records(report: CentreReport) -> Iterator[dict[str, Any]]:
             "record": "slow", **_columns(job, _JOB), "slowdown": job["slowdown"],
             "lost_seconds": lost_seconds(job), "sentence": job["sentence"],
         }  # fmt: skip
-    for one in report.persistence.ranked:
-        hours = report.persistence.anomalous_hours.get(one.component, 0)
-        yield {"record": "persistent", **asdict(one), "anomalous_hours": hours}
+    for component in report.persistence.ranked:
+        hours = report.persistence.anomalous_hours.get(component.component, 0)
+        yield {"record": "persistent", **asdict(component), "anomalous_hours": hours}
     for hour in report.persistence.hours:
-        for one in hour.components:
-            yield {"record": "persistent_hour", "hour": hour.start, **asdict(one)}
+        for component in hour.components:
+            yield {"record": "persistent_hour", "hour": hour.start, **asdict(component)}
     for volume in report.modes.volumes:
         yield {"record": "mode", **asdict(volume)}
     for row in report.classes:

@@ -77,19 +77,19 @@ class DuckEngine:
         names = KERNEL_SCHEMA.names
         columns = ", ".join(names)
         sql = f"select {columns} from ({intervals}) where end_us > start_us order by job_id, start_us"  # noqa: S608
-        found: list[pa.Table] = []
+        critical: list[pa.Table] = []
         waiting: list[pa.Table] = []
         for batch in self._opened.sql(sql).to_arrow_reader(_ROWS_AT_ONCE):
             part = pa.Table.from_batches([batch])
             jobs = part["job_id"].to_numpy()
             at = int(np.searchsorted(jobs, jobs[-1])) if len(part) else 0  # the last job may go on
             if at:
-                found.append(critical_rows(pa.concat_tables([*waiting, part.slice(0, at)])))
+                critical.append(critical_rows(pa.concat_tables([*waiting, part.slice(0, at)])))
                 waiting = []
             waiting.append(part.slice(at))
         if waiting:
-            found.append(critical_rows(pa.concat_tables(waiting)))
-        return pa.concat_tables(found) if found else KERNEL_SCHEMA.empty_table()
+            critical.append(critical_rows(pa.concat_tables(waiting)))
+        return pa.concat_tables(critical) if critical else KERNEL_SCHEMA.empty_table()
 
     def close(self) -> None:
         """Ends the connection."""

@@ -45,7 +45,7 @@ class SparkEngine:
     def _open(self, store: MineStore) -> None:
         for table, schema in TABLES.items():
             files = [str(path) for path in store.files(table)]
-            ddl = ", ".join(f"`{each.name}` {_DDL[str(each.type)]}" for each in schema)
+            ddl = ", ".join(f"`{field.name}` {_DDL[str(field.type)]}" for field in schema)
             frame = (
                 self._session.read.schema(ddl).parquet(*files)
                 if files

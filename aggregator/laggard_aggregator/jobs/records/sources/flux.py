@@ -78,11 +78,11 @@ def _number(value: Any) -> int:
     """Flux's 63 bits of an id, which it writes as a number or in base 58 after an f."""
     match = _F58_ID.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        found = integer(value)
+        decoded = integer(value)
     else:
-        found = 0
+        decoded = 0
         for char in match[1]:
-            found = found * 58 + _F58.index(char)
-    if found is None or not 0 <= found <= _MOST:
+            decoded = decoded * 58 + _F58.index(char)
+    if decoded is None or not 0 <= decoded <= _MOST:
         raise JobDataError(f"no id of a job: {str(value)[:40]!r}")
-    return found
+    return decoded

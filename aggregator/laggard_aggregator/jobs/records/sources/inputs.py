@@ -71,8 +71,8 @@ def stream_tables(
             return
         form = "sacct_json"
     waiting: list[Mapping[str, Any]] = []
-    for each in _READERS[form](file, cluster, times, report):
-        waiting.append(each)
+    for portion in _READERS[form](file, cluster, times, report):
+        waiting.append(portion)
         report.records += 1
         if len(waiting) >= _ROWS_AT_ONCE:
             yield settled(records(waiting))

@@ -51,26 +51,26 @@ class JsonStream:
     def _object(self, name: str, alone: str) -> Iterator[Any]:
         """Yields the elements of the array `name` of the next object, or the object."""
         self._expect("{")
-        found = False
+        has_list = False
         members: dict[str, Any] = {}
         while self._next() != "}":
             key = self._value()
             self._expect(":")
             if key == name and self._next() == "[":
-                found = True
+                has_list = True
                 yield from self._array()
             else:
                 value = self._value()
                 if key == "errors":
                     self.failures += _failures(value)
-                elif alone and not found:
+                elif alone and not has_list:
                     members[str(key)] = value
             if self._next() == ",":
                 self._at += 1
         self._at += 1
-        if not found and alone in members:
+        if not has_list and alone in members:
             yield members
-        elif not found and not self.failures:
+        elif not has_list and not self.failures:
             raise InputError("", f"JSON without an array of {name}")
 
     def _is_over(self) -> bool:
@@ -137,6 +137,6 @@ def _failures(value: Any) -> list[str]:
     texts = []
     for entry in value if isinstance(value, list) else []:
         parts = [entry.get("description"), entry.get("error")] if isinstance(entry, dict) else [entry]
-        told = dict.fromkeys(part for part in parts if isinstance(part, str) and part)
-        texts.append(": ".join(told)[:_ERROR_CHARS] or "no reason given")
+        reasons = dict.fromkeys(part for part in parts if isinstance(part, str) and part)
+        texts.append(": ".join(reasons)[:_ERROR_CHARS] or "no reason given")
     return texts

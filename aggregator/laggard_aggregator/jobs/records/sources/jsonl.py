@@ -55,54 +55,54 @@ def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
             line = file.readline(MAX_LINE_BYTES)
 
 
-def record_of(told: Mapping[str, Any], cluster: str) -> dict[str, Any]:
+def record_of(record: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     """The record of one object. Raises JobDataError."""
-    submit = seconds(told.get("submit"))
-    name = told.get("job", told.get("id"))
+    submit = seconds(record.get("submit"))
+    name = record.get("job", record.get("id"))
     shown = text(name) or str(integer(name) or "")
     if submit is None or not shown:
         raise JobDataError("no job, or no time of submission")
-    raw = integer(told.get("raw_id"))
-    own = text(told.get("sluid"))
+    raw = integer(record.get("raw_id"))
+    own = text(record.get("sluid"))
     if raw is None:
         plain = shown.isascii() and shown.isdecimal() and len(shown) < 18
         raw = int(shown) if plain else 0
         own = own or ("" if plain else f"{identifier(shown)}@{int(submit)}")
     return {
-        "cluster": cluster_name(told.get("cluster"), cluster),
+        "cluster": cluster_name(record.get("cluster"), cluster),
         "raw_id": raw,
         "submit": int(submit),
         "sluid": identifier(own) if own else "",
-        "restarts": _small(told.get("restarts")),
+        "restarts": _small(record.get("restarts")),
         "job": shown,
-        **{key: integer(told.get(key)) for key in ("array_job", "array_task", "het_job", "het_offset")},
-        **{key: text(told.get(key)) for key in ("user", "account", "name", "application")},
-        "partition": text(told.get("partition")) or text(told.get("queue")),
-        "state": state(told.get("state"), _WORDS),
-        **{key: integer(told.get(key)) for key in ("uid", "exit_code", "node_count", "tasks", "cpus")},
-        **{key: seconds(told.get(key)) for key in ("eligible", "start", "end", "modified")},
-        "exclusive": _truth(told.get("exclusive")),
-        "doubtful": _truth(told.get("doubtful")),
-        "node_list": node_list(told.get("nodes")),
+        **{key: integer(record.get(key)) for key in ("array_job", "array_task", "het_job", "het_offset")},
+        **{key: text(record.get(key)) for key in ("user", "account", "name", "application")},
+        "partition": text(record.get("partition")) or text(record.get("queue")),
+        "state": state(record.get("state"), _WORDS),
+        **{key: integer(record.get(key)) for key in ("uid", "exit_code", "node_count", "tasks", "cpus")},
+        **{key: seconds(record.get(key)) for key in ("eligible", "start", "end", "modified")},
+        "exclusive": _truth(record.get("exclusive")),
+        "doubtful": _truth(record.get("doubtful")),
+        "node_list": node_list(record.get("nodes")),
         "source": "jsonl",
     }
 
 
 def _parsed(line: bytes) -> Mapping[str, Any]:
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except (ValueError, RecursionError):
         raise JobDataError("no JSON") from None
-    if not isinstance(found, Mapping):
+    if not isinstance(record, Mapping):
         raise JobDataError("no object")
-    return found
+    return record
 
 
 def _small(value: Any) -> int | None:
-    found = integer(value)
-    if found is not None and not 0 <= found < 1 << 31:
-        raise JobDataError(f"expected a count of restarts, got {found}")
-    return found
+    count = integer(value)
+    if count is not None and not 0 <= count < 1 << 31:
+        raise JobDataError(f"expected a count of restarts, got {count}")
+    return count
 
 
 def _truth(value: Any) -> bool | None:

@@ -74,13 +74,13 @@ def _record(line: str, cluster: str) -> dict[str, Any] | None:
     cells = line.split(";", 3)
     if len(cells) != 4:
         raise JobDataError("expected time;type;id;text")
-    _, kind, name, told = cells
+    _, kind, name, fields = cells
     if kind not in ("S", "E", "R"):
         return None
     match = _ID.fullmatch(name)
     if match is None:
         raise JobDataError("no id of a job")
-    values = _values(told)
+    values = _values(fields)
     start = seconds(values.get("start"))
     submit = seconds(values.get("ctime") or values.get("qtime"))
     if start is None or submit is None:
@@ -116,10 +116,10 @@ def _values(text: str) -> dict[str, str]:
     """Values by key; a value lasts until the next ` key=`, as names may hold spaces."""
     marks = list(_KEY.finditer(text))
     ends = [*(mark.start() for mark in marks[1:]), len(text)][: len(marks)]
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for mark, end in zip(marks, ends, strict=True):
-        found.setdefault(mark[1], text[mark.end() : end].strip())
-    return found
+        values.setdefault(mark[1], text[mark.end() : end].strip())
+    return values
 
 
 def _state(kind: str, status: int | None, values: Mapping[str, str]) -> str:
@@ -148,9 +148,9 @@ def _slots_of(values: Mapping[str, str]) -> str:
 def _cpus(values: Mapping[str, str]) -> int | None:
     """CPUs of a job by the first key that tells them; None where none does."""
     for name in ("resources_used.ncpus", "Resource_List.ncpus", "total_execution_slots"):
-        told = integer(values.get(name))
-        if told is not None and told > 0:
-            return told
+        count = integer(values.get(name))
+        if count is not None and count > 0:
+            return count
     return _vnode_cpus(values.get("exec_vnode", "")) or _slots(values.get("exec_host", ""))
 
 
@@ -181,11 +181,11 @@ def _slots(hosts: str) -> int | None:
 
 def _nodes(hosts: str) -> dict[str, None]:
     """Hosts of `node1/0*4+node2/1`, or of vnodes `(node1:ncpus=4)+(node2:ncpus=4)`, each once."""
-    found: dict[str, None] = {}
+    nodes: dict[str, None] = {}
     for chunk in re.split(r"[+()]+", hosts):
         if chunk:
             match = _CHUNK.fullmatch(chunk)
             if match is None:
                 raise JobDataError("no list of hosts")
-            found[match[1]] = None
-    return found
+            nodes[match[1]] = None
+    return nodes

@@ -100,8 +100,8 @@ def _of_controller(job: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     """
     array, task = integer(job.get("array_job_id")), integer(job.get("array_task_id"))
     het, offset = integer(job.get("het_job_id")), integer(job.get("het_job_offset"))
-    found = state(job.get("job_state"))
-    restarted = found == "COMPLETING" and bool(integer(job.get("restart_cnt")))
+    job_state = state(job.get("job_state"))
+    restarted = job_state == "COMPLETING" and bool(integer(job.get("restart_cnt")))
     return {
         **_identity(job, cluster, seconds(job.get("submit_time"))),
         **_shown(integer(job.get("job_id")), array, task, het, offset),
@@ -110,8 +110,8 @@ def _of_controller(job: Mapping[str, Any], cluster: str) -> dict[str, Any]:
         "account": text(job.get("account")),
         "name": text(job.get("name")),
         "partition": text(job.get("partition")),
-        "state": "PENDING" if restarted else found,
-        "exit_code": _exit_code(job.get("exit_code")) if "COMPLET" in found else None,
+        "state": "PENDING" if restarted else job_state,
+        "exit_code": _exit_code(job.get("exit_code")) if "COMPLET" in job_state else None,
         "eligible": seconds(job.get("eligible_time")),
         "start": seconds(job.get("start_time")),
         "end": seconds(job.get("end_time")),
@@ -141,29 +141,29 @@ def _step(step: Any, job: int) -> dict[str, Any]:
     """A step of a job."""
     name = _step_name(at(step, "step", "id"))
     component = integer(at(step, "step", "het", "component"))
-    told = node_list(at(step, "nodes", "range")) or node_list(at(step, "nodes", "list"))
+    nodes = node_list(at(step, "nodes", "range")) or node_list(at(step, "nodes", "list"))
     return {
         "raw_id": f"{job}.{name}{'' if component in (None, _NO_NUMBER) else f'+{component}'}",
         "name": text(at(step, "step", "name")),
         "state": state(at(step, "state")),
-        "node_list": told,
+        "node_list": nodes,
         "node_count": integer(at(step, "nodes", "count")),
         **{name: seconds(at(step, "time", name)) for name in ("start", "end")},
     }
 
 
-def _step_name(told: Any) -> str:
+def _step_name(step: Any) -> str:
     """The part of a step's id behind the dot: of `0`, `"batch"`, `"4711.0"`, or an object with one."""
-    if isinstance(told, Mapping) and "step_id" in told:
-        told = told["step_id"]
-    if isinstance(told, str) and not told.isdecimal():
-        name = told.rpartition(".")[2]
+    if isinstance(step, Mapping) and "step_id" in step:
+        step = step["step_id"]
+    if isinstance(step, str) and not step.isdecimal():
+        name = step.rpartition(".")[2]
         if _STEP_NAME.fullmatch(name) is None:
-            raise JobDataError(f"no id of a step: {told[:40]!r}")
+            raise JobDataError(f"no id of a step: {step[:40]!r}")
         return name
-    number = integer(told)
+    number = integer(step)
     if number is None or not 0 <= number < 1 << 32:
-        raise JobDataError(f"no id of a step: {str(told)[:40]!r}")
+        raise JobDataError(f"no id of a step: {str(step)[:40]!r}")
     return _SPECIAL_STEPS.get(number, str(number))
 
 
@@ -191,13 +191,13 @@ def _exit_code(value: Any) -> int | None:
 def _cpus(job: Mapping[str, Any]) -> int | None:
     """Allocated CPUs."""
     allocated = at(job, "tres", "allocated")
-    for each in allocated if isinstance(allocated, list) else ():
-        if text(at(each, "type")) == "cpu":
-            return integer(at(each, "count"))
+    for resource in allocated if isinstance(allocated, list) else ():
+        if text(at(resource, "type")) == "cpu":
+            return integer(at(resource, "count"))
     return integer(at(job, "required", "CPUs"))
 
 
 def _words(job: Mapping[str, Any]) -> set[str]:
     """Words on the sharing of nodes: `shared` is text or a list."""
     value = job.get("shared")
-    return {each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)}
+    return {word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)}

@@ -116,10 +116,10 @@ class SacctText:
             "doubtful": doubtful,
         }
         keep = pa.array(cells.keep)
-        found = _table(cells, columns).filter(keep)
-        self._report.records += len(found)
+        chosen = _table(cells, columns).filter(keep)
+        self._report.records += len(chosen)
         self._report.ambiguous += pc.sum(pc.and_(doubtful, keep)).as_py() or 0
-        return found
+        return chosen
 
     def steps(self, lines: Sequence[str]) -> pa.Table:
         """Rows of some lines, of jobs and of steps, with the columns of STEPS."""
@@ -236,7 +236,7 @@ def _table(cells: _Cells, columns: dict[str, pa.Array]) -> pa.Table:
         "source": pa.array(["sacct"] * len(cells), pa.string()),
     }
     return pa.table(
-        [columns.get(each.name, pa.nulls(len(cells), each.type)) for each in RECORDS], schema=RECORDS
+        [columns.get(field.name, pa.nulls(len(cells), field.type)) for field in RECORDS], schema=RECORDS
     )
 
 
@@ -301,13 +301,13 @@ def _counts(cells: pa.Array) -> pa.Array:
     Null for those that are empty, rounded (`2.05K`), or none.
     """
     parts = pc.extract_regex(cells, _WITH_UNIT)
-    found = _digits(cells)
+    counts = _digits(cells)
     for unit, factor in _UNITS.items():
         number = pc.if_else(
             pc.equal(pc.struct_field(parts, "unit"), unit), pc.struct_field(parts, "number"), None
         )
-        found = pc.coalesce(found, pc.multiply(number.cast(pa.int64()), factor))
-    return found
+        counts = pc.coalesce(counts, pc.multiply(number.cast(pa.int64()), factor))
+    return counts
 
 
 def _digits(cells: pa.Array) -> pa.Array:

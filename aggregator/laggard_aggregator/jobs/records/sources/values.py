@@ -43,16 +43,16 @@ def number(value: Any) -> float | int | None:
 
 def integer(value: Any) -> int | None:
     """A whole number, as `number` has it."""
-    found = number(value)
-    return None if found is None else int(found)
+    known = number(value)
+    return None if known is None else int(known)
 
 
 def seconds(value: Any) -> float | None:
     """A time, seconds since the epoch; None for 0, which stands for unknown."""
-    found = number(value)
-    if found is not None and not 0 <= found < MAX_SECONDS:
-        raise JobDataError(f"expected seconds since the epoch, got {found}")
-    return float(found) if found else None
+    known = number(value)
+    if known is not None and not 0 <= known < MAX_SECONDS:
+        raise JobDataError(f"expected seconds since the epoch, got {known}")
+    return float(known) if known else None
 
 
 def text(value: Any) -> str:
@@ -71,9 +71,9 @@ def state(value: Any, words: Mapping[str, str] | None = None) -> str:
     Raises JobDataError for none.
     """
     several: Iterable[Any] = value if isinstance(value, list) else [value]
-    for each in several:
-        if isinstance(each, str) and each:
-            word = each.upper().split()[0].rstrip("+") if each.split() else ""
+    for item in several:
+        if isinstance(item, str) and item:
+            word = item.upper().split()[0].rstrip("+") if item.split() else ""
             word = (words or {}).get(word, word)
             if word in STATES:
                 return word
@@ -82,10 +82,10 @@ def state(value: Any, words: Mapping[str, str] | None = None) -> str:
 
 def cluster_name(value: Any, default: str) -> str:
     """Name of a cluster. Raises JobDataError for text that is none."""
-    found = text(value) or default
-    if not _CLUSTER.fullmatch(found):
-        raise JobDataError(f"no name of a cluster: {found[:40]!r}")
-    return found
+    name = text(value) or default
+    if not _CLUSTER.fullmatch(name):
+        raise JobDataError(f"no name of a cluster: {name[:40]!r}")
+    return name
 
 
 def identifier(value: str) -> str:
@@ -98,5 +98,5 @@ def identifier(value: str) -> str:
 def node_list(value: Any) -> str:
     """A list of nodes as text, of text or of a list of names."""
     if isinstance(value, list):
-        return ",".join(text(each) for each in value if isinstance(each, str))
+        return ",".join(text(item) for item in value if isinstance(item, str))
     return text(value)
