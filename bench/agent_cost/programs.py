@@ -16,14 +16,17 @@ from pathlib import Path
 from bench.testbed.luns import TestbedError, process
 
 BROKER_PORT = 18_841
-EXPORTER_PORT = 18_842
-HTTP_PORT = 18_843
+HTTP_PORT = 18_842
+EXPORTER_PORT = 18_843
+"""Of the first node_exporter; the others' follow."""
 START_SECONDS = 20.0
 SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/usr/lib/sysstat:/usr/lib64/sa"
 SCRAPE = {  # as Prometheus asks
     "Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5",
     "Accept-Encoding": "gzip",
 }
+EXPORTED = (("diskstats",), ("diskstats", "netdev", "netstat", "softnet", "cpu", "meminfo", "loadavg"))
+"""Collectors of node_exporter: those of the agent's `diskstats`, and of its `diskstats`, `net` and `host`."""
 COLLECTD = """\
 Interval 1
 FQDNLookup false
@@ -87,14 +90,6 @@ def programs(
         aggregator = [sys.executable, "-m", "laggard_aggregator.cli.daemon", "--config", str(config)]
         started.run("aggregator", aggregator)
         _wait_for(HTTP_PORT, "/healthz")
-        exporter = [
-            _found("prometheus-node-exporter", "node_exporter"),
-            "--collector.disable-defaults",
-            "--collector.diskstats",
-            "--collector.diskstats.device-exclude=^$",
-            "--web.disable-exporter-metrics",
-            f"--web.listen-address=127.0.0.1:{EXPORTER_PORT}",
-        ]
         collectd = folder / "collectd.conf"
         collectd.write_text(COLLECTD.format(folder=folder))
         sadc = _found("sadc")
@@ -111,14 +106,15 @@ def programs(
             *agents,
             started.run("sadc -S DISK", [sadc, "-S", "DISK", "1", str(folder / "sadc")]),
             started.run("sadc, disks only", [sadc, "-S", "A_NULL,A_DISK", "1", str(folder / "sadc-disks")]),
-            started.run("node_exporter, diskstats", exporter),
+            *(_exporter(started, number, names) for number, names in enumerate(EXPORTED)),
             started.run("collectd, disk and csv", [_found("collectd"), "-f", "-C", str(collectd)]),
         )
-        _wait_for(EXPORTER_PORT, "/metrics")
         stop = threading.Event()
-        scraper = threading.Thread(target=_scrape, args=(stop,))
-        scraper.start()
-        stack.callback(scraper.join)
+        for number in range(len(EXPORTED)):
+            _wait_for(EXPORTER_PORT + number, "/metrics")
+            scraper = threading.Thread(target=_scrape, args=(EXPORTER_PORT + number, stop))
+            scraper.start()
+            stack.callback(scraper.join)
         stack.callback(stop.set)
         yield found
 
@@ -149,6 +145,19 @@ def _agent(
     )
 
 
+def _exporter(started: _Started, number: int, names: Sequence[str]) -> Program:
+    """A node_exporter with these collectors alone."""
+    command = [
+        _found("prometheus-node-exporter", "node_exporter"),
+        "--collector.disable-defaults",
+        *(f"--collector.{name}" for name in names),
+        "--collector.diskstats.device-exclude=^$",
+        "--web.disable-exporter-metrics",
+        f"--web.listen-address=127.0.0.1:{EXPORTER_PORT + number}",
+    ]
+    return started.run(f"node_exporter, {' '.join(names)}", command)
+
+
 def _found(*names: str) -> str:
     path = next(filter(None, (shutil.which(name, path=SBIN) for name in names)), None)
     if path is None:
@@ -169,9 +178,9 @@ def _wait_for(port: int, path: str) -> None:
             return
 
 
-def _scrape(stop: threading.Event) -> None:
-    """Scrapes node_exporter every second over one connection until told to stop."""
-    connection = http.client.HTTPConnection("127.0.0.1", EXPORTER_PORT, timeout=5)
+def _scrape(port: int, stop: threading.Event) -> None:
+    """Scrapes a node_exporter every second over one connection until told to stop."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     while not stop.wait(1.0 - time.monotonic() % 1.0):
         try:
             _get(connection, "/metrics")
