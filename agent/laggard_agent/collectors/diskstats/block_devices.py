@@ -112,7 +112,8 @@ class BlockDevices:
             return True
         return (
             device is not None
-            and device.is_whole()
+            and not device.is_hidden()
+            and not device.is_dm_partition()
             and not layers.is_represented(name)
             and not self._replacements(name, layers)
         )

@@ -28,12 +28,21 @@ class Usage:
 
 
 class Layers:
-    """The devices above and below each of `devices`; `usage`: by kernel name, empty where all count."""
+    """The devices above and below each of `devices`; `usage`: by kernel name, empty where all count.
+
+    Partitions that dm makes stand for nobody: what is above them is above their disk.
+    """
 
     def __init__(self, devices: Mapping[str, SysfsDevice], usage: Mapping[str, Usage]) -> None:
         self._devices = devices
         self._usage = usage
-        self._holders = {name: device.holders() for name, device in devices.items()}
+        holders = {name: device.holders() for name, device in devices.items()}
+        partitions = {name for name, device in devices.items() if device.is_dm_partition()}
+        self._holders = {
+            name: [upper for held in own for upper in (holders[held] if held in partitions else [held])]
+            for name, own in holders.items()
+            if name not in partitions
+        }
         self._members: dict[str, list[str]] = defaultdict(list)
         for name, holders in self._holders.items():
             for holder in dict.fromkeys(holders):

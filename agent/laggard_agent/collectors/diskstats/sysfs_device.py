@@ -37,10 +37,14 @@ class SysfsDevice:
         self._folder = folder
         self._entries = frozenset(names_in(path))
 
-    def is_whole(self) -> bool:
-        """False for a device that is hidden or a partition."""
+    def is_hidden(self) -> bool:
+        """Whether it is a path to a device that has a name of its own."""
         note_name(self._path, is_folder=True)
-        return not (self._text("hidden") == "1" or self._text("dm/uuid").startswith("part"))
+        return self._text("hidden") == "1"
+
+    def is_dm_partition(self) -> bool:
+        """Whether it is a partition of another device of dm, as kpartx makes them."""
+        return self._text("dm/uuid").startswith("part")
 
     def is_multipath(self) -> bool:
         """Whether it is dm's device over several paths to one disk."""

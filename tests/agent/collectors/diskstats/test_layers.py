@@ -89,6 +89,21 @@ def test_dm_multipath_that_is_switched_off_has_the_sums_of_its_paths(tmp_path: P
     assert selected(tmp_path, MPATH, sda=BUSY, sdb=BUSY, dm_0=BUSY) == {"dm-0": ("dm-0",)}
 
 
+def test_a_multipath_disk_stands_for_its_partitions(tmp_path: Path) -> None:
+    files = {
+        **MPATH,
+        "sys/block/dm-0/queue/iostats": "1",
+        "sys/block/dm-0/holders/dm-1/x": "",
+        "sys/block/dm-1/dm/uuid": "part1-mpath-3600",
+    }
+    alone = selected(tmp_path, files, sda=BUSY, sdb=BUSY, dm_0=BUSY, dm_1=BUSY)
+    assert alone == {"dm-0": ("dm-0",)}
+    volume = {"sys/block/dm-1/holders/dm-2/x": "", "sys/block/dm-2/dm/uuid": "LVM-abc"}
+    below = {"sda": BUSY, "sdb": BUSY, "dm_0": BUSY, "dm_1": BUSY}
+    assert selected(tmp_path, files | volume, **below, dm_2=BUSY) == {"dm-2": ("dm-2",)}
+    assert selected(tmp_path, files | volume, **below, dm_2=UNTIMED) == {"dm-0": ("dm-0",)}
+
+
 def test_holders_in_a_circle_end(tmp_path: Path) -> None:
     files = {"sys/block/dm-0/holders/dm-1/x": "", "sys/block/dm-1/holders/dm-0/x": ""}
     assert selected(tmp_path, files, dm_0=UNTIMED, dm_1=UNTIMED) == {}
