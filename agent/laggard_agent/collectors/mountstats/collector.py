@@ -55,8 +55,9 @@ BASE_FIELDS = tuple(map(_counter, (*BYTE_COUNTERS, *TRANSPORT_COUNTERS, *EVENTS)
 class Mountstats:
     """Reads `<procfs>/self/mountstats`: a row for each NFS super block that this node has mounted.
 
-    A row's id is `server:/export`; further super blocks of the same export have ` on PATH` behind it. Columns
-    only grow. A mount with lines that were not understood keeps the values of the others.
+    A row's id is `server:/export`; further super blocks of the same export have ` on PATH` behind it, and
+    keep it while they are mounted there. Columns only grow. A mount with lines that were not understood keeps
+    the values of the others.
     """
 
     name = "mountstats"
@@ -65,10 +66,12 @@ class Mountstats:
 
     def __init__(self, settings: MountstatsSettings, context: Context) -> None:
         self._path = context.roots.procfs / "self" / "mountstats"
+        self._mountinfo_path = context.roots.procfs / "self" / "mountinfo"
         self._most = settings.max_mounts
         self._choice = choice(settings.include, settings.exclude)
         self._now = context.now
         self._mounts: list[Mount] = []
+        self._ids: dict[tuple[bytes, bytes], str] = {}
         always = (column for name in ALWAYS for column in fields_of(name))
         self._rows = ColumnTable("nfs_mount", (*BASE_FIELDS, *always))
         self._own = OwnRow(self.name, NODE_FIELDS)
@@ -78,7 +81,7 @@ class Mountstats:
         """Mounts, then the node's own row. Raises CollectError."""
         at = self._now()
         try:
-            self._mounts, leftovers = parse(read_file(self._path), self._mounts)
+            self._mounts, leftovers = parse(read_file(self._path), self._mounts, self._mountinfo)
         except NotMountstatsError as exc:
             raise CollectError(str(self._path), str(exc)) from exc
         chosen, left_out = self._chosen(self._mounts)
@@ -96,6 +99,8 @@ class Mountstats:
         """Mounts that have a row, by id, and the number of those that there was no room or no name for."""
         chosen: dict[str, tuple[Component, Mount]] = {}
         left_out = 0
+        before, self._ids = self._ids, {}
+        kept = {before[key] for mount in mounts if (key := (mount.device, mount.path)) in before}
         for mount in mounts:
             device, path = _text(mount.device), _text(mount.path)
             if device is not None and self._choice(device) is False:
@@ -103,12 +108,21 @@ class Mountstats:
             if device is None or path is None or len(chosen) >= self._most:
                 left_out += 1
                 continue
-            id_ = f"{device} on {path}" if device in chosen else device
+            key = mount.device, mount.path
+            id_ = before.get(key) or (f"{device} on {path}" if device in kept else device)
             if id_ in chosen or len(id_) > MAX_NAME_CHARS:
                 left_out += 1
             else:
                 chosen[id_] = _component(id_, device, path, mount), mount
+                self._ids[key] = id_
+                kept.add(id_)
         return chosen, left_out
+
+    def _mountinfo(self) -> bytes:
+        try:
+            return read_file(self._mountinfo_path)
+        except CollectError:
+            return b""
 
 
 def _component(id_: str, device: str, path: str, mount: Mount) -> Component:

@@ -5,7 +5,7 @@ transport. Names of mounts keep the kernel's octal escapes (`\\040` is a blank).
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -42,6 +42,8 @@ _TRANSPORT_PLACES: Mapping[bytes, tuple[int | None, ...]] = {
 """Columns of TRANSPORT_COUNTERS behind the protocol's name."""
 _HEAD = re.compile(rb"device (\S+) mounted on (\S+) with fstype (nfs4?)(?: statvers=(\S+))?")
 _OTHER_HEAD = re.compile(rb"(?:device .+|no device) mounted on .+ with fstype \S+.*")
+_MOUNTINFO = re.compile(rb"^\d+ \d+ (\d+:\d+) \S+ (\S+) [^\n]*? - nfs4? (\S+) ", re.MULTILINE)
+"""Number of the device, mount point and device (proc(5), /proc/PID/mountinfo)."""
 _NEGATIVE = 2**63
 """From here on numbers are negative ones: sums of times that the kernel adds up with a sign."""
 _STAT_VERSIONS = (b"1.0", b"1.1")
@@ -83,19 +85,23 @@ class Mount:
         """`vers` and `proto` of the mount options."""
         return {name.decode(): value.decode() for name, value in _OPTION.findall(self.options)}
 
-    def is_same(self, other: "Mount") -> bool:
-        """Whether both lines are mount points of one super block, whose statistics are printed for each."""
+    def is_like(self, other: "Mount") -> bool:
+        """Whether both may be mount points of one super block, whose statistics are printed for each."""
         near = abs(self.age_seconds - other.age_seconds) <= 1
         return near and (self.device, self.options) == (other.device, other.options)
 
 
-def parse(data: bytes, before: Sequence[Mount] = ()) -> tuple[list[Mount], int]:
+def parse(
+    data: bytes, before: Sequence[Mount] = (), mountinfo: Callable[[], bytes] = bytes
+) -> tuple[list[Mount], int]:
     """The NFS mounts in order, each super block once, and the number of lines not understood outside of them.
 
-    `before`: mounts of the previous sample, whose values serve again where no statistic changed. Raises
-    NotMountstatsError.
+    `before`: mounts of the previous sample, whose values serve again where no statistic changed. `mountinfo`:
+    reads the file of this name, by which mounts that look alike are told apart (`nosharecache`, mounted in
+    one second). Raises NotMountstatsError.
     """
     mounts: list[Mount] = []
+    numbers: Mapping[tuple[bytes, bytes], bytes] | None = None
     known = {mount.statistics: mount for mount in before}
     heads = 0
     lines = data.split(b"\n")
@@ -106,7 +112,10 @@ def parse(data: bytes, before: Sequence[Mount] = ()) -> tuple[list[Mount], int]:
         head = _HEAD.fullmatch(lines[at])
         if head is not None and head[4] in _STAT_VERSIONS:
             mount = _mount(head[1], head[2], lines[at + 1 : end], known)
-            if not any(mount.is_same(other) for other in mounts):
+            alike = [other for other in mounts if mount.is_like(other)]
+            if alike and numbers is None:
+                numbers = device_numbers(mountinfo())
+            if not any(_are_one(mount, other, numbers or {}) for other in alike):
                 mounts.append(mount)
         elif head is None and _OTHER_HEAD.fullmatch(lines[at]):
             leftovers += sum(map(bool, lines[at + 1 : end]))
@@ -117,6 +126,17 @@ def parse(data: bytes, before: Sequence[Mount] = ()) -> tuple[list[Mount], int]:
     if not heads:
         raise NotMountstatsError("no line is of a mount")
     return mounts, leftovers
+
+
+def device_numbers(mountinfo: bytes) -> dict[tuple[bytes, bytes], bytes]:
+    """The numbers of super blocks, such as `0:53`, by device and mount point; other lines are left out."""
+    return {(line[3], line[2]): line[1] for line in _MOUNTINFO.finditer(mountinfo)}
+
+
+def _are_one(mount: Mount, other: Mount, numbers: Mapping[tuple[bytes, bytes], bytes]) -> bool:
+    """Whether mounts that are alike are one super block: unless both have numbers, which differ."""
+    own, others = (numbers.get((each.device, each.path)) for each in (mount, other))
+    return own is None or others is None or own == others
 
 
 def _mount(device: bytes, path: bytes, lines: Sequence[bytes], known: Mapping[bytes, Mount]) -> Mount:

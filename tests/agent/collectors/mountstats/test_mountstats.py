@@ -83,6 +83,35 @@ def test_nfs_4_counts_a_super_block_once_however_often_it_is_mounted(tmp_path: P
     assert "READ_PLUS_ops" not in row
 
 
+def test_mounts_that_look_alike_are_told_apart_by_their_super_blocks(tmp_path: Path) -> None:
+    client = Client(tmp_path, "client-4.18").change("mounted on /opt/soft\\040ware", "mounted on /opt/soft")
+    text = client.file.read_text()
+    home = next(part for part in text.split("device ") if part.startswith(f"{HOME} "))
+    again = home.replace("mounted on /home", "mounted on /copy").replace("READ: 6000 6000", "READ: 70 70")
+    client.file.write_text(f"{text}device {again}")
+    assert client.node()["mounts"] == 2
+    line = "3{0} 25 0:5{0} / {1} rw,relatime shared:{0} - nfs " + HOME + " rw,vers=3\n"
+    info = client.file.with_name("mountinfo")
+    info.write_text(line.format(1, "/home") + line.format(1, "/copy"))
+    assert client.node()["mounts"] == 2
+    info.write_text(line.format(1, "/home") + line.format(2, "/copy"))
+    assert client.node()["mounts"] == 3
+    assert client.sampled.row("nfs_mount", f"{HOME} on /copy")["READ_ops"] == 70
+
+
+def test_a_mount_does_not_take_over_the_id_of_one_that_goes(tmp_path: Path) -> None:
+    client = Client(tmp_path, "client-6.8")
+    client.sampled.sample()
+    whole = client.file.read_text().split("device ")
+    others = [part for part in whole if not part.startswith(SCRATCH) or "/scratch-direct" in part]
+    client.file.write_text("device ".join(others))
+    assert client.node()["mounts"] == 2
+    assert client.sampled.ids("nfs_mount") == [OTHER, FAST]
+    client.file.write_text("device ".join(whole))
+    assert client.node()["mounts"] == 3
+    assert client.sampled.row("nfs_mount", OTHER)["READ_ops"] == 100
+
+
 def test_columns_grow_and_rows_without_change_stay(tmp_path: Path) -> None:
     client = Client(tmp_path, "client-6.8")
     first = client.sampled.sample().readings["nfs_mount"]
