@@ -2,7 +2,8 @@
 
 An interface that is made of others is left out, as those below it count the same bytes, unless it is hardware
 itself (the failover pairs of virtual machines): then those below are left out. Tunnels are left out beside
-hardware, through which their packets go. An interface that the operator includes by name counts in any case.
+hardware, through which their packets go; so are all without hardware of a node with Open vSwitch, whose
+bridges do not tell what is below them. An interface that the operator includes by name counts in any case.
 
 From `/sys/class/net` (Documentation/ABI/testing/sysfs-class-net): `device` is a link that hardware has,
 `lower_*`, `upper_*` and `master` link the layers.
@@ -18,6 +19,8 @@ from laggard_agent.collectors.interface import attribute, note_name
 _TUNNEL_TYPES = frozenset({"768", "769", "776", "778", "823", "65534"})
 """ARPHRD_* of linux/if_arp.h: ipip, ip6tnl, sit, gre, ip6gre, and none (tun, WireGuard)."""
 _TUNNEL_KINDS = frozenset({"DEVTYPE=vxlan", "DEVTYPE=geneve", "DEVTYPE=wireguard", "DEVTYPE=bareudp"})
+_SWITCH = "ovs-system"
+"""Open vSwitch's interface of the kernel, which all ports but those of its bridges are below."""
 
 
 class Interfaces:
@@ -40,7 +43,7 @@ class Interfaces:
         for name in candidates:
             if name not in hardware and (
                 not _all_below(name, below).isdisjoint(candidates)
-                or (hardware and not below[name] and folders[name].is_tunnel())
+                or (hardware and not below[name] and (_SWITCH in choices or folders[name].is_tunnel()))
             ):
                 left_out.add(name)
         return frozenset(name for name in candidates if choices[name] or name not in left_out)

@@ -105,6 +105,14 @@ def test_tunnels_beside_hardware_are_left_out(tmp_path: Path) -> None:
     assert counted(root, *names) == set(names), "in a container"
 
 
+def test_bridges_of_open_vswitch_do_not_count_what_their_hardware_counts(tmp_path: Path) -> None:
+    root = sysfs(
+        tmp_path, {"ovs-system": ["eth0"], "br-ex": [], "br0": []}, "eth0 eth1", links="lower master"
+    )
+    assert counted(root, "ovs-system", "br-ex", "br0", "eth0", "eth1") == {"eth0", "eth1"}
+    assert counted(root, "ovs-system", "br0", "eth0", include=("br0",)) == {"br0"}
+
+
 def test_what_lies_between_may_be_excluded(tmp_path: Path) -> None:
     root = sysfs(tmp_path, {"bond0.100": ["bond0"], "bond0": ["eth0"], "eth0": []}, "eth0")
     assert counted(root, "bond0.100", "bond0", "eth0", exclude=("bond0",)) == {"eth0"}
