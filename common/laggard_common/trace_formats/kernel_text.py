@@ -11,6 +11,9 @@ DISK_COUNTERS = (
     *("dc_ios", "dc_merges", "dc_sectors", "dc_ms", "fl_ios", "fl_ms"),
 )
 _LEADING = 3  # major, minor, name
+_IN_FLIGHT = DISK_COUNTERS.index("in_flight")
+_NEGATIVE = 2**31
+"""From here on the requests in flight are a number below 0, as kernels before 5.0 print it."""
 _DISK_COLUMNS = (20, 18, 14)
 _END = {n: max((k for k in _DISK_COLUMNS if k <= n), default=0) for n in range(_DISK_COLUMNS[0])}
 _NO_DISK: tuple[bytes, tuple[int | None, ...]] = (b"", ())
@@ -23,12 +26,17 @@ def disk_line(line: bytes) -> tuple[bytes, tuple[int | None, ...]]:
     """Kernel name and DISK_COUNTERS of a disk; an empty name for a line that is none of a disk.
 
     A kernel before 4.18 has 14 columns, from 4.18 on 18 (discards), from 5.5 on 20 (flushes); counters that
-    it lacks are None.
+    it lacks are None, and so are requests in flight below 0.
     """
     columns = line.split()
     end = _END.get(len(columns), _DISK_COLUMNS[0])
     row = numbers(columns[_LEADING:end])
-    return _NO_DISK if row is None else (columns[2], row + (None,) * (_DISK_COLUMNS[0] - end))
+    if row is None:
+        return _NO_DISK
+    lacking = (None,) * (_DISK_COLUMNS[0] - end)
+    if row[_IN_FLIGHT] < _NEGATIVE:
+        return columns[2], row + lacking
+    return columns[2], (*row[:_IN_FLIGHT], None, *row[_IN_FLIGHT + 1 :], *lacking)
 
 
 def number(word: bytes | str) -> int | None:

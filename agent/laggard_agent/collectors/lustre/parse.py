@@ -162,7 +162,7 @@ def _stats_counter(gathering: ResultBuilder, words: list[bytes], _: bytes) -> bo
         return False
     unit = UNITS.get(words[3].strip(b"[]"))
     samples = number(words[1])
-    numbers = [number(word) for word in words[4:]]
+    numbers = [number(word) for word in words[4:7]] + [_squares(word) for word in words[7:]]
     if unit is None or samples is None or None in numbers or len(numbers) not in _LENGTHS:
         return False
     name = _name(words[0])
@@ -184,7 +184,7 @@ def _job_counter(gathering: ResultBuilder, _words: list[bytes], line: bytes) -> 
         key, _, word = part.partition(b":")
         pairs[key.strip()] = word.strip()
     unit = UNITS.get(pairs.pop(b"unit", b"reqs"))
-    numbers = {key: number(word) for key, word in pairs.items()}
+    numbers = {key: _squares(word) if key == b"sumsq" else number(word) for key, word in pairs.items()}
     samples = numbers.get(b"samples")
     if unit is None or samples is None or None in numbers.values() or not numbers.keys() <= _KEYS:
         return False
@@ -193,6 +193,11 @@ def _job_counter(gathering: ResultBuilder, _words: list[bytes], line: bytes) -> 
     if total is not None:
         gathering.add(Field(f"{_name(name)}_sum", unit=unit), total)
     return True
+
+
+def _squares(word: bytes) -> int | None:
+    """`sumsq`, which Lustre up to 2.12 prints with a sign: beyond 2^63 it is below 0."""
+    return number(word.removeprefix(b"-"))
 
 
 def split_jobs(data: bytes) -> tuple[list[tuple[bytes, bytes]], tuple[bytes, ...]]:

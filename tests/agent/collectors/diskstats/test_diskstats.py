@@ -63,6 +63,14 @@ def test_other_numbers_of_columns_keep_the_whole_groups(count: int, known: int) 
     assert [sum(value is not None for value in row) for row in rows.values()] == ([known] if known else [])
 
 
+@pytest.mark.parametrize("printed", [2**32 - 1, 2**64 - 7])
+def test_requests_in_flight_below_zero_are_unknown(printed: int) -> None:
+    line = disk_line("sda", 1, 2, 3, 4, 5, 6, 7, 8, printed, 10, 11).encode()
+    name, row = kernel_text.disk_line(line)
+    assert (name, row[8], row[9]) == (b"sda", None, 10)
+    assert len(row) == len(kernel_text.DISK_COUNTERS)
+
+
 def test_hostile_lines_are_left_out() -> None:
     good = disk_line("sda", *FLUSHES)
     bad = [

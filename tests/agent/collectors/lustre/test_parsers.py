@@ -33,6 +33,7 @@ BIG = 2**64 - 1
         (b"open   136 samples [regs]", {"open_samples": 136}),
         (b"req_waittime 7 samples [usec] 6 9 11 83", {"req_waittime_samples": 7, "req_waittime_sum": 11}),
         (b"read_bytes 2 samples [bytes] 1 2 3", {"read_bytes_samples": 2, "read_bytes_sum": 3}),
+        (b"req_waittime 7 samples [usec] 6 9 11 -83", {"req_waittime_samples": 7, "req_waittime_sum": 11}),
         (b"long_name_of_twenty_six_letters 7 samples [reqs] 1 1 7 7", None),
         (b"write_bytes 2 samples [bytes] 1 2 %d %d" % (BIG, BIG), None),
     ],
@@ -184,7 +185,7 @@ def test_a_job_of_2_16_with_a_histogram() -> None:
     text = (
         b"job_stats:\n- job_id:          cp.0\n  snapshot_time:   1704924080.123456789 secs.nsecs\n"
         b"  start_time:      1704924000.000000001 secs.nsecs\n"
-        b"  read:            { samples: 640, unit: usecs, min: 1, max: 4, sum: 512, sumsq: 9, "
+        b"  read:            { samples: 640, unit: usecs, min: 1, max: 4, sum: 512, sumsq: -9, "
         b"hist: { 1: 2, 4K: 6 } }\n"
     )
     ((printed, lines),), leftovers = split_jobs(text)
