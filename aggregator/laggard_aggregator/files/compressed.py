@@ -1,5 +1,6 @@
 """Opens files that may be compressed; the first bytes decide, not the name."""
 
+import codecs
 import io
 import lzma
 import zlib
@@ -21,6 +22,7 @@ _OTHERS = {
     b"7z\xbc\xaf\x27\x1c": "a 7z archive",
     b"\x04\x22\x4d\x18": "lz4",
 }
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _GZIP_WINDOW = 31
 _STEP_BYTES = 4096
 """Compressed bytes read at a time; they expand to 128 MiB at most."""
@@ -120,13 +122,13 @@ def open_input(
     advance: Callable[[int], None] = lambda _: None,
     cut: Callable[[str], None] | None = None,
 ) -> Iterator[BinaryIO]:
-    """Opens `path` for reading, decompressed when it is gzip, xz or zstd.
+    """Opens `path` for reading, decompressed when it is gzip, xz or zstd, behind a mark of UTF-8.
 
     `advance` gets the number of bytes read from the file, each time. Compressed data that is cut short is
     read as far as its last whole line, and `cut` gets a sentence that says so; without `cut`, and where
     nothing can be read, it is an error.
     Raises InputError on opening and on every later read error: a missing or unreadable file, a directory,
-    compressed data that is damaged.
+    compressed data that is damaged, text in UTF-16.
     """
     try:
         with _Watched(io.FileIO(path), advance) as file:
@@ -135,7 +137,9 @@ def open_input(
             if other is not None:
                 raise InputError(str(path), f"is {other}: unpack it (gzip, xz and zstd are read as they are)")
             begin = next((begin for start, begin in _DECODERS.items() if magic.startswith(start)), None)
-            yield file if begin is None else io.BufferedReader(_Decompressed(file, begin, cut))
+            data = file if begin is None else io.BufferedReader(_Decompressed(file, begin, cut))
+            _skip_mark(path, data)
+            yield data
     except IsADirectoryError as exc:
         raise InputError(str(path), "is a directory, expected a file") from exc
     except FileNotFoundError as exc:
@@ -146,6 +150,15 @@ def open_input(
         raise InputError(str(path), f"compressed data is damaged: {exc}") from exc
     except OSError as exc:
         raise InputError(str(path), f"cannot be read: {exc.strerror or exc}") from exc
+
+
+def _skip_mark(path: Path, data: io.BufferedReader) -> None:
+    """Skips the mark of UTF-8, which editors put before a text. Raises InputError for that of UTF-16."""
+    first = data.peek(len(codecs.BOM_UTF8))
+    if first.startswith(codecs.BOM_UTF8):
+        data.read(len(codecs.BOM_UTF8))
+    elif first.startswith(_UTF_16):
+        raise InputError(str(path), "is text in UTF-16, as PowerShell writes it: iconv -f UTF-16 -t UTF-8")
 
 
 _DECODERS: dict[bytes, Callable[[], _CompressedStream]] = {

@@ -15,7 +15,7 @@ from laggard_common.errors import InputError
 
 _METRIC = rb"[A-Za-z]\w*(?:\.\w+)+"
 _HEADER = re.compile(
-    rb"(?:\xef\xbb\xbf)?(?:#[^\n]*\n)*"
+    rb"(?:#[^\n]*\n)*"
     rb'(?:"?Host"?[,;|\t ])?(?:"?Interval"?[,;|\t ])?"?Time"?([,;|\t ]|  +)"?' + _METRIC + rb"(?:-|\[)"
 )
 _COLUMN = re.compile(r"([A-Za-z]\w*(?:\.\w+)+)(?:\[(.*)\]|-(.+?))(?:\(([^()]*)\))?")
@@ -74,7 +74,7 @@ def read_header(path: Path) -> PcpHeader:
     if separator == " ":
         problem = "the header: separated by blanks, as by a metric set of pmrep: add -l , to the command"
         raise InputError(str(path), problem)
-    lines = text.decode("utf-8-sig", errors="replace").splitlines()
+    lines = text.decode(errors="replace").splitlines()
     skipped = next(number for number, line in enumerate(lines) if not line.startswith("#"))
     try:
         names = next(csv.reader([lines[skipped]], delimiter=separator))

@@ -37,7 +37,7 @@ def read(path: Path, packed: bytes, size: int = -1) -> tuple[bytes, list[str]]:
 
 @OF_ALL
 @given(
-    parts=st.lists(st.binary(max_size=9000), min_size=1, max_size=4),
+    parts=st.lists(st.binary(max_size=9000), min_size=1, max_size=4).filter(lambda p: p[0][:1] < b"\xef"),
     padding=st.integers(0, 3),
     size=st.sampled_from([-1, 1000, 70_000]),
 )
@@ -67,6 +67,17 @@ def test_what_is_cut_short_is_read_as_far_as_it_goes(
     assert said == ["compressed data is cut short: read as far as it goes"]
     with pytest.raises(InputError, match="compressed data is cut short"), open_input(path) as file:
         file.read()
+
+
+@pytest.mark.parametrize("compress", [bytes, *COMPRESS.values()])
+def test_the_mark_of_utf_8_is_no_text_and_that_of_utf_16_is_refused(
+    tmp_path: Path, compress: Compress
+) -> None:
+    assert read(tmp_path / "f", compress("a,b\n".encode("utf-8-sig"))) == (b"a,b\n", [])
+    assert read(tmp_path / "f", compress("a\n\ufeffb\n".encode())) == ("a\n\ufeffb\n".encode(), [])
+    for encoding in ("utf-16-le", "utf-16-be"):
+        with pytest.raises(InputError, match="is text in UTF-16"):
+            read(tmp_path / "f", compress("\ufeffa,b\n".encode(encoding)))
 
 
 @OF_ALL

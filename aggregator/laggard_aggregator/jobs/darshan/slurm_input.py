@@ -5,7 +5,6 @@ Both of sacct's are read and settled as `laggard jobs import` does.
 Times without a zone need one from the user: it is never guessed.
 """
 
-import codecs
 import io
 import json
 import re
@@ -66,7 +65,7 @@ def _portions(file: io.BufferedReader, times: LocalTimes, report: ReadReport) ->
     """Yields rows of STEPS. Raises InputError."""
     if not is_json(file):
         yield from step_tables(file, times, report)
-    elif _PYTOKIO.match(file.peek(64)[:64].removeprefix(codecs.BOM_UTF8)):
+    elif _PYTOKIO.match(file.peek(64)[:64]):
         yield _pytokio_rows(file, times, report)
     else:
         rows = json_steps(file, report)

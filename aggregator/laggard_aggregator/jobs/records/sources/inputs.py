@@ -1,6 +1,5 @@
 """Files with job metadata, plain or compressed, as tables of kind `jobs`."""
 
-import codecs
 import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,8 +41,8 @@ def job_tables(
 
 
 def is_json(file: io.BufferedReader) -> bool:
-    """Whether a file begins like a JSON object, also behind white space and a mark of its encoding."""
-    return file.peek(64)[:64].removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{"
+    """Whether a file begins like a JSON object, also behind white space."""
+    return file.peek(64)[:64].lstrip()[:1] == b"{"
 
 
 @contextmanager

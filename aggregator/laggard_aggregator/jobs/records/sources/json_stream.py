@@ -25,7 +25,7 @@ class JsonStream:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""
         self._at = 0
         self._ended = False
@@ -129,7 +129,8 @@ class JsonStream:
 
     def _error(self) -> InputError:
         shown = self._text[self._at : self._at + 40]
-        return InputError("", f"no JSON of jobs: at {shown!r}")
+        problem = "no JSON of jobs, or it ends too early" if self._ended else "no JSON of jobs"
+        return InputError("", f"{problem}: at {shown!r}")
 
 
 def _failures(value: Any) -> list[str]:
