@@ -97,8 +97,8 @@ def test_what_follows_a_document_is_not_dropped(tail: str) -> None:
         read_bytes((slurm_json(1) + tail).encode())
 
 
-def test_json_behind_a_mark_of_its_encoding_and_white_space() -> None:
-    rows, _ = read_bytes(b"\xef\xbb\xbf\n  " + slurm_json(5).encode())
+def test_json_behind_white_space() -> None:
+    rows, _ = read_bytes(b"\n  " + slurm_json(5).encode())
     assert [row["raw_id"] for row in rows] == [5]
 
 
@@ -156,6 +156,19 @@ PROFESSIONAL = "Resource_List.select=1:ncpus=1 run_count=1"
 
 def pbs(more: str, hosts: str = "n1/0") -> bytes:
     return f"11/14/2023 22:20:00;E;9.srv;{BOTH} {more} exec_host={hosts}\n".encode()
+
+
+def test_names_of_resources_with_a_hyphen() -> None:
+    more = f"{PROFESSIONAL} Resource_List.ncpus=8 Resource_List.net-type=ib Resource_List.place=excl"
+    (row,), report = read_bytes(pbs(f"{more} Resource_List.q-x=1 Exit_status=0"), "pbs")
+    assert (row["cpus"], row["exclusive"], report.named) == (8, True, [])
+
+
+def test_the_record_of_a_whole_array_is_skipped() -> None:
+    rows, report = read_bytes(
+        pbs("").replace(b"9.srv", b"9[].srv") + pbs("").replace(b"9.srv", b"9[3]"), "pbs"
+    )
+    assert [(row["array_job"], row["array_task"], report.named) for row in rows] == [(9, 3, [])]
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,12 @@ def test_files_put_together_and_rows_over_blocks() -> None:
     assert not report.broken
 
 
+def test_a_header_with_columns_in_another_order_is_no_row() -> None:
+    text = HEADER + "\n1|1|COMPLETED|10|10|20|10|n1\n" + HEADER.replace("JobIDRaw|JobID", "JobID|JobIDRaw")
+    with pytest.raises(InputError, match="line 3: another header than the first line's"):
+        read_bytes((text + "\n2_1|2|COMPLETED|10|10|20|10|n1\n").encode())
+
+
 def test_a_header_that_lacks_columns_is_one_error() -> None:
     with pytest.raises(InputError, match=r"no header of sacct -P with Submit, NodeList: it begins"):
         read_bytes(b"JobID|State|Start|End\n")

@@ -17,7 +17,9 @@ from laggard_aggregator.jobs.records.sources.values import cluster_name, identif
 _ID: Final = re.compile(
     r"(?P<number>\d{1,15})(?:(?:\[(?P<task>\d{1,9})\])|-(?P<old>\d{1,9}))?(?:\..*)?", re.ASCII
 )
-_KEY: Final = re.compile(r"(?:^| )([A-Za-z_][A-Za-z0-9_.]*)=")
+_ARRAY: Final = re.compile(r"\d{1,15}\[\](?:\..*)?", re.ASCII)
+"""A whole array, whose tasks have records of their own."""
+_KEY: Final = re.compile(r"(?:^| )([A-Za-z_][A-Za-z0-9_.\-]*)=")
 _CHUNK: Final = re.compile(r"([^+/:()]+)(?:[/:][^+]*)?")
 _EXCLUSIVE: Final = ("excl", "exclhost")
 _OF_PROFESSIONAL: Final = (
@@ -76,6 +78,8 @@ def _record(line: str, cluster: str) -> dict[str, Any] | None:
         raise JobDataError("expected time;type;id;text")
     _, kind, name, fields = cells
     if kind not in ("S", "E", "R"):
+        return None
+    if _ARRAY.fullmatch(name):
         return None
     match = _ID.fullmatch(name)
     if match is None:

@@ -34,6 +34,7 @@ _ARRAY: Final = r"^(?P<job>[0-9]+)_(?P<task>[0-9]*)"
 _HET: Final = r"^(?P<job>[0-9]+)\+(?P<offset>[0-9]+)$"
 _NAME: Final = r"^[0-9A-Za-z_.\-]{1,64}$"
 _REQUIRED: Final = ("State", "Submit", "Start", "End", "NodeList")
+_OTHER_HEADER: Final = "another header than the first line's: read the outputs of sacct one by one"
 _STEPS_REQUIRED: Final = ("Start", "End", "NodeList")
 _STEP: Final = r"^[0-9]{1,18}(\..*)?$"
 _TEXTS: Final = {"user": "User", "account": "Account", "name": "JobName", "partition": "Partition"}
@@ -146,7 +147,10 @@ class SacctText:
         return pa.table([columns[name] for name in STEPS.names], schema=STEPS).filter(keep)
 
     def _rows(self, lines: Sequence[str]) -> tuple[list[Sequence[str]], list[int]]:
-        """Rows with as many cells as the header, and the numbers of their lines."""
+        """Rows with as many cells as the header, and the numbers of their lines.
+
+        Raises InputError for a header of other columns, by which the rows behind it would be misread.
+        """
         rows: list[Sequence[str]] = []
         numbers: list[int] = []
         separator, width, joins = self._separator, len(self._names), self._joins
@@ -163,6 +167,8 @@ class SacctText:
                     self._report.leave_out(f"line {number}", f"{amount} columns than the header", line)
                 continue
             if line != self._header:  # of files put together
+                if "State" in cells and not {"JobID", "JobIDRaw"}.isdisjoint(cells):
+                    raise InputError("", f"line {number}: {_OTHER_HEADER}")
                 rows.append(cells)
                 numbers.append(number)
         self._line += len(lines)
