@@ -16,6 +16,18 @@ from laggard_common.wire.trace_records import TraceRecord
 
 _FD = re.compile(r"([0-9]{1,10})(?:<(.*?)>(?:\(deleted\))?)?(?:, |$)")
 _PATH = re.compile(r'[^"]*"((?:[^"\\]|\\.)*)"(?:\.\.\.)?(.*)', re.DOTALL)
+_NUMBER = re.compile(r"0x([0-9a-f]{1,8})\b")
+_BITS = {
+    "O_APPEND": 0x400,
+    "O_CLOEXEC": 0x80000,
+    "FD_CLOEXEC": 0x1,
+    "CLOSE_RANGE_CLOEXEC": 0x4,
+    "RWF_APPEND": 0x10,
+    "CLONE_FILES": 0x400,
+    "CLONE_VFORK": 0x4000,
+}
+_COMMANDS = {"0": "F_DUPFD", "0x2": "F_SETFD", "0x4": "F_SETFL", "0x406": "F_DUPFD_CLOEXEC"}
+"""Linux's numbers of flags and of commands of fcntl, which `strace -X raw` prints."""
 _BRACKETED = re.compile(r"\[([0-9]{1,19})")
 _PAIR = re.compile(r"[^\[]*\[([0-9]{1,10})(?:<.*?>)?, ([0-9]{1,10})(?:<.*?>)?\]")
 
@@ -73,10 +85,11 @@ Change = Callable[[DescriptorTable, Call], Sequence[TraceRecord]]
 
 
 def _open(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
-    shown, flags = _matched(_PATH, call.arguments).groups()
+    shown, rest = _matched(_PATH, call.arguments).groups()
+    flags = rest.removeprefix(", ").partition(", ")[0]
     path = _shown(call.note) or shown
-    file = OpenFile(path if path.isprintable() else "", 0, append="O_APPEND" in flags)
-    table.put(call.result, file, close_on_exec="O_CLOEXEC" in flags)
+    file = OpenFile(path if path.isprintable() else "", 0, append=has_flag(flags, "O_APPEND"))
+    table.put(call.result, file, close_on_exec=has_flag(flags, "O_CLOEXEC"))
     return (call.record(table.name, "open", call.result, file.path),)
 
 
@@ -90,7 +103,7 @@ def _close_range(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
     first, last, *flags = call.arguments.split(", ", 2)
     low, high = number(first), number(last)
     fds = [fd for fd in table.files if low <= fd <= high]
-    if "CLOEXEC" in "".join(flags):
+    if has_flag("".join(flags), "CLOSE_RANGE_CLOEXEC"):
         table.close_on_exec.update(fds)
         return ()
     moves = [call.record(table.name, "close", fd, table.files[fd].path) for fd in fds]
@@ -148,7 +161,7 @@ def _placed_buffers(operation: str, table: DescriptorTable, call: Call) -> Seque
 def _flagged(operation: str, table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
     """preadv2 and pwritev2: the last two arguments are the offset, -1 for the file's own, and flags."""
     _, place, flags = call.arguments.rsplit(", ", 2)
-    appends = operation == "write" and "RWF_APPEND" in flags
+    appends = operation == "write" and has_flag(flags, "RWF_APPEND")
     if place == "-1":
         return _advance(operation, table, call, appends=appends)
     return _move_at(operation, table, call, number(place), appends=appends)
@@ -194,12 +207,14 @@ def _dup(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
 
 def _fcntl(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
     fd = call.fd
-    if "F_DUPFD" in call.arguments:
-        table.put(call.result, table.get(fd), close_on_exec="F_DUPFD_CLOEXEC" in call.arguments)
-    elif "F_SETFD" in call.arguments:
-        (table.close_on_exec.add if "FD_CLOEXEC" in call.arguments else table.close_on_exec.discard)(fd)
-    elif "F_SETFL" in call.arguments:
-        table.get(fd).append = "O_APPEND" in call.arguments
+    command, _, flags = call.arguments[_matched(_FD, call.arguments).end() :].partition(", ")
+    command = _COMMANDS.get(command, command)
+    if command.startswith("F_DUPFD"):
+        table.put(call.result, table.get(fd), close_on_exec=command.startswith("F_DUPFD_CLOEXEC"))
+    elif command.startswith("F_SETFD"):
+        (table.close_on_exec.add if has_flag(flags, "FD_CLOEXEC") else table.close_on_exec.discard)(fd)
+    elif command.startswith("F_SETFL"):
+        table.get(fd).append = has_flag(flags, "O_APPEND")
     return ()
 
 
@@ -258,6 +273,12 @@ def _about(operation: str, table: DescriptorTable, call: Call) -> Sequence[Trace
 def _exec(table: DescriptorTable, _call: Call) -> Sequence[TraceRecord]:
     table.exec()
     return ()
+
+
+def has_flag(flags: str, name: str) -> bool:
+    """Whether `flags`, in words or as a number, have the one of this name."""
+    number = _NUMBER.match(flags.removeprefix("{flags="))
+    return name in flags or (number is not None and bool(int(number[1], 16) & _BITS[name]))
 
 
 def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:

@@ -17,6 +17,7 @@ from laggard_common.wire.trace_records import TraceRecord
 _FILE = re.compile(r"# DXT, file_id: ([0-9]{1,20}), file_name: (.*)")
 _RANK = re.compile(r"# DXT, rank: (-?[0-9]{1,10}), hostname: (\S{1,256})")
 _START = re.compile(r"# start_time: ([0-9.]{1,21})")
+_INCOMPLETE = re.compile(r"# \*(?:WARNING|ERROR)\*: The (\S{1,64}) module contains incomplete data")
 _FIRST = re.compile(rb"# (?:darshan log version|DXT,|\*{3})| *X_(?:POSIX|MPIIO) ")
 _LAYERS = {"X_POSIX": "posix", "X_MPIIO": "mpiio"}
 
@@ -45,6 +46,8 @@ class DxtParser:
         """Dumps with segments."""
         self.without_start = 0
         """Of these, dumps whose header has no time of the job's start."""
+        self.incomplete: set[str] = set()
+        """Modules for whose records Darshan had no more memory."""
 
     def parse(self, line: str) -> Sequence[TraceRecord]:
         """The record of a segment; none for Darshan's other lines. Raises ValueError for another format."""
@@ -82,6 +85,8 @@ class DxtParser:
             self._rank, self._node = match[1], match[2]
         elif match := _START.fullmatch(line):
             self._start_ns = time_ns(match[1])
+        elif match := _INCOMPLETE.match(line):
+            self.incomplete.add(match[1])
         elif line.startswith("# darshan log version"):
             self._start_ns, self._is_begun = None, False
             self._file_id = self._path = self._rank = self._node = ""

@@ -13,7 +13,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Sequence
 
-from laggard_common.trace_formats.calls import CALLS, CLONES, HIDING, MOVING, Call
+from laggard_common.trace_formats.calls import CALLS, CLONES, HIDING, MOVING, Call, has_flag
 from laggard_common.trace_formats.descriptors import MAX_PROCESSES, DescriptorTable, ProcessTables
 from laggard_common.trace_formats.line_reader import time_ns
 from laggard_common.wire.trace_records import TraceRecord
@@ -143,7 +143,7 @@ class StraceParser:
             raise ValueError(head)
         self._processes.table(pid)
         if name in CLONES:
-            self._processes.clone_begins(pid, shared="CLONE_FILES" in arguments)
+            self._processes.clone_begins(pid, shared=has_flag(_clone_flags(arguments), "CLONE_FILES"))
         if len(self._begun) >= MAX_PROCESSES:
             self._begun.popitem(last=False)
         self.lost += pid in self._begun
@@ -173,7 +173,8 @@ class StraceParser:
         return CALLS[name](table, Call(arguments, int(result, 0), note, self._node, at_ns, end_ns, pid))
 
     def _cloned(self, pid: int, child: int, name: str, arguments: str) -> None:
-        is_thread = "CLONE_FILES" in arguments
+        flags = _clone_flags(arguments)
+        is_thread = has_flag(flags, "CLONE_FILES")
         if self._traced is None or child in self._traced:
             self._processes.cloned(pid, child, shared=is_thread)
             return
@@ -183,7 +184,11 @@ class StraceParser:
         if is_thread:
             table.share()
         else:
-            _share_files(table, replaced=name == "vfork" or "CLONE_VFORK" in arguments)
+            _share_files(table, replaced=name == "vfork" or has_flag(flags, "CLONE_VFORK"))
+
+
+def _clone_flags(arguments: str) -> str:
+    return arguments.partition("flags=")[2].partition(",")[0]
 
 
 def _share_files(table: DescriptorTable, *, replaced: bool) -> None:

@@ -42,6 +42,16 @@ def test_each_dump_has_its_own_start(tmp_path: Path) -> None:
     assert found["span_seconds"] == pytest.approx(100.038)
 
 
+@pytest.mark.parametrize("word", ["WARNING", "ERROR"])
+def test_a_module_that_ran_out_of_memory_is_told(tmp_path: Path, word: str) -> None:
+    path = tmp_path / "all.txt"
+    said = f"# *{word}*: The DXT_POSIX module contains incomplete data!\n#            This happens when\n"
+    path.write_text(dump(1_700_000_000, "/s/a").replace("# DXT, file_id", f"{said}# DXT, file_id"))
+    found = analysed(path)
+    assert found.layer("posix")["requests"] == 4
+    assert "Darshan ran out of memory for DXT_POSIX" in found.remarks
+
+
 def test_dumps_with_and_without_a_start_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,7 +46,23 @@ def test_a_file_switched_to_append(tmp_path: Path) -> None:
     assert "1 reads and writes have no known file position" in found.remarks
 
 
-@pytest.mark.parametrize("flags", ["CLONE_VM|CLONE_FILES|CLONE_THREAD", "SIGCHLD"])
+@pytest.mark.parametrize(
+    ("calls", "known"),
+    [
+        (['openat(-100, "/d/a", 0x441, 0644) = 3</d/a>', 'write(3</d/a>, "x", 100) = 100'], 0),
+        (['openat(-100, "/d/a", 0x42, 0644) = 3</d/a>', 'write(3</d/a>, "x", 100) = 100'], 1),
+        (['openat2(-100, "/d/a", {flags=0x441, mode=0}, 24) = 3</d/a>', 'write(3</d/a>, "x", 9) = 9'], 0),
+        ([OPEN, "fcntl(3</d/a>, 0x4, 0x402) = 0", 'write(3</d/a>, "x", 100) = 100'], 0),
+        ([OPEN, "fcntl(3</d/a>, 0x406, 10) = 10</d/a>", 'write(10</d/a>, "x", 100) = 100'], 1),
+        ([OPEN, 'pwritev2(3</d/a>, [{"x", 100}], 1, 0, 0x10) = 100'], 0),
+        ([OPEN, 'pwritev2(3</d/a>, [{"x", 100}], 1, 0, 0x2) = 100'], 1),
+    ],
+)
+def test_flags_printed_as_numbers(tmp_path: Path, calls: list[str], known: int) -> None:
+    assert of(tmp_path, log(*calls)).layer("syscall")["streams"] == known
+
+
+@pytest.mark.parametrize("flags", ["CLONE_VM|CLONE_FILES|CLONE_THREAD", "SIGCHLD", "0x3d0f00"])
 def test_threads_and_children_move_one_position(tmp_path: Path, flags: str) -> None:
     lines = [f"100 {T}.000000 {OPEN} <0.000010>", f"100 {T}.001000 clone(flags={flags}) = 101 <0.000010>"]
     lines += [f'10{i % 2} {T}.0{i + 10}000 read(3</d/a>, "", 512) = 512 <0.000010>' for i in range(8)]
