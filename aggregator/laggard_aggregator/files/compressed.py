@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import zstandard
 
@@ -152,7 +152,7 @@ def open_input(
         raise InputError(str(path), f"cannot be read: {exc.strerror or exc}") from exc
 
 
-def _skip_mark(path: Path, data: io.BufferedReader) -> None:
+def _skip_mark(path: Path, data: "io.BufferedReader[Any]") -> None:
     """Skips the mark of UTF-8, which editors put before a text. Raises InputError for that of UTF-16."""
     first = data.peek(len(codecs.BOM_UTF8))
     if first.startswith(codecs.BOM_UTF8):

@@ -36,11 +36,11 @@ class Layers:
     def __init__(self, devices: Mapping[str, SysfsDevice], usage: Mapping[str, Usage]) -> None:
         self._devices = devices
         self._usage = usage
-        holders = {name: device.holders() for name, device in devices.items()}
+        told = {name: device.holders() for name, device in devices.items()}
         partitions = {name for name, device in devices.items() if device.is_dm_partition()}
         self._holders = {
-            name: [upper for held in own for upper in (holders[held] if held in partitions else [held])]
-            for name, own in holders.items()
+            name: [upper for held in own for upper in (told[held] if held in partitions else [held])]
+            for name, own in told.items()
             if name not in partitions
         }
         self._members: dict[str, list[str]] = defaultdict(list)
