@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
+from laggard_aggregator.cli.options import whole_number
 from laggard_aggregator.cli.user_times import epoch_seconds
 from laggard_aggregator.jobs.access.filter import GroupBy
 from laggard_aggregator.jobs.access.principals import Principal, Role
@@ -19,6 +20,7 @@ from laggard_common.visible import visible
 
 _READER = Principal("", Role.ADMIN)
 _CLASSES = "class"
+_DEFAULT_LIMIT = 20
 _AMOUNTS = (
     TableColumn("jobs", right=True),
     TableColumn("above 200 MB", right=True),
@@ -58,7 +60,8 @@ examples:
     add("--order", choices=[*map(str, OrderBy)], default="volume", help="largest first (default volume)")
     add("--from", dest="after", metavar="TIME", default="", help="jobs that ended at this time or later")
     add("--to", dest="before", metavar="TIME", default="", help="jobs that ended before it (ISO 8601, UTC)")
-    add("--limit", metavar="N", type=int, default=20, help="most rows (default %(default)s)")
+    about = f"most rows (default {_DEFAULT_LIMIT}; with --json: all)"
+    add("--limit", metavar="N", type=whole_number, help=about)
     add("--engine", choices=ENGINES, default=ENGINES[0], help="engine (default %(default)s)")
     add("--master", metavar="URL", help="of a Spark cluster; without it, Spark runs on this machine")
     add("--json", action="store_true", help="print records, one JSON object a line")
@@ -76,7 +79,13 @@ def run(args: argparse.Namespace) -> int:
             records = [asdict(load) for load in of_class]
             unknown = statistics.jobs_without_cores(_READER)
         else:
-            of_name = statistics.top(_READER, GroupBy(args.by), OrderBy(args.order), args.limit)
+            limit = args.limit or (None if args.json else _DEFAULT_LIMIT)
+            of_name = statistics.top(
+                _READER, GroupBy(args.by), OrderBy(args.order), None if limit is None else limit + 1
+            )
+            if limit is not None and len(of_name) > limit:
+                del of_name[limit:]
+                print(f"Only the {counted(limit, f'largest {args.by}')}: more with --limit", file=sys.stderr)
             rows, columns = [_top_row(load) for load in of_name], _TOP
             records = [asdict(load) for load in of_name]
             unknown = sum(row.jobs_without_cores for row in of_name)

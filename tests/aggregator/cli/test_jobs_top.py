@@ -36,6 +36,27 @@ def test_records_and_classes(archive: Path, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "No job matches.\n"
 
 
+def test_a_list_that_is_cut_says_so_and_an_export_is_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rows(tmp_path, "jobs", [job_row(n, cpus=4, user=f"user{n}") for n in range(1, 22)])
+    command = ["jobs", "top", "--archive", str(tmp_path)]
+    assert main(command) == 0
+    shown = capsys.readouterr()
+    assert (len(shown.out.splitlines()), shown.err) == (
+        1 + 20,
+        "Only the 20 largest users: more with --limit\n",
+    )
+    assert main([*command, "--json"]) == 0
+    shown = capsys.readouterr()
+    assert (len(shown.out.splitlines()), shown.err) == (21, "")
+    assert main([*command, "--limit", "21"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main([*command, "--limit", "1", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert (len(shown.out.splitlines()), shown.err) == (1, "Only the 1 largest user: more with --limit\n")
+
+
 def test_a_missing_engine_is_one_line(
     archive: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,8 +116,6 @@ def test_wrong_options_are_one_line(archive: Path) -> None:
         open_statistics(archive, "sqlite")
     with pytest.raises(ConfigError, match="--engine spark"):
         open_statistics(archive, master="spark://there:7077")
-    with closing(open_statistics(archive)) as duck, pytest.raises(ConfigError, match="1-10000"):
-        JobStatistics(duck).top(WHO[0], GroupBy.USER, limit=0)
 
 
 def test_unknown_cpus_are_no_core_hours_of_zero(tmp_path: Path) -> None:

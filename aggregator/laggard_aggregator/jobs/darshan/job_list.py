@@ -44,7 +44,11 @@ def intervals_sql(direction: str, jobs: Sequence[int] | None = None, files: str 
 
 
 def job_list(engine: LogEngine, wanted: JobFilter, *, factors: bool = True) -> pa.Table:
-    """One row a job that fits, slowest first; with its factors, and its nodes where Slurm has them."""
+    """One row a job that fits, slowest first; with its factors, and its nodes where Slurm has them.
+
+    They are those of Slurm's run that the logs share the longest time with, unknown where several, as of two
+    clusters, differ.
+    """
     direction = wanted.direction
     files, placed = _with_runs(engine, "darshan_file"), _with_runs(engine, "job_ost")
     engine.register("critical_path", engine.critical(intervals_sql(direction, wanted.jobs, files)))
@@ -70,10 +74,15 @@ def job_list(engine: LogEngine, wanted: JobFilter, *, factors: bool = True) -> p
       select run, min(job_id) as job_id, min(start_us) as start_us, max(end_us) as end_us, sum(processes) as processes,
              min(application) as application, count(distinct uid) as users
       from job group by run
-    ), nodes as (
-      select j.run, max(s.node_count) as node_count from jobs j join slurm_job s on s.job_id = j.job_id
+    ), shared as (
+      select j.run, s.node_count,
+             least(coalesce(s.end_us, j.end_us), j.end_us) - greatest(s.start_us, j.start_us) as shared_us
+      from jobs j join slurm_job s on s.job_id = j.job_id
       where s.start_us <= j.end_us + {_TOLERANCE_US} and coalesce(s.end_us, j.start_us) >= j.start_us - {_TOLERANCE_US}
-      group by j.run
+    ), nodes as (
+      select run, case when min(node_count) = max(node_count) then max(node_count) end as node_count
+      from (select *, max(shared_us) over (partition by run) as longest_us from shared) l
+      where shared_us = longest_us group by run
     ){joined}
     select j.job_id, j.application, j.users, j.start_us, j.end_us, j.processes, n.node_count, i.bytes, b.busy_us,
            i.bytes / 1048576e0 / (b.busy_us / 1e6) as mib_per_second, i.files, b.critical_files,

@@ -1,6 +1,6 @@
 """The verdict on a job of a store: with its Slurm step, LMT's traffic, alarms, and earlier runs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -75,6 +75,10 @@ def _newest(parts: list[pa.Table]) -> tuple[list[pa.Table], int]:
     return [table.filter(pc.is_in(table["log"], own)) for table in parts], len(jobs) - 1
 
 
+def _shortest(step: Mapping[str, Any]) -> tuple[int, str]:
+    return step["end_us"] - step["start_us"], step["step"]
+
+
 def _steps(engine: LogEngine, tables: JobTables) -> Iterator[dict[str, Any]]:
     """The step of each log: the shortest that covers it and has a node count that divides its processes."""
     sql = f"select distinct step, start_us, end_us, node_count from slurm_step where job_id = {tables.job_id}"  # noqa: S608
@@ -91,7 +95,9 @@ def _steps(engine: LogEngine, tables: JobTables) -> Iterator[dict[str, Any]]:
         ]
         if not fitting:
             continue
-        step = min(fitting, key=lambda row: (row["end_us"] - row["start_us"], row["step"]))
+        step = min(fitting, key=_shortest)
+        if len({row["node_count"] for row in fitting if _shortest(row) == _shortest(step)}) > 1:
+            continue  # of two clusters
         yield {
             "record": "step",
             "job": tables.job_id,

@@ -14,13 +14,11 @@ import pyarrow as pa
 from laggard_aggregator.jobs.access.filter import GroupBy
 from laggard_aggregator.jobs.access.principals import Principal
 from laggard_aggregator.jobs.engines import SqlEngine
-from laggard_common.errors import ConfigError
 
 NON_TRIVIAL_BYTES: Final = 200e6
 """Volume above which the I/O of a job counts as non-trivial (NSDI '19, section 4)."""
 CLASSES: Final = ("0-1K", "1K-10K", "10K-100K", "100K-1000K", "above 1000K")
 """Classes of core hours of the paper's table 3, each with its upper limit."""
-MAX_ROWS: Final = 10_000
 
 REVISIONS: Final = {
     "job_key": "job_key", "revision_at": "revision_at", "user_name": "user", "account": "account",
@@ -82,15 +80,14 @@ class JobStatistics:
     before: float = 9e15
 
     def top(
-        self, principal: Principal, group: GroupBy, order: OrderBy = OrderBy.VOLUME, limit: int = 20
+        self, principal: Principal, group: GroupBy, order: OrderBy = OrderBy.VOLUME, limit: int | None = None
     ) -> list[TopRow]:
-        """The largest groups, those of equal amount by name. Raises LaggardError."""
-        if not 1 <= limit <= MAX_ROWS:
-            raise ConfigError("", [f"limit: expected 1-{MAX_ROWS}, got {limit}"])
+        """The largest groups, all for None, those of equal amount by name. Raises LaggardError."""
+        most = "" if limit is None else f" limit {limit:d}"
         sql = (
             f"{self._jobs(principal)}, grouped as (select {_GROUPS[group]} as name, count(*) as jobs,"  # noqa: S608
             f" {_SUMS} from job group by {_GROUPS[group]})"
-            f" select * from grouped order by {_ORDERS[order]} desc, name limit {limit}"
+            f" select * from grouped order by {_ORDERS[order]} desc, name{most}"
         )
         return [TopRow(**row) for row in self._rows(principal, sql)]
 

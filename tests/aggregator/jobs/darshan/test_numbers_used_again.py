@@ -70,6 +70,27 @@ def test_nodes_are_those_of_the_slurm_job_of_the_time(tmp_path: Path) -> None:
     assert {row["start_us"] // 10**6 - FIRST: row["node_count"] for row in rows} == {0: 2, 200 * DAY: None}
 
 
+def test_nodes_of_a_number_that_two_clusters_have_are_unknown(tmp_path: Path) -> None:
+    times = f"{FIRST - 10}|{FIRST + 110}"
+    slurm = "".join(f"4711{step}|{times}|{nodes}|n[1-{nodes}]\n" for step in ("", ".0") for nodes in (2, 4))
+    logs = [log(tmp_path, "a", FIRST, 4)]
+    with closing(opened(tmp_path, logs, slurm)) as mine:
+        (row,) = job_list(mine.engine, JobFilter("write")).to_pylist()
+        found = judge_stored(mine.engine, 4711).extra
+    assert row["node_count"] is None
+    assert [each for each in found if each["record"] == "step"] == []
+
+
+def test_nodes_are_those_of_the_run_with_the_most_time_in_common(tmp_path: Path) -> None:
+    slurm = (
+        f"4711|{FIRST - 900}|{FIRST - 2}|8|n[1-8]\n4711|{FIRST - 1}|{FIRST + 50}|4|n[1-4]\n"
+        f"4711|{FIRST + 50}|{FIRST + 60}|2|n[1-2]\n"
+    )
+    with closing(opened(tmp_path, [log(tmp_path, "a", FIRST, 4)], slurm)) as mine:
+        (row,) = job_list(mine.engine, JobFilter("write")).to_pylist()
+    assert row["node_count"] == 4
+
+
 def test_one_job_is_the_newest_of_its_number(tmp_path: Path) -> None:
     logs = [log(tmp_path, "a", FIRST, 4), log(tmp_path, "b", FIRST + 100 * DAY, 2)]
     with closing(opened(tmp_path, logs)) as mine:
