@@ -14,7 +14,7 @@ from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.engines import ENGINES
 from laggard_aggregator.jobs.loads.statistics import ClassRow, JobStatistics, OrderBy, TopRow
 from laggard_aggregator.jobs.loads.statistics_engines import open_statistics
-from laggard_aggregator.status.formatting import counted, size
+from laggard_aggregator.status.formatting import DASH, counted, size
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
 from laggard_common.visible import visible
 
@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the statistics; returns 0. Raises LaggardError."""
     after, before = epoch_seconds("--from", args.after), epoch_seconds("--to", args.before)
     columns: tuple[TableColumn, ...]
+    uncounted = 0
     with closing(open_statistics(args.archive, args.engine, args.master)) as engine:
         statistics = JobStatistics(engine, after or 0.0, 9e15 if before is None else before)
         if args.by == _CLASSES:
@@ -89,6 +90,10 @@ def run(args: argparse.Namespace) -> int:
             rows, columns = [_top_row(load) for load in of_name], _TOP
             records = [asdict(load) for load in of_name]
             unknown = sum(row.jobs_without_cores for row in of_name)
+            uncounted = sum(row.jobs_without_counters for row in of_name)
+    if uncounted:
+        whose = f"The counters of {counted(uncounted, 'job')} are unknown"
+        print(f"{whose}: volumes and operations are of the other jobs", file=sys.stderr)
     if args.json:
         lines = [json.dumps({"record": args.by, **record}) for record in records]
     else:
@@ -101,8 +106,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _top_row(row: TopRow) -> tuple[str, ...]:
-    amounts = (size(row.read_bytes), size(row.written_bytes), f"{row.metadata_operations:,.0f}")
+    amounts = (size(row.read_bytes), size(row.written_bytes), _operations(row.metadata_operations))
     return (row.name or "-", *_counts(row), *amounts)
+
+
+def _operations(count: float | None) -> str:
+    return DASH if count is None else f"{count:,.0f}"
 
 
 def _class_row(row: ClassRow) -> tuple[str, ...]:

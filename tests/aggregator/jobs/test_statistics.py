@@ -92,7 +92,7 @@ def test_equals_plain_loops(engine: SqlEngine, rows: Rows, who: Principal) -> No
         expected = naive.top(jobs, group, order, 3)
         assert [(row.name, row.jobs, row.non_trivial_jobs) for row in found] == [e[:3] for e in expected]
         assert [row.core_hours for row in found] == pytest.approx([e[3] for e in expected])
-        assert [row.read_bytes + row.written_bytes for row in found] == pytest.approx(
+        assert [(row.read_bytes or 0.0) + (row.written_bytes or 0.0) for row in found] == pytest.approx(
             [e[4] for e in expected]
         )
     of_class = statistics.classes(who)
@@ -108,7 +108,8 @@ def test_an_archive_without_summaries(tmp_path: Path) -> None:
     write_rows(tmp_path, "jobs", [job_row(1, cpus=4)])
     with closing(open_statistics(tmp_path)) as duck:
         (row,) = JobStatistics(duck).top(WHO[0], GroupBy.USER)
-    assert (row.name, row.jobs, row.core_hours, row.read_bytes) == ("alice", 1, 4.0, 0.0)
+    assert (row.name, row.jobs, row.core_hours, row.read_bytes) == ("alice", 1, 4.0, None)
+    assert row.jobs_without_counters == 1
 
 
 def test_wrong_options_are_one_line(archive: Path) -> None:

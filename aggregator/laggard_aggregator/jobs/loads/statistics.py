@@ -44,6 +44,7 @@ class TopRow:
     """Jobs of one user, project or application. `non_trivial_jobs`: those above NON_TRIVIAL_BYTES.
 
     `core_hours`: of the jobs whose CPUs are known, None without any; `jobs_without_cores` counts the others.
+    Bytes and operations: of the jobs with counters, None without any; `jobs_without_counters` counts others.
     """
 
     name: str
@@ -51,9 +52,10 @@ class TopRow:
     non_trivial_jobs: int
     core_hours: float | None
     jobs_without_cores: int
-    read_bytes: float
-    written_bytes: float
-    metadata_operations: float
+    jobs_without_counters: int
+    read_bytes: float | None
+    written_bytes: float | None
+    metadata_operations: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class JobStatistics:
         sql = f"{self._jobs(principal)} select '' as name, count(*) as jobs, {_SUMS} from job"  # noqa: S608
         (row,) = self._rows(principal, sql)
         if not row["jobs"]:
-            return TopRow("", 0, 0, None, 0, 0.0, 0.0, 0.0)
+            return TopRow("", 0, 0, None, 0, 0, 0.0, 0.0, 0.0)
         return TopRow(**row)
 
     def largest(self, principal: Principal, limit: int) -> list[str]:
@@ -143,8 +145,8 @@ class JobStatistics:
             " job as (select j.job_key, j.user_name, j.account, j.application,"
             " case when j.began is null then 0.0"
             " else j.cpus * (j.ended - j.began) / 3600.0 end as core_hours,"
-            " coalesce(s.read_bytes, 0.0) as read_bytes, coalesce(s.written_bytes, 0.0) as written_bytes,"
-            " coalesce(s.metadata_operations, 0.0) as metadata_operations,"
+            " s.read_bytes, s.written_bytes, s.metadata_operations,"
+            " case when s.job_key is null then 1 else 0 end as lacks_counters,"
             " case when coalesce(s.read_bytes, 0.0) + coalesce(s.written_bytes, 0.0)"
             f" > {NON_TRIVIAL_BYTES} then 1 else 0 end as non_trivial"
             " from last_job j left join last_summary s on s.job_key = j.job_key and s.place = 1"
@@ -159,6 +161,7 @@ _GRANTED: Final = (
 _SUMS: Final = (
     "sum(non_trivial) as non_trivial_jobs, sum(core_hours) as core_hours,"
     " sum(case when core_hours is null then 1 else 0 end) as jobs_without_cores,"
+    " sum(lacks_counters) as jobs_without_counters,"
     " sum(read_bytes) as read_bytes, sum(written_bytes) as written_bytes,"
     " sum(metadata_operations) as metadata_operations"
 )
@@ -168,7 +171,7 @@ _CLASS: Final = (
 )
 _GROUPS: Final = {GroupBy.USER: "user_name", GroupBy.PROJECT: "account", GroupBy.APPLICATION: "application"}
 _ORDERS: Final = {
-    OrderBy.VOLUME: "read_bytes + written_bytes",
+    OrderBy.VOLUME: "coalesce(read_bytes, 0.0) + coalesce(written_bytes, 0.0)",
     OrderBy.CORE_HOURS: "core_hours",
-    OrderBy.METADATA: "metadata_operations",
+    OrderBy.METADATA: "coalesce(metadata_operations, 0.0)",
 }

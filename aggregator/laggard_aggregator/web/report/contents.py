@@ -171,7 +171,7 @@ def _modes(
         for name in MODES
         if jobs[direction, name]
     ]
-    moved = total.read_bytes + total.written_bytes
+    moved = (total.read_bytes or 0.0) + (total.written_bytes or 0.0)
     return ModeVolumes(tuple(volumes), len(keys), traced, sum(amounts.values()), moved)
 
 

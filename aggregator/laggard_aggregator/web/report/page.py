@@ -46,12 +46,17 @@ def page(report: CentreReport, site: str) -> str:
             tables=[("Application", report.applications), ("User", report.users)],
             words=formatting,
             hours_text=_hours,
+            operations_text=_operations,
         )
     )
 
 
 def _hours(row: TopRow | Any) -> str:
     return "-" if row.core_hours is None else f"{row.core_hours:,.1f}"
+
+
+def _operations(row: TopRow) -> str:
+    return formatting.DASH if row.metadata_operations is None else f"{row.metadata_operations:,.0f}"
 
 
 def _mode_bars(modes: ModeVolumes) -> list[dict[str, Any]]:
