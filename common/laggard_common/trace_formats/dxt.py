@@ -46,8 +46,7 @@ class DxtParser:
         """Dumps with segments."""
         self.without_start = 0
         """Of these, dumps whose header has no time of the job's start."""
-        self.incomplete: set[str] = set()
-        """Modules for whose records Darshan had no more memory."""
+        self._incomplete: set[str] = set()
 
     def parse(self, line: str) -> Sequence[TraceRecord]:
         """The record of a segment; none for Darshan's other lines. Raises ValueError for another format."""
@@ -77,6 +76,16 @@ class DxtParser:
             ),
         )
 
+    def remarks(self) -> Sequence[str]:
+        """A sentence about modules that lack records."""
+        if not self._incomplete:
+            return ()
+        names = ", ".join(sorted(self._incomplete))
+        return (
+            f"Darshan ran out of memory for {names}: requests and files are missing (DARSHAN_MODMEM sets "
+            "more)",
+        )
+
     def _header(self, line: str) -> None:
         """Parses a header comment for the segments below it."""
         if match := _FILE.fullmatch(line):
@@ -86,7 +95,7 @@ class DxtParser:
         elif match := _START.fullmatch(line):
             self._start_ns = time_ns(match[1])
         elif match := _INCOMPLETE.match(line):
-            self.incomplete.add(match[1])
+            self._incomplete.add(match[1])
         elif line.startswith("# darshan log version"):
             self._start_ns, self._is_begun = None, False
             self._file_id = self._path = self._rank = self._node = ""

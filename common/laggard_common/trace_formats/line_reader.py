@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from laggard_common.wire.limits import MAX_NAME_CHARS, MAX_PATH_CHARS
 from laggard_common.wire.trace_records import MAX_POSITION, TraceRecord
@@ -14,6 +14,18 @@ _TIME = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,9})[0-9]{0,9})?")
 
 ParseLine = Callable[[str], Sequence[TraceRecord]]
 """The records of a line, often one or none. Raises ValueError for a line of another format."""
+
+
+class LogParser(Protocol):
+    """Parses the lines of one log in order."""
+
+    def parse(self, line: str) -> Sequence[TraceRecord]:
+        """As ParseLine."""
+        ...
+
+    def remarks(self) -> Sequence[str]:
+        """Sentences about data that the log does not have."""
+        ...
 
 
 class TraceReader:

@@ -122,6 +122,22 @@ class StraceParser:
             return ()
         return self._call(pid, at_ns, end_ns, text)
 
+    def remarks(self) -> Sequence[str]:
+        """Sentences about calls that are missing, or that tell less than they could."""
+        remarks = []
+        if self.lost:
+            remarks.append(f"{self.lost} entries or returns of system calls are missing")
+        if self.hiding:
+            calls = ", ".join(f"{count} of {name}" for name, count in sorted(self.hiding.items()))
+            remarks.append(f"{calls}: strace does not show the data that these calls move")
+        if self.untraced:
+            remarks.append(
+                f"{self.untraced} processes or threads are not in the trace, so positions of the files that "
+                "they share are unknown: record with -f into one file, or join the files of -ff with "
+                "strace-log-merge"
+            )
+        return remarks
+
     def in_flight(self) -> list[TraceRecord]:
         """Reads and writes that have not ended, with size 0 and without offset."""
         records = []

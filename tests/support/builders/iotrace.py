@@ -20,7 +20,7 @@ SAMPLES = {"laggard": "node.trace", "strace": "calls.strace", "dxt": "job.dxt.tx
 
 def read(format_name: str, data: bytes) -> tuple[list[TraceRecord], TraceReader]:
     """The records of a log, and the reader with its counts."""
-    reader = TraceReader(FORMATS[format_name]("cn-17"))
+    reader = TraceReader(FORMATS[format_name]("cn-17").parse)
     return list(reader.read(io.BytesIO(data))), reader
 
 

@@ -30,7 +30,7 @@ class Usage:
 class Layers:
     """The devices above and below each of `devices`; `usage`: by kernel name, empty where all count.
 
-    Partitions that dm makes stand for nobody: what is above them is above their disk.
+    Partitions that dm makes stand for nobody: devices above them are above their disk.
     """
 
     def __init__(self, devices: Mapping[str, SysfsDevice], usage: Mapping[str, Usage]) -> None:

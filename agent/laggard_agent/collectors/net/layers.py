@@ -3,7 +3,7 @@
 An interface that is made of others is left out, as those below it count the same bytes, unless it is hardware
 itself (the failover pairs of virtual machines): then those below are left out. Tunnels are left out beside
 hardware, through which their packets go; so are all without hardware of a node with Open vSwitch, whose
-bridges do not tell what is below them. An interface that the operator includes by name counts in any case.
+bridges do not name the interfaces below. An interface that the operator includes by name counts in any case.
 
 From `/sys/class/net` (Documentation/ABI/testing/sysfs-class-net): `device` is a link that hardware has,
 `lower_*`, `upper_*` and `master` link the layers.

@@ -13,14 +13,14 @@ from laggard_agent.tools.iotrace import text
 from laggard_agent.tools.iotrace.fold import fold
 from laggard_common.errors import InputError
 from laggard_common.trace_formats.dxt import DxtParser, is_dxt
-from laggard_common.trace_formats.line_reader import ParseLine, TraceReader
+from laggard_common.trace_formats.line_reader import LogParser, TraceReader
 from laggard_common.trace_formats.strace import StraceParser, is_strace, time_fault
 from laggard_common.wire.trace_records import Folded, TraceRecord
 
-FORMATS: dict[str, Callable[[str], ParseLine]] = {
-    "laggard": lambda _node: text.parse,
-    "strace": lambda node: StraceParser(node).parse,
-    "dxt": lambda _node: DxtParser().parse,
+FORMATS: dict[str, Callable[[str], LogParser]] = {
+    "laggard": lambda _node: text.TextParser(),
+    "strace": StraceParser,
+    "dxt": lambda _node: DxtParser(),
 }
 
 _OF_STRACE = (b"strace: ", b"Process ")
@@ -37,7 +37,8 @@ def fold_file(path: str, format_name: str, node: str, out: TextIO) -> str:
             format_name = detect(stream)
         if format_name == "strace" and (fault := time_fault(stream.peek(4096)[:4096])):
             raise InputError(path, fault)
-        reader = TraceReader(FORMATS[format_name](node))
+        parser = FORMATS[format_name](node)
+        reader = TraceReader(parser.parse)
         folded = 0
         for record in fold(_records(reader, stream, path)):
             out.write(_line(record))
@@ -46,7 +47,7 @@ def fold_file(path: str, format_name: str, node: str, out: TextIO) -> str:
         raise InputError(
             path, f"{reader.not_understood} lines, none of them a record in format {format_name}"
         )
-    return _summary(reader, folded, format_name)
+    return "; ".join((_summary(reader, folded, format_name), *parser.remarks()))
 
 
 def _opened(path: str) -> AbstractContextManager[BufferedReader]:

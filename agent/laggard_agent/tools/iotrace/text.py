@@ -15,6 +15,18 @@ _LINE = re.compile(
 )
 
 
+class TextParser:
+    """A parser as the other formats have; it knows nothing of the lines before."""
+
+    def parse(self, line: str) -> Sequence[TraceRecord]:
+        """As the function of this name."""
+        return parse(line)
+
+    def remarks(self) -> Sequence[str]:
+        """None."""
+        return ()
+
+
 def parse(line: str) -> Sequence[TraceRecord]:
     """The record of a line `time node operation descriptor offset size [path]`; none for a `#` comment.
 

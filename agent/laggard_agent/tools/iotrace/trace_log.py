@@ -139,7 +139,7 @@ class TraceLog:
     def _parse(self, line: bytes) -> Sequence[TraceRecord]:
         if self.reader is None:
             name = self._format_name if self._format_name != "auto" else format_of(line)
-            self.reader = TraceReader(FORMATS[name](self._node))
+            self.reader = TraceReader(FORMATS[name](self._node).parse)
         records = self.reader.records_of(line)
         if not self.job and (header := _DXT_JOB.match(line)):
             self.job = header[1].decode()

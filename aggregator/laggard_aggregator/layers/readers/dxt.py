@@ -37,11 +37,7 @@ def read(path: Path, recording: LayerRecording) -> None:
         recording.remarks.append(
             f"{path.name}: {reader.not_understood} of {reader.lines} lines were not understood"
         )
-    if parser.incomplete:
-        recording.remarks.append(
-            f"{path.name}: Darshan ran out of memory for {', '.join(sorted(parser.incomplete))}: requests "
-            "and files are missing (DARSHAN_MODMEM sets more)"
-        )
+    recording.remarks += [f"{path.name}: {text}" for text in parser.remarks()]
     if reader.torn:
         recording.remarks.append(f"{path.name}: the last line has no end and was left out")
     if not any(map(len, modules.values())):

@@ -86,20 +86,9 @@ def _remarks(parser: StraceParser, reader: TraceReader, left: Counter[str]) -> l
         remarks.append(f"{reader.not_understood} of {reader.lines} lines were not understood")
     if reader.torn:
         remarks.append("the last line has no end and was left out")
-    if parser.lost:
-        remarks.append(f"{parser.lost} entries or returns of system calls are missing")
     if untimed := left["calls without a duration"]:
         remarks.append(f"{untimed} calls have no duration: record with -T")
-    if parser.hiding:
-        calls = ", ".join(f"{count} of {name}" for name, count in sorted(parser.hiding.items()))
-        remarks.append(f"{calls}: strace does not show the data that these calls move")
-    if parser.untraced:
-        remarks.append(
-            f"{parser.untraced} processes or threads are not in the trace, so positions of the files that "
-            "they share are unknown: record with -f into one file, or join the files of -ff with "
-            "strace-log-merge"
-        )
-    return remarks
+    return [*remarks, *parser.remarks()]
 
 
 def _pids(path: Path) -> frozenset[int]:

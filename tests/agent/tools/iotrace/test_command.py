@@ -86,6 +86,31 @@ def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert err.endswith("; 1 lines not understood; the last line has no end and was left out\n")
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "77 {t}.1 io_uring_enter(4, 1, 1, 0, NULL, 8) = 1",
+            "1 of io_uring_enter: strace does not show the data",
+        ),
+        ("77 {t}.1 <... read resumed>) = 1", "1 entries or returns of system calls are missing"),
+        (
+            "# *ERROR*: The DXT_POSIX module contains incomplete data!",
+            "Darshan ran out of memory for DXT_POSIX",
+        ),
+    ],
+)
+def test_data_that_the_log_lacks_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, said: str
+) -> None:
+    strace = '77 1700000000.0 openat(AT_FDCWD, "/a", 0) = 3'
+    head = "# darshan log version: 3.41" if line.startswith("#") else strace
+    path = tmp_path / "log"
+    path.write_text(f"{head}\n{line.format(t=1_700_000_000)}\n")
+    assert main(["--fold", str(path)]) == 0
+    assert said in capsys.readouterr().err
+
+
 def test_standard_input() -> None:
     command = [sys.executable, "-m", "laggard_agent", "--fold", "-"]
     assert run_command(command).stderr == "laggard-agent: -: format laggard: 0 lines, 0 records\n"
