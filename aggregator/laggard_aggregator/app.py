@@ -34,7 +34,15 @@ from laggard_aggregator.notify.channel import Channel, make_channels
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.notify.email.channel import MailChannel
 from laggard_aggregator.notify.email.owner_mails import OwnerMails
-from laggard_aggregator.runtime.loops import CatchUp, IngestLoop, Results, Watchdog, WindowLoop, keep_house
+from laggard_aggregator.runtime.loops import (
+    CatchUp,
+    IngestLoop,
+    MachineLocks,
+    Results,
+    Watchdog,
+    WindowLoop,
+    keep_house,
+)
 from laggard_aggregator.settings.aggregator import AggregatorSettings, StateTable
 from laggard_aggregator.settings.from_settings import membership, topology
 from laggard_aggregator.settings.http import tls_context
@@ -137,9 +145,7 @@ class App:
             ),
             status=self._status_line,
         )
-        # The first is held from the close of a window until it is judged, the second while a batch or close
-        # gets its sequence number and takes effect.
-        self._locks = (asyncio.Lock(), asyncio.Lock())
+        self._locks = MachineLocks(asyncio.Lock(), asyncio.Lock())
         self._ended = asyncio.Event()  # stops writing and serving
         self._control = AsyncExitStack()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -242,7 +248,7 @@ class App:
         machine, clock, locks = self._machine, self._clock, self._locks
         archive, recovery = self._archive, self._recovery
         journal = recovery.journal if recovery is not None else None
-        self._ingest = IngestLoop(self._queue, self._subscriber, machine, locks[1], archive, journal)
+        self._ingest = IngestLoop(self._queue, self._subscriber, machine, locks.order, archive, journal)
         inputs = {
             table.name: PrometheusInput(table, machine.admission, clock, self._ingest.admit)
             for table in self._settings.prometheus

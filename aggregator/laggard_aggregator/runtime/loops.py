@@ -6,6 +6,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
@@ -183,9 +184,18 @@ class Results:
                 _log.info("alarm cleared: component=%s group=%s", name, alarm.group)
 
 
+class MachineLocks(NamedTuple):
+    """`judging`: held from the close of a window until it is judged. `order`: held while a batch or close
+    gets its sequence number and takes effect. Who takes both takes them in this order.
+    """
+
+    judging: asyncio.Lock
+    order: asyncio.Lock
+
+
 @dataclass(slots=True)
 class WindowLoop:
-    """Holds both of `locks` while a window is closed, and the first until it is judged.
+    """Holds both of `locks` while a window is closed, and `judging` until it is judged.
 
     `results` gets the judgements once the close is durable in the `journal`. Overrides of `requests` expire
     before windows are closed.
@@ -193,7 +203,7 @@ class WindowLoop:
 
     machine: Machine
     clock: WindowClock
-    locks: tuple[asyncio.Lock, asyncio.Lock]
+    locks: MachineLocks
     results: Results
     journal: GroupCommit | None
     requests: RequestHandler | None
@@ -232,7 +242,7 @@ class WindowLoop:
         machine, now_ns = self.machine, self.clock.wall_ns()
         if not machine.windows.ahead(now_ns):
             return
-        async with self.locks[0], self.locks[1]:
+        async with self.locks.judging, self.locks.order:
             for close in machine.rewinds(now_ns):
                 machine.seal(close)
                 self.results.judged(close, (), None)
@@ -250,9 +260,8 @@ class WindowLoop:
         for _, _, deadline_ns in due:
             if stop.is_set():
                 return
-            judging, order = self.locks
-            async with judging:
-                async with order:
+            async with self.locks.judging:
+                async with self.locks.order:
                     close = next(closes)
                     sealed = await asyncio.to_thread(machine.seal, close)
                 judged = () if sealed is None else await asyncio.to_thread(machine.judge.evaluate, sealed)
@@ -270,7 +279,7 @@ class WindowLoop:
 async def keep_house(
     machine: Machine,
     clock: WindowClock,
-    locks: tuple[asyncio.Lock, asyncio.Lock],
+    locks: MachineLocks,
     results: Results,
     *,
     subscriber: Subscriber,
@@ -305,7 +314,7 @@ async def keep_house(
             senders.end_period((now_ns - swept_ns) / 1e9)
         swept_ns, sweep_due_ns = now_ns, now_ns + round(SWEEP_SECONDS * 1e9)
         sweeps += 1
-        async with locks[0], locks[1]:
+        async with locks.judging, locks.order:
             cleared = machine.sweep(clock.wall_ns(), forget=sweeps % FORGET_SWEEPS == 0)
         results.cleared(cleared)
         await asyncio.to_thread(memory.trim)  # memory that a burst or a compaction needed

@@ -1,11 +1,12 @@
 """The table of components by their load, each with its strip of the heat map."""
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.jobs.loads.component_load import GAP, ComponentLoad
+from laggard_aggregator.jobs.loads.heat_map import LoadMap
 from laggard_aggregator.jobs.loads.kinds import COMPUTE, KINDS
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.urls import TimeRange
@@ -27,15 +28,19 @@ _JOBS_ON: Final = {"osts": "ost", "forwarders": "ost", COMPUTE: "node", "mdts": 
 """The parameter of the list of jobs that names such a component: its `ost` is any component."""
 
 
-def component_table(
-    loads: ComponentLoad, kind_name: str, when: TimeRange, query: Query
-) -> tuple[PageTable[int], dict[str, Any]]:
-    """The components of the kind `kind_name`, most loaded first, with their heat map; and its axis."""
+class LoadTable(NamedTuple):
+    """Components, most loaded first, each with its strip of the heat map; and the axis of the map."""
+
+    table: PageTable[int]
+    axis: dict[str, Any]
+
+
+def component_table(loads: ComponentLoad, kind_name: str, when: TimeRange, query: Query) -> LoadTable:
+    """The components of the kind `kind_name`."""
     kind, heat = KINDS[kind_name], loads.heat
     steps = heat.rates.shape[1]
     merged = -(-steps // MAX_WINDOWS)
     first = np.arange(0, steps, merged)
-    ends = np.append(first[1:], steps)
     levels = _narrowed(loads.classes, first)
     mean, count = loads.mean, (~np.isnan(heat.rates)).sum(axis=1)
     is_known = count > 0
@@ -91,15 +96,18 @@ def component_table(
         keep=("of", "from", "to"),
         make=row,
     )
-    edges = heat.start + heat.step_seconds * np.stack([first, ends], axis=1).ravel()
+    return LoadTable(table, {"kind": kind, "legend": _LEGEND, "merged": merged, **_axis(heat, first)})
+
+
+def _axis(heat: LoadMap, first: NDArray[np.int64]) -> dict[str, Any]:
+    """Times of a map whose strips begin at the steps `first` (M,)."""
+    steps = heat.rates.shape[1]
+    edges = heat.start + heat.step_seconds * np.stack([first, np.append(first[1:], steps)], axis=1).ravel()
     quarters = sorted({len(first) * part // 4 for part in range(4)})
-    return table, {
-        "kind": kind,
-        "legend": _LEGEND,
+    return {
         "start": heat.start,
         "end": heat.start + steps * heat.step_seconds,
         "step_seconds": heat.step_seconds,
-        "merged": merged,
         "times": [heat.start + heat.step_seconds * float(first[at]) for at in quarters],
         "spans": " ".join(f"{edge:.12g}" for edge in np.diff(edges, prepend=0.0).tolist()),
     }

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,11 +26,11 @@ MAP_ROWS, CALM_ROWS = 8, 2
 
 def overview(now: Now, query: Query) -> dict[str, Any]:
     """Values of the template."""
-    stragglers_now = slow(now)
-    marked, slight = by_grade(stragglers_now)
+    all_slow = slow(now)
+    marked, slight = by_grade(all_slow)
     maybe = watched(now)
     return {
-        "headline": headline(now, stragglers_now),
+        "headline": headline(now, all_slow),
         "title": " and ".join(
             formatting.counted(len(some), name)
             for some, name in ((marked, "straggler"), (slight, "slight straggler"))
@@ -38,15 +38,13 @@ def overview(now: Now, query: Query) -> dict[str, Any]:
         )
         or "No stragglers",
         "next_step": next_step(now),
-        "table": stragglers(now, stragglers_now, query),
+        "table": stragglers(now, all_slow, query),
         "slight": slight[:SLIGHT_SHOWN],
         "slight_total": len(slight),
         "watched": maybe[:WATCHED_SHOWN],
         "watched_total": len(maybe),
-        "tiles": tiles(now, stragglers_now),
-        "groups": [
-            group_map(now, group, stragglers_now) for group in maps(now, stragglers_now)[:GROUPS_SHOWN]
-        ],
+        "tiles": tiles(now, all_slow),
+        "groups": [group_map(now, group, all_slow) for group in maps(now, all_slow)[:GROUPS_SHOWN]],
     }
 
 
@@ -135,9 +133,7 @@ def maps(now: Now, stragglers: Sequence[Slow]) -> list[GroupView]:
 
 def slow_by_group(stragglers: Sequence[Slow]) -> Counter[str]:
     """Number of slow components by group."""
-    return Counter(
-        name for straggler in stragglers for name in {e.standing.group for e in straggler.evidence}
-    )
+    return Counter(name for s in stragglers for name in {e.standing.group for e in s.evidence})
 
 
 def group_map(now: Now, group: GroupView, stragglers: Sequence[Slow]) -> dict[str, Any]:
@@ -208,14 +204,33 @@ class Tile(NamedTuple):
 
 def tiles(now: Now, stragglers: Sequence[Slow]) -> list[Tile]:
     """The health of the fleet."""
+    return [
+        _straggler_tile(now, stragglers),
+        *_group_tiles(now),
+        _node_tile(now),
+        _own_tile(now),
+    ]
+
+
+def _straggler_tile(now: Now, stragglers: Sequence[Slow]) -> Tile:
     marked, slight = by_grade(stragglers)
     alarms = sum(straggler.alarm for straggler in stragglers)
-    known = "good" if has_verdicts(now) else "none"
     details = (
         (alarms, f"{alarms:,} with an alarm"),
         (slight, f"{len(slight):,} slight besides"),
         (not stragglers, "none" if has_verdicts(now) else "nothing judged yet"),
     )
+    return Tile(
+        "Stragglers",
+        f"{len(marked):,}" if has_verdicts(now) or stragglers else formatting.DASH,
+        _listed(details),
+        "bad" if marked else "warn" if slight else "good" if has_verdicts(now) else "none",
+        "#stragglers",
+    )
+
+
+def _group_tiles(now: Now) -> tuple[Tile, Tile]:
+    """Components that are compared, and their groups."""
     live = sum(group.live for group in now.groups.values())
     silent = sum(group.silent for group in now.groups.values())
     judged = {judged.group for judged in now.judgements}
@@ -224,62 +239,58 @@ def tiles(now: Now, stragglers: Sequence[Slow]) -> list[Tile]:
     compared = compared_now(now) if has_verdicts(now) else live
     alone = f"{live - compared:,} more with too few peers" if small and compared < live else ""
     coverage = "all with data" if has_verdicts(now) else "none compared yet"
-    nodes = sum(now.node_counts.values())
-    up = sum(count for (_, state), count in now.node_counts.items() if state == "up")
-    gone = sum(count for (_, state), count in now.node_counts.items() if state in ("silent", "down"))
-    unhealthy = len(now.unhealthy)
-    wrong = troubles(now)
-    latest = max((judged.end for judged in now.judgements), default=np.nan)
-    last_window = (
-        f"last window ended {formatting.ago(latest, now.time)}" if now.judgements else "no window yet"
+    details = (
+        (unjudged, f"{unjudged} without a verdict"),
+        (small, f"{small} with too few members to compare"),
+        (now.groups and not unjudged + small, "all judged"),
+        (not now.groups, "none yet"),
     )
-    return [
-        Tile(
-            "Stragglers",
-            f"{len(marked):,}" if has_verdicts(now) or stragglers else formatting.DASH,
-            ", ".join(text for some, text in details if some),
-            "bad" if marked else "warn" if slight else known,
-            "#stragglers",
-        ),
+    return (
         Tile(
             "Components compared" if has_verdicts(now) else "Components with data",
             f"{compared:,}",
             f"{silent:,} silent" if silent else alone or coverage,
-            "warn" if silent else known,
+            "warn" if silent else "good" if has_verdicts(now) else "none",
             "/groups",
         ),
         Tile(
             "Peer groups",
             f"{len(now.groups):,}",
-            ", ".join(
-                text
-                for some, text in (
-                    (unjudged, f"{unjudged} without a verdict"),
-                    (small, f"{small} with too few members to compare"),
-                    (now.groups and not unjudged + small, "all judged"),
-                    (not now.groups, "none yet"),
-                )
-                if some
-            ),
+            _listed(details),
             "none" if not now.judgements else "warn" if unjudged else "good",
             "/groups",
         ),
-        Tile(
-            "Nodes up",
-            f"{up:,} of {nodes:,}",
-            f"{formatting.counted(unhealthy, 'node')} unhealthy"
-            if unhealthy
-            else "all healthy"
-            if nodes
-            else "no agent has reported",
-            "bad" if gone else "warn" if unhealthy else "good" if nodes else "none",
-            "/nodes",
-        ),
-        Tile(
-            "Laggard itself",
-            "unhealthy" if wrong else "healthy",
-            "; ".join(wrong) or last_window,
-            "bad" if now.unready else "warn" if wrong else "good" if now.judgements else "none",
-            "/nodes#laggard",
-        ),
-    ]
+    )
+
+
+def _node_tile(now: Now) -> Tile:
+    counts, unhealthy = now.node_counts, len(now.unhealthy)
+    nodes = sum(counts.values())
+    up = sum(count for (_, state), count in counts.items() if state == "up")
+    gone = sum(count for (_, state), count in counts.items() if state in ("silent", "down"))
+    healthy = "all healthy" if nodes else "no agent has reported"
+    return Tile(
+        "Nodes up",
+        f"{up:,} of {nodes:,}",
+        f"{formatting.counted(unhealthy, 'node')} unhealthy" if unhealthy else healthy,
+        "bad" if gone else "warn" if unhealthy else "good" if nodes else "none",
+        "/nodes",
+    )
+
+
+def _own_tile(now: Now) -> Tile:
+    wrong = troubles(now)
+    latest = max((judged.end for judged in now.judgements), default=np.nan)
+    ended = f"last window ended {formatting.ago(latest, now.time)}" if now.judgements else "no window yet"
+    return Tile(
+        "Laggard itself",
+        "unhealthy" if wrong else "healthy",
+        "; ".join(wrong) or ended,
+        "bad" if now.unready else "warn" if wrong else "good" if now.judgements else "none",
+        "/nodes#laggard",
+    )
+
+
+def _listed(details: Iterable[tuple[object, str]]) -> str:
+    """The texts whose conditions hold."""
+    return ", ".join(text for holds, text in details if holds)

@@ -58,6 +58,7 @@ class _Kept:
     made_at: float
     body: bytes
     packed: bytes
+    status: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,24 @@ AskJobs = Callable[[Request], Awaitable[list[JobMatch]]]
 """Finds jobs by the words of a search."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A template and what it needs: one `node`, all `nodes`, or the `alarms` of the log.
+
+    `decides`: it has the forms of decisions, and so is cached for each operator. `past`: reads a range that
+    is asked for. `jobs`: finds jobs for the page, which then is not cached: each reader sees others.
+    """
+
+    name: str
+    make: Make
+    node: bool = False
+    nodes: bool = False
+    alarms: bool = False
+    decides: bool = False
+    past: AskPast | None = None
+    jobs: AskJobs | None = None
+
+
 class Pages:
     """All pages over `view`. `archive`: its folder, for alarm events and, read by `past`, ranges.
 
@@ -117,45 +136,35 @@ class Pages:
 
     def routes(self) -> list[BaseRoute]:
         """Routes of the pages."""
-        page = self._page
-        return [
-            page("/", "overview", lambda now, request, _: overview.overview(now, _query(request))),
-            page("/groups", "groups", lambda now, request, _: groups.groups(now, _query(request))),
-            page("/group/{rest:path}", "group", _group, past=self._past_group),
-            page(
-                "/component/{rest:path}",
-                "component",
-                _component,
-                alarms=True,
-                decides=True,
-                past=self._past_component,
+        pages = {
+            "/": _Page("overview", lambda now, request, _: overview.overview(now, _query(request))),
+            "/groups": _Page("groups", lambda now, request, _: groups.groups(now, _query(request))),
+            "/group/{rest:path}": _Page("group", _group, past=self._past_group),
+            "/component/{rest:path}": _Page(
+                "component", _component, alarms=True, decides=True, past=self._past_component
             ),
-            page("/nodes", "nodes", lambda now, request, _: nodes.nodes(now, _query(request)), nodes=True),
-            page(
-                "/node/{rest:path}",
+            "/nodes": _Page("nodes", lambda now, request, _: nodes.nodes(now, _query(request)), nodes=True),
+            "/node/{rest:path}": _Page(
                 "node",
                 lambda now, request, _: nodes.node(now, _name(request), _query(request)),
                 node=True,
                 decides=True,
                 past=lambda request, when: self._past.node(_name(request), when),
             ),
-            page(
-                "/search",
+            "/search": _Page(
                 "search",
                 lambda now, request, _: search.search(now, _query(request)),
                 nodes=True,
                 jobs=self._find_jobs,
             ),
-            page(
-                "/alarms",
-                "alarms",
-                _alarms,
-                alarms=True,
-                decides=True,
-                past=lambda _, when: self._past.alarms(when),
+            "/alarms": _Page(
+                "alarms", _alarms, alarms=True, decides=True, past=lambda _, when: self._past.alarms(when)
             ),
+            "/shadows": _Page("shadows", lambda now, request, _: shadows.shadows(now, _query(request))),
+        }
+        return [
+            *(Route(path, partial(self._respond, page)) for path, page in pages.items()),
             Route(FORM_PATH, self._decide, methods=["POST"]),
-            page("/shadows", "shadows", lambda now, request, _: shadows.shadows(now, _query(request))),
             Route("/events", self._streams.answer),
             Route("/static/{name:path}", self._static),
         ]
@@ -166,92 +175,64 @@ class Pages:
         values = {"now": self.state_reader.now(), "acts": self._acts(request), "page": page}
         async with self.lock:
             body, packed = await asyncio.to_thread(self._render, name, path, **values)
-        answer = _answer(request, body, packed, _HEADERS)
-        answer.status_code = status
-        return answer
+        return _answer(request, body, packed, _HEADERS, status)
 
-    def _page(
-        self,
-        path: str,
-        name: str,
-        make: Make,
-        *,
-        node: bool = False,
-        nodes: bool = False,
-        alarms: bool = False,
-        decides: bool = False,
-        past: AskPast | None = None,
-        jobs: AskJobs | None = None,
-    ) -> BaseRoute:
-        """The route of the template `name`. It needs one `node`, all `nodes`, or the `alarms` of the log.
-
-        `decides`: it has the forms of decisions, and so is cached for each operator. `past`: reads a range
-        that is asked for. `jobs`: finds jobs for the page, which then is not cached: each reader sees others.
-        """
-
-        async def answer(request: Request) -> Response:
-            asked, archived = None, None
-            if past is not None:
-                asked = Asked.of(request, self._view.now)
-                archived = await self._ask(past, request, asked.range)
-            events = await self.alarm_log.events(self._view.history, self._view.now) if alarms else ()
-            if archived is not None:
-                events = _within(archived, events)
-
-            def present() -> Now:
-                now = self.state_reader.now(nodes=nodes, node=_name(request) if node else None)
-                if archived is None:
-                    return now
-                history = archived.history or now.history.between(archived.range.start, archived.range.end)
-                return replace(now, history=history)
-
-            if form := _text(request, "format"):
-                async with self.lock:
-                    return await asyncio.to_thread(
-                        _file, present(), request, form, make=make, events=events, archived=archived
-                    )
-            acts = self._acts(request)
-            matches = [] if jobs is None else await jobs(request)
-            key = (
-                request.scope["raw_path"].decode("latin-1"),
-                request.scope["query_string"],
-                acts.user * decides,
-            )
+    async def _respond(self, page: _Page, request: Request) -> Response:
+        """Answers with a page, from the cache while it is current, or with a table of it as a file."""
+        asked, archived = None, None
+        if page.past is not None:
+            asked = Asked.of(request, self._view.now)
+            archived = await self._ask(page.past, request, asked.range)
+        events = await self.alarm_log.events(self._view.history, self._view.now) if page.alarms else ()
+        if archived is not None:
+            events = _within(archived, events)
+        if form := _text(request, "format"):
             async with self.lock:
-                kept = self._kept.get(key)
-                if kept is None or not self._good(kept):
-                    now = present()
-                    values: dict[str, Any] = {
-                        "now": now,
-                        "path": key[0],
-                        "acts": acts,
-                        "asked": asked,
-                        "past": archived,
-                        "jobs": matches,
-                    }
-                    begun = time.monotonic()
-                    if archived is not None:
-                        values["past_table"] = await asyncio.to_thread(archived.table, now, _query(request))
-                    try:
-                        page = await asyncio.to_thread(make, now, request, events)
-                    except NotKnownError as exc:
-                        if archived is None or not archived.is_known:
-                            body, _ = await asyncio.to_thread(
-                                self._render, "not_found", what=str(exc), **values
-                            )
-                            return Response(body, 404, headers=_HEADERS)
-                        page, template = unquote(_rest(request)), "past"
-                    else:
-                        template = name
-                    body, packed = await asyncio.to_thread(self._render, template, page=page, **values)
-                    # the longest recent duration
-                    self._took = max(time.monotonic() - begun, 0.9 * self._took)
-                    kept = _Kept(now.revision, time.monotonic(), body, packed)
-                    if jobs is None:
-                        self._keep(key, kept)
-            return _answer(request, kept.body, kept.packed, _HEADERS)
+                now = self._present(page, request, archived)
+                return await asyncio.to_thread(
+                    _file, now, request, form, make=page.make, events=events, archived=archived
+                )
+        acts = self._acts(request)
+        matches = [] if page.jobs is None else await page.jobs(request)
+        path = request.scope["raw_path"].decode("latin-1")
+        key = (path, request.scope["query_string"], acts.user * page.decides)
+        async with self.lock:
+            kept = self._kept.get(key)
+            if kept is None or not self._good(kept):
+                values = {"path": path, "acts": acts, "asked": asked, "past": archived, "jobs": matches}
+                kept = await self._made(page, request, events, archived, values)
+                if page.jobs is None and kept.status == 200:
+                    self._keep(key, kept)
+        return _answer(request, kept.body, kept.packed, _HEADERS, kept.status)
 
-        return Route(path, answer)
+    def _present(self, page: _Page, request: Request, archived: Past | None) -> Now:
+        """The state that a page shows; its history is that of the range."""
+        now = self.state_reader.now(nodes=page.nodes, node=_name(request) if page.node else None)
+        if archived is None:
+            return now
+        history = archived.history or now.history.between(archived.range.start, archived.range.end)
+        return replace(now, history=history)
+
+    async def _made(
+        self, page: _Page, request: Request, events: Events, archived: Past | None, values: dict[str, Any]
+    ) -> _Kept:
+        """Renders a page with the `values` of its template; one about an unknown name has status 404."""
+        now, begun = self._present(page, request, archived), time.monotonic()
+        values["now"] = now
+        if archived is not None:
+            values["past_table"] = await asyncio.to_thread(archived.table, now, _query(request))
+        template, status = page.name, 200
+        try:
+            values["page"] = await asyncio.to_thread(page.make, now, request, events)
+        except NotKnownError as exc:
+            if archived is not None and archived.is_known:
+                template, values["page"] = "past", unquote(_rest(request))
+            else:
+                template, values["what"], status = "not_found", str(exc), 404
+        body, packed = await asyncio.to_thread(self._render, template, **values)
+        if status == 200:  # the longest recent duration
+            self._took = max(time.monotonic() - begun, 0.9 * self._took)
+        return _Kept(now.revision, time.monotonic(), body, packed, status)
 
     async def _ask(self, past: AskPast, request: Request, asked: TimeRange | None) -> Past | None:
         """The range that is asked for, None without one; with a note where it cannot be read."""
@@ -300,9 +281,7 @@ class Pages:
         now = self.state_reader.now()
         values = {"now": now, "acts": acts, "done": done, "problem": problem}
         body, packed = await asyncio.to_thread(self._render, "decided", FORM_PATH, **values)
-        answer = _answer(request, body, packed, _HEADERS | more)
-        answer.status_code = status
-        return answer
+        return _answer(request, body, packed, _HEADERS | more, status)
 
     async def _static(self, request: Request) -> Response:
         name, version = request.path_params["name"], _text(request, "v")
@@ -338,10 +317,12 @@ _BACK = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@%-][A-Za-z0-9._~!$&'()*+,;=:@
 """Path of a page of this site."""
 
 
-def _answer(request: Request, body: bytes, packed: bytes, headers: dict[str, str]) -> Response:
+def _answer(
+    request: Request, body: bytes, packed: bytes, headers: dict[str, str], status: int = 200
+) -> Response:
     if accepts_gzip(request.headers.get("accept-encoding", "")):
-        return Response(packed, headers=headers | {"content-encoding": "gzip"})
-    return Response(body, headers=headers)
+        return Response(packed, status, headers | {"content-encoding": "gzip"})
+    return Response(body, status, headers)
 
 
 def _parts_of_name(name: str) -> Markup:
