@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 class SameFiles:
     """Names paired with the names that another trace has for the same files.
 
-    `ambiguous`: names of which several files could be meant; they are paired with none. `guessed`: pairs of
+    `ambiguous`: names that several files have; they are paired with none. `guessed`: pairs of
     different whole paths that have their base name alone in common.
     """
 

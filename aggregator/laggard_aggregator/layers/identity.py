@@ -176,7 +176,7 @@ def _process_of(calls: TracedLayer) -> dict[int, int]:
 def _spaces(
     above: TracedLayer | None, calls: TracedLayer, recording: LayerRecording, remarks: list[str]
 ) -> NDArray[np.int32] | None:
-    """The file of each call, -1 for those on others; None where nothing tells it."""
+    """The file of each call, -1 for calls on other files; None where nothing identifies files."""
     space_of = _from_layer(above, calls) if above is not None else {}
     if not space_of and recording.descriptors:
         described = _described_spaces(calls, recording, above, remarks)
@@ -330,7 +330,7 @@ def _from_layer(above: TracedLayer, calls: TracedLayer) -> dict[_Descriptor, int
 
 
 def _from_ranges(above: TracedLayer, calls: TracedLayer) -> dict[_Descriptor, int]:
-    """Descriptors of which most calls have a range and operation that the layer above asked for."""
+    """Descriptors most of whose calls have a range and operation that the layer above asked for."""
     columns = above.requests
     asked = _ranges(columns.operation, columns.start, columns.size)
     spaces = np.unique(columns.space[columns.space >= 0])

@@ -7,6 +7,7 @@ set by limits of this module, or by the range of healthy recordings.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -73,28 +74,42 @@ def findings(stack: Stack, healthy: Sequence[Stack] = ()) -> list[LayerFinding]:
     return sorted(candidates, key=lambda finding: -(finding.share or 0.0))
 
 
-def held(stack: Stack, boundary: Boundary) -> tuple[float, float, float]:
-    """Mean microseconds before issue and after completion of the linked requests, and their share of the
-    residence of the top layer's requests, 0 to 1."""
-    before, after, share = _held_in_all(stack, boundary)
-    return before, after, min(share, 1.0)
+class HeldTimes(NamedTuple):
+    """Mean times of linked requests before issue and after completion. `share`: of the residence of the top
+    layer's requests.
+    """
+
+    before_us: float
+    after_us: float
+    share: float
+
+    @property
+    def sum_us(self) -> float:
+        """Mean time for which the boundary holds a request."""
+        return self.before_us + self.after_us
 
 
-def _held_in_all(stack: Stack, boundary: Boundary) -> tuple[float, float, float]:
-    """As `held`; the share is above 1 where more lower requests wait at a time than upper ones."""
+def held_times(stack: Stack, boundary: Boundary) -> HeldTimes:
+    """How long a boundary holds requests; the share is at most 1."""
+    times = _held_in_all(stack, boundary)
+    return times._replace(share=min(times.share, 1.0))
+
+
+def _held_in_all(stack: Stack, boundary: Boundary) -> HeldTimes:
+    """As `held_times`; the share is above 1 where more lower requests wait at a time than upper ones."""
     upper = stack.layers[boundary.upper].requests
     linked = boundary.linked & stack.own[boundary.upper]
     if not linked.any():
-        return 0.0, 0.0, 0.0
+        return HeldTimes(0.0, 0.0, 0.0)
     before = (boundary.issue - upper.begin_ns)[linked].clip(0).astype(np.float64)
     after = (upper.end - boundary.complt)[linked].clip(0).astype(np.float64)
     top = stack.characteristics[0].concurrency.residence_seconds * 1e9
     share = float(before.sum() + after.sum()) / top if top else 0.0
-    return float(before.mean()) / 1000, float(after.mean()) / 1000, share
+    return HeldTimes(float(before.mean()) / 1000, float(after.mean()) / 1000, share)
 
 
 def _awaited(stack: Stack) -> list[Boundary]:
-    """Boundaries from the top down as far as the layers above wait for those below.
+    """Boundaries from the top down, until a layer does not wait for the one below.
 
     Below a layer that answers before (a buffer, a cache, write-back) residence is not the application's
     waiting.
@@ -128,7 +143,10 @@ def _serialisation(stack: Stack, healthy: Sequence[Stack]) -> list[LayerFinding]
     for boundary in _awaited(stack):
         above, below = boundary.upper, boundary.lower
         high, low = _concurrency(stack, above), _concurrency(stack, below)
-        if held(stack, boundary)[0] < WAITING_SHARE * stack.characteristics[above].mean_residence_us:
+        if (
+            held_times(stack, boundary).before_us
+            < WAITING_SHARE * stack.characteristics[above].mean_residence_us
+        ):
             continue
         if stack.layers[below].name == "device" and stack.characteristics[below].concurrency.most > 1:
             continue  # bios that merge are no measure of concurrency
@@ -155,14 +173,14 @@ def _ratio(stack: Stack, names: Sequence[str]) -> float | None:
 
 def _serialised(stack: Stack, boundary: Boundary, high: float, low: float) -> LayerFinding:
     above, below = boundary.upper, boundary.lower
-    before, _, share = held(stack, boundary)
+    held = held_times(stack, boundary)
     other_thread = _served_by_others(stack, boundary)
     candidate = between(stack, above, below, library=other_thread)
     most = stack.characteristics[below].concurrency.most
     text = (
         f"Requests are serialised {candidate}: {stack.layers[above].label} has {high:.2f} outstanding "
         f"on average while busy, {stack.layers[below].label} {low:.2f} (at most {most}). A request waits "
-        f"{_us(before)} of {_us(stack.characteristics[above].mean_residence_us)} before it is issued."
+        f"{us(held.before_us)} of {us(stack.characteristics[above].mean_residence_us)} before it is issued."
     )
     if other_thread:
         advice = (
@@ -175,7 +193,7 @@ def _serialised(stack: Stack, boundary: Boundary, high: float, low: float) -> La
             "Look for one lock, one thread or one descriptor that all requests of "
             f"{stack.layers[above].label} share."
         )
-    return LayerFinding("serialisation", candidate, above, below, text, advice, share)
+    return LayerFinding("serialisation", candidate, above, below, text, advice, held.share)
 
 
 def _served_by_others(stack: Stack, boundary: Boundary) -> bool:
@@ -205,42 +223,39 @@ def _shown(name: str) -> str:
 
 def _held(stack: Stack, healthy: Sequence[Stack], skipped: set[tuple[int, int]]) -> list[LayerFinding]:
     """Boundaries that hold requests for most of the application's waiting, though the layer below is free."""
-    held = []
+    findings = []
     for boundary in _awaited(stack):
         if (boundary.upper, boundary.lower) in skipped:
             continue
         upper = stack.layers[boundary.upper]
-        before, after, share = _held_in_all(stack, boundary)
-        least = HELD_US
+        held = _held_in_all(stack, boundary)
+        share, least = held.share, HELD_US
         if stack.layers[boundary.lower].rank > rank_of("syscall"):
-            share *= before / max(before + after, 1e-9)  # after completion a thread may wait for its CPU
+            share *= held.before_us / max(held.sum_us, 1e-9)  # after completion a thread may wait for its CPU
             least = KERNEL_HELD_US
-        if share < HELD_SHARE or before + after < least:
+        if share < HELD_SHARE or held.sum_us < least:
             continue
         names = (upper.name, stack.layers[boundary.lower].name)
         if _in_range(partial(_held_between, names=names), stack, healthy):
             continue
-        held.append(_finding_held(stack, boundary, before, after, min(share, 1.0)))
-    return held
+        findings.append(_finding_held(stack, boundary, held._replace(share=min(share, 1.0))))
+    return findings
 
 
 def _held_between(stack: Stack, names: tuple[str, str]) -> float | None:
     for boundary in stack.boundaries:
         if (stack.layers[boundary.upper].name, stack.layers[boundary.lower].name) == names:
-            before, after, _ = held(stack, boundary)
-            return before + after
+            return held_times(stack, boundary).sum_us
     return None
 
 
-def _finding_held(
-    stack: Stack, boundary: Boundary, before: float, after: float, share: float
-) -> LayerFinding:
+def _finding_held(stack: Stack, boundary: Boundary, held: HeldTimes) -> LayerFinding:
     above, below = boundary.upper, boundary.lower
     high, low = stack.layers[above], stack.layers[below]
     candidate = between(stack, above, below)
     idle = 1 - _busy_share(stack, boundary)
-    where = f"{_us(before)} before {low.label} gets it, {_us(after)} after {low.label} is done"
-    residence = _us(stack.characteristics[above].mean_residence_us)
+    where = f"{us(held.before_us)} before {low.label} gets it, {us(held.after_us)} after {low.label} is done"
+    residence = us(stack.characteristics[above].mean_residence_us)
     if low.rank < rank_of("syscall") and idle >= BUSY_SHARE:
         size = stack.characteristics[below].mean_request_bytes
         text = (
@@ -251,11 +266,11 @@ def _finding_held(
             f"{high.label.capitalize()} waits for every answer. Let the client buffer and send larger "
             "messages, or keep several requests in flight."
         )
-        return LayerFinding("idle", candidate, above, below, text, advice, share)
+        return LayerFinding("idle", candidate, above, below, text, advice, held.share)
     if candidate == "device":
         text = (
             f"Device {high.device} holds requests: {residence} each, though {low.label} below it needs "
-            f"{_us(stack.characteristics[below].mean_residence_us)}: {where}."
+            f"{us(stack.characteristics[below].mean_residence_us)}: {where}."
         )
         advice = (
             f"Look at {high.label} itself: throttling, its driver or controller, the path to {low.label}."
@@ -271,7 +286,7 @@ def _finding_held(
             if low.name == "block"
             else f"Look at the code {candidate}: locks, queues, a limit on rates."
         )
-    return LayerFinding("slow", candidate, above, below, text, advice, share)
+    return LayerFinding("slow", candidate, above, below, text, advice, held.share)
 
 
 def _busy_share(stack: Stack, boundary: Boundary) -> float:
@@ -369,28 +384,25 @@ def _outside(stack: Stack, healthy: Sequence[Stack], known: Sequence[LayerFindin
     """The boundary at which residence left the range of healthy recordings, if no rule found any."""
     if not healthy or known:
         return []
-    worst: tuple[float, Boundary, float, float] | None = None
+    worst: tuple[float, Boundary] | None = None
     for boundary in _awaited(stack):
         names = (stack.layers[boundary.upper].name, stack.layers[boundary.lower].name)
         usual = [v for twin in healthy if (v := _held_between(twin, names)) is not None]
-        before, after, _ = held(stack, boundary)
-        if not usual or before + after <= OUTSIDE * max(usual):
+        held_us = held_times(stack, boundary).sum_us
+        if not usual or held_us <= OUTSIDE * max(usual):
             continue
-        excess = before + after - max(usual)
+        excess = held_us - max(usual)
         if excess >= HELD_US / 2 and (worst is None or excess > worst[0]):
-            worst = (excess, boundary, before, after)
-    if worst is None:
-        return []
-    _, boundary, before, after = worst
-    share = held(stack, boundary)[2]
-    return [_finding_held(stack, boundary, before, after, share)]
+            worst = excess, boundary
+    return [] if worst is None else [_finding_held(stack, worst[1], held_times(stack, worst[1]))]
 
 
 def _find(stack: Stack, name: str) -> int | None:
     return next((at for at, layer in enumerate(stack.layers) if layer.name == name), None)
 
 
-def _us(value: float) -> str:
+def us(value: float) -> str:
+    """A time in microseconds as text."""
     return f"{value:,.0f} us" if value < 10_000 else f"{value / 1000:,.1f} ms"
 
 

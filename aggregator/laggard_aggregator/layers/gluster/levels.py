@@ -5,6 +5,7 @@ lowest. A level that passes each call to several below it waits for the slowest 
 """
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from laggard_aggregator.layers.gluster.counters import DATA, GlusterLayer
 from laggard_aggregator.layers.gluster.statedumps import GlusterProcess, Translator
@@ -23,12 +24,9 @@ def layers(process: GlusterProcess) -> Iterator[GlusterLayer]:
         below = levels[at + 1][1] if at + 1 < len(levels) else []
         held = _held_by_fop(members, below)
         if kind == CONNECTION:
-            for translator in sorted(members, key=lambda member: member.name):
+            for member in sorted(members, key=attrgetter("name")):
                 yield GlusterLayer(
-                    kind,
-                    f"{process.name} {translator.name}",
-                    _fops([translator]),
-                    held=_held_by_fop([translator], []),
+                    kind, f"{process.name} {member.name}", _fops([member]), held=_held_by_fop([member], [])
                 )
         else:
             yield GlusterLayer(kind, process.name, _fops(members), held=held)
@@ -67,9 +65,7 @@ def _held(members: Sequence[Translator], below: Sequence[Translator], fop: str) 
         return None
     passed = _calls(below, fop)
     if passed > _SEVERAL * calls:
-        waited = max(
-            level.fops[fop][1] / level.fops[fop][0] for level in below if level.fops.get(fop, (0, 0))[0]
-        )
+        waited = max(low.fops[fop][1] / low.fops[fop][0] for low in below if low.fops.get(fop, (0, 0))[0])
     else:
         waited = _total(below, fop) / calls
     return max(0.0, total / calls - waited)

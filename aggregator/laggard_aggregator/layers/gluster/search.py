@@ -138,10 +138,7 @@ def _above_bricks(whole: Sequence[GlusterLayer], bricks: Sequence[GlusterLayer])
     """Clients whose calls take longer than at any brick, by the counters of whole processes."""
     for client in (layer for layer in whole if layer.layer == "client"):
         for fop in DATA:
-            mean, below = (
-                client.mean_of(fop),
-                [brick_mean for brick in bricks if (brick_mean := brick.mean_of(fop))],
-            )
+            mean, below = client.mean_of(fop), [*filter(None, (brick.mean_of(fop) for brick in bricks))]
             if not below or mean < SLOW_NS:
                 continue
             share = 1 - max(below) / mean

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.layers.columns import ABSENT, Ints
-from laggard_aggregator.layers.search import LayerFinding, held
+from laggard_aggregator.layers.search import LayerFinding, held_times, us
 from laggard_aggregator.layers.stack import Stack
 
 BINS = 300
@@ -187,7 +187,7 @@ def _bars(stack: Stack, findings: list[LayerFinding]) -> list[Bar]:
     at = 0
     for _ in stack.layers:
         boundary = stack.below(at)
-        before, after, _share = held(stack, boundary) if boundary else (0.0, 0.0, 0.0)
+        before, after, _ = held_times(stack, boundary) if boundary else (0.0, 0.0, 0.0)
         scale = LANE_WIDTH / whole
         linked = boundary is not None and bool(boundary.linked.any())
         fault = linked and any(f.above == at and f.below != at for f in findings)
@@ -198,7 +198,7 @@ def _bars(stack: Stack, findings: list[LayerFinding]) -> list[Bar]:
                 stack.layers[at].label,
                 left * scale,
                 max(1.0, width * scale),
-                _microseconds(width),
+                us(width),
                 before * scale if linked else 0.0,
                 after * scale if linked else 0.0,
                 fault or slow,
@@ -245,7 +245,3 @@ def _percent(value: float) -> str:
 
 def _seconds(ns: int) -> str:
     return f"{ns / 1e9:,.3f} s" if ns >= 1e8 else f"{ns / 1e6:,.2f} ms"
-
-
-def _microseconds(value: float) -> str:
-    return f"{value:,.0f} us" if value < 10_000 else f"{value / 1000:,.1f} ms"

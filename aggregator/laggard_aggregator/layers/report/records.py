@@ -7,7 +7,7 @@ from typing import Any
 
 from laggard_aggregator.layers.boundary import Boundary
 from laggard_aggregator.layers.matching import MatchKind
-from laggard_aggregator.layers.search import LayerFinding, held
+from laggard_aggregator.layers.search import LayerFinding, held_times
 from laggard_aggregator.layers.stack import Stack
 
 
@@ -82,7 +82,7 @@ def _layer(stack: Stack, at: int) -> dict[str, Any]:
 
 def _boundary(stack: Stack, boundary: Boundary) -> dict[str, Any]:
     matching = boundary.matching
-    before, after, share = held(stack, boundary)
+    before, after, share = held_times(stack, boundary)
     lower = stack.layers[boundary.lower].requests
     explained = int(matching.explained().sum())
     return {

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from laggard_aggregator.layers.matching import MatchKind
-from laggard_aggregator.layers.search import LayerFinding, held
+from laggard_aggregator.layers.search import LayerFinding, held_times
 from laggard_aggregator.layers.stack import Stack
 from laggard_aggregator.status.text_table import TableColumn, text_table
 
@@ -122,7 +122,7 @@ def _layer_row(stack: Stack, at: int) -> list[str]:
 def _boundary_row(stack: Stack, at: int) -> list[str]:
     boundary = stack.boundaries[at]
     matching = boundary.matching
-    before, after, share = held(stack, boundary)
+    before, after, share = held_times(stack, boundary)
     kinds = (
         MatchKind.NESTED,
         MatchKind.EARLIER,
