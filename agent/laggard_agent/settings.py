@@ -17,7 +17,7 @@ DEFAULT_COLLECTORS = ("diskstats", "net", "host")
 
 @dataclass(frozen=True, slots=True)
 class AgentMqttSettings(MqttSettings):
-    """`[mqtt]`. `retain`: the broker keeps the latest schemas and status; False where it is told not to."""
+    """`[mqtt]`. `retain`: the broker keeps the latest schemas and status; False turns that off."""
 
     retain: bool = True
 

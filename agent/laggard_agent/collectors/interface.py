@@ -219,7 +219,7 @@ def note_not_read(path: object, reason: str) -> None:
 
 
 def note_name(path: object, *, is_folder: bool = False) -> None:
-    """Records a file or folder of which only the name is used, if this thread is recorded."""
+    """Records a file or folder whose name alone is used, if this thread is recorded."""
     recorder = _recorder.get()
     if recorder is not None:
         recorder.named(str(path), is_folder=is_folder)

@@ -11,7 +11,7 @@ from laggard_common.errors import CollectError
 from laggard_common.wire.schema import Component, Field
 
 MOST_SECONDS = 900
-"""An older report is none of the present."""
+"""Age from which a report does not describe the present."""
 _MOST_BYTES = 8 * 1024 * 1024
 
 T = TypeVar("T")

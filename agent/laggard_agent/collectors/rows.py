@@ -57,7 +57,7 @@ class ColumnTable(RowCache):
         self.grow(fields)
 
     def grow(self, fields: Iterable[Field]) -> None:
-        """Adds columns, as far as there is room."""
+        """Adds columns while there is room."""
         new = [field for field in fields if field.name not in self.names][: MAX_FIELDS - len(self.fields)]
         self.fields += tuple(new)
         self.names |= {field.name: None if field.kind is FieldKind.GAUGE else 0 for field in new}

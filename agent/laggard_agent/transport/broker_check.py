@@ -96,7 +96,7 @@ class _Check:
         self._client.on_message = lambda _, __, message: self._on_message(bytes(message.payload))
 
     def run(self) -> None:
-        """Asks one question after another, as far as they make sense."""
+        """Makes the checks in order, until one makes the rest pointless."""
         s, arguments, client = self._settings, self._arguments, self._client
         if arguments["username"]:
             client.username_pw_set(arguments["username"], arguments["password"])

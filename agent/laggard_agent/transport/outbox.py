@@ -72,9 +72,7 @@ class NodeOutbox:
         sent = 0
         try:
             with os.scandir(self._directory) as entries:
-                names = sorted(
-                    (entry.name, entry.inode()) for entry in entries if not entry.name.startswith(".")
-                )
+                names = sorted((e.name, e.inode()) for e in entries if not e.name.startswith("."))
         except OSError as exc:
             self._fail(exc)
             return 0
@@ -149,9 +147,7 @@ def document(source: str, content: bytes, now_ns: int) -> EncodedBatch:
 def _read(path: Path) -> bytes:
     """The content of a document. Raises OutboxFileError, and OSError for what may pass."""
     if path.suffix[1:] not in SOURCES:
-        raise OutboxFileError(
-            f"its name does not end in one of {', '.join('.' + source for source in SOURCES)}"
-        )
+        raise OutboxFileError(f"its name does not end in one of .{', .'.join(SOURCES)}")
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
         raise OutboxFileError("is no regular file")

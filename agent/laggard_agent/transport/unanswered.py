@@ -5,7 +5,7 @@ it, or closes the connection, as for an aggregator that is not there.
 """
 
 LIMIT_SECONDS = 60.0
-"""Time without an acknowledgement by the aggregator, which sends one a second, from which it is reported."""
+"""Time without an acknowledgement, which the aggregator sends every second, before it is reported."""
 
 
 class Unanswered:

@@ -72,7 +72,7 @@ class Alarm:
         return (self.group, self.component, self.metric)
 
     def evidence(self, against: str = "peers", worse: int = 1) -> str:
-        """Evidence for a log line, as far as the detector gives it.
+        """The evidence that the detector gives, for a log line.
 
         `against`: name of the reference; `worse`: side of the metric, as in `factor_now`.
         """

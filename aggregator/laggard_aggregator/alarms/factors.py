@@ -4,7 +4,7 @@ from math import isfinite, nan
 from typing import Protocol
 
 DIFFERENT = 0.1
-"""Factors of the latest window and on average that differ by a smaller share are told as one."""
+"""Factors of the latest window and on average that differ by less are shown as one."""
 
 
 class Figures(Protocol):

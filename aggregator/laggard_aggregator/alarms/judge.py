@@ -398,9 +398,8 @@ def _with_times(
             onsets[parent] = onset
         known = [verdicts.duty_cycles[child] for child in children if child in verdicts.duty_cycles]
         if 2 * len(known) > len(children):
-            share, severity = np.median(
-                [(suspect.share, suspect.severity) for suspect in known], axis=0
-            ).tolist()
+            share = float(np.median([suspect.share for suspect in known]))
+            severity = float(np.median([suspect.severity for suspect in known]))
             cycles[parent] = DutyCycle(share, severity)
         stopping = [verdicts.stops[child] for child in children if child in verdicts.stops]
         if 2 * len(stopping) > len(children):
@@ -417,13 +416,11 @@ def _log_ratios(verdicts: Verdicts, components: Sequence[str], worse: int) -> Fl
     if not worse:
         return None
     own, peers = verdicts.observed, verdicts.reference
-    is_known = (
-        np.isfinite(verdicts.severity) & (own > 0) & (peers > 0) & np.isfinite(own) & np.isfinite(peers)
-    )
+    known = np.isfinite(verdicts.severity) & (own > 0) & (peers > 0) & np.isfinite(own) & np.isfinite(peers)
     if verdicts.stops:
-        is_known &= [name not in verdicts.stops for name in components]
-    ratio: FloatArray = worse * (
-        np.log(np.where(is_known, own, np.nan)) - np.log(np.where(is_known, peers, np.nan))
+        known &= [name not in verdicts.stops for name in components]
+    ratio: FloatArray = worse * np.log(np.where(known, own, np.nan)) - worse * np.log(
+        np.where(known, peers, np.nan)
     )
     return ratio
 

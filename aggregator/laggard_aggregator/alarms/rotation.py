@@ -14,15 +14,15 @@ import numpy as np
 MAX_KEPT = 64
 KEPT_SECONDS = 7 * 86400.0
 MIN_EPISODES = 3
-"""Finished episodes that tell how long one lasts, and how slow it makes a member."""
+"""Finished episodes from which their usual length and slowness are known."""
 FIRST_SECONDS = 4 * 3600.0
-"""Longest episode without an alarm until these are known."""
+"""Longest episode without an alarm until then."""
 MIN_SECONDS = 3600.0
-"""Likewise, however short the others were."""
+"""The same once they are known, however short the others were."""
 OVERDUE_RATIO, WORSE_RATIO = 2.0, 2.0
 """Multiples of the typical length and factor from which an episode is not like the others."""
 MIN_MEMBERS, MIN_MEMBERS_SHARE = 4, 1 / 3
-"""Members that had an episode, from which a pattern is told."""
+"""Members, and share of them, with an episode that make a pattern."""
 MIN_ALIKE_SHARE, MAX_OVERLAP_SHARE = 0.75, 0.5
 """Share of episodes that are alike and follow each other; overlap of two in shares of the typical length."""
 

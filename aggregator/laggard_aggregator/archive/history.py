@@ -40,11 +40,11 @@ MAX_ROWS = 50_000
 """Rows of results that one question returns."""
 READ_SECONDS = 8.0
 LATE_SECONDS = 6 * 3600
-"""Rows that the aggregator received so long after their time are not looked for."""
+"""Rows received later than this after their time are not read."""
 _AHEAD_SECONDS = 60
 """As `LATE_SECONDS`, for nodes with a clock ahead of the aggregator's."""
 NEWEST_SECONDS = 600
-"""The last point has the newest reading of this time, as the newest messages are still on their way."""
+"""The last point has the newest reading of this long, as later messages may still be on their way."""
 _LISTINGS = 3
 _RESULTS = (
     *("run", "ordinal", "group", "metric", "start", "end", "component", "level", "anomalous", "score"),

@@ -47,7 +47,7 @@ FORMAT = "1"
 """Incremented when a reader of the previous format would fail; new columns and kinds do not count."""
 
 DAY_OPENS_NS = 5 * 1_000_000_000
-"""A day's files open at 00:00:05: a small backward step of the clock opens none twice (Intrepid 4.1.1)."""
+"""A day's files open at 00:00:05: a small step back of the clock opens none twice (Intrepid 4.1.1)."""
 
 DAMAGED = "damaged"
 """Folder of an archive for files whose content is not what was written, in the same layout."""

@@ -149,7 +149,7 @@ class ArchiveReader:
 
 
 def _schema_of(part: layout.Part, *, whole: bool) -> pa.Schema:
-    """Columns of a file, which is checked as far as it will be read."""
+    """Columns of a file, which is checked as a `whole`, or page by page as it is read."""
     with layout.checked_file(part) if whole else layout.page_checked_file(part) as file:
         return file.schema_arrow
 

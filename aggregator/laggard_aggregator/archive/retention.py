@@ -33,7 +33,7 @@ RESULTS = (*layout.OF_DETECTORS, "alarms", *layout.OF_SHADOWS, *layout.OF_JOBS)
 """Kinds kept for `rollup_days`; all others are raw data."""
 
 _OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
-"""Errors that the next folder would have, too."""
+"""Errors that work on the next folder would have, too."""
 MERGED_BYTES = 2 * 1024 * 1024
 """Size of the row groups merged in memory at a time: some 10,000 rows of counters."""
 MOST_ROW_GROUPS = 256
@@ -70,7 +70,7 @@ def compact(directory: Path, now_ns: int) -> int:
 
 @contextmanager
 def _apart(where: Path, failures: list[ArchiveError]) -> Iterator[None]:
-    """Appends the block's error to `failures`, as work on other folders goes on; raises those of the disk."""
+    """Appends the block's error to `failures`, for work to continue elsewhere; raises errors of the disk."""
     try:
         yield
     except (ArchiveError, OSError) as exc:

@@ -131,7 +131,7 @@ class Table:
     ) -> Iterator[pa.Table]:
         """Yields the rows that meet all conditions, each once, a row group or less at a time.
 
-        `columns`: those to read, as far as a file has them; None for all.
+        `columns`: those to read where a file has them; None for all.
         """
         for _, folder in self._folders(first_day, last_day):
             yield from self._scan_folder(folder, columns, where)

@@ -41,7 +41,7 @@ class DecisionCommand:
     tickets: bool = True
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares TARGET, `--state`, comment, `--ticket`, and the ends of decisions that stand."""
+        """Declares TARGET, `--state`, comment, `--ticket`, and the ends of decisions in force."""
         add = parser.add_argument
         parser.epilog = f"examples:\n{self.examples}"
         add(

@@ -65,11 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 _WITHOUT_HEADER = {"jsonl": "JSON Lines with jobs", "pbs": "a PBS accounting log"}
-"""Formats of which only the lines can tell that a file is of another kind."""
+"""Formats without a header: only their lines show that a file is of another kind."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Imports all files and returns 0. Raises LaggardError, also for a file of which no line is a record."""
+    """Imports all files and returns 0. Raises LaggardError, also for a file without a record."""
     from laggard_aggregator.cli.user_times import epoch_seconds
     from laggard_aggregator.jobs.records.local_times import LocalTimes
     from laggard_aggregator.jobs.records.model import ReadReport

@@ -106,13 +106,11 @@ def _lasted(job: Record) -> str:
 def _verdict(job: Record) -> str:
     """The verdict, with the component that was slow within a job that was not slow as a whole."""
     slow = (
-        finding
+        f"{finding['cause']} slow, {factor(finding['factor'])}"
         for finding in job["findings"][:1]
         if finding["kind"] == "slow component" and job["verdict"] != "slow"
     )
-    return "; ".join(
-        (job["verdict"], *(f"{cause['cause']} slow, {factor(cause['factor'])}" for cause in slow))
-    )
+    return "; ".join((job["verdict"], *slow))
 
 
 def _row(job: Record) -> tuple[str, ...]:

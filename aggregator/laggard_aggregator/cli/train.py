@@ -94,10 +94,7 @@ class _Data:
                 continue
             if used not in self.settings:
                 self.settings.append(used)
-                if (
-                    len({(settings.interval_seconds, settings.window_samples) for settings in self.settings})
-                    > 1
-                ):
+                if len({(own.interval_seconds, own.window_samples) for own in self.settings}) > 1:
                     problem = "its groups have different windows: train them apart"
                     raise InputError(str(self._inputs[0]), problem)
             if is_first and isinstance(window, GroupWindow):

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 MOST_SECONDS = 10 * 366 * 86400.0
 SILENCE_SECONDS = 7200.0
-"""How long a silence lasts that names no end: what nobody ends is forgotten, and with it the component."""
+"""Length of a silence without a given end; one without any would hide its component for good."""
 MOST_NAMED = 100
 """Limit of component names in an answer."""
 FORGET_SILENT_SECONDS = 60.0

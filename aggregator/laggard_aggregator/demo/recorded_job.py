@@ -26,7 +26,7 @@ CLUSTER: Final = "recording"
 MACHINE: Final = "testbed"
 """The virtual machine that ran fio and had the LUNs."""
 SECTOR_BYTES: Final = 512.0
-"""Unit of /proc/diskstats, whatever the device has."""
+"""Unit of /proc/diskstats, independent of the device."""
 _READS, _READ_SECTORS, _READ_MS, _WRITES, _WRITTEN_SECTORS, _WRITE_MS = 0, 2, 3, 4, 6, 7
 
 

@@ -60,7 +60,7 @@ def blames_parent(verdicts: Verdicts, levels: Sequence[Level]) -> bool:
 
 
 def pairs(levels: Sequence[Level]) -> tuple[Level, ...]:
-    """The levels with two parents, of which `escalate` can blame neither."""
+    """The levels with two parents: `escalate` can blame neither."""
     return tuple(level for level in levels if len(level.parents) == 2)
 
 

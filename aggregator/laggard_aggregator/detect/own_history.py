@@ -25,7 +25,7 @@ MIN_PAST_SECONDS = 44 * 3600.0
 SPACING_SECONDS, MAX_KEPT = 450.0, 1344
 """Kept windows end at least that far apart; at most that number is kept: a week."""
 NEW_NORMAL_SECONDS = 7 * 86400.0
-"""After that time the new level is the usual one: the past is dropped."""
+"""After this time a new level is normal: the past is dropped."""
 LOAD_LOG_RANGE = float(np.log(1.5))
 """Log ratio by which comparable windows may have had less demand, or smaller requests."""
 READ_SHARE_RANGE = 0.2
@@ -34,7 +34,7 @@ SAMPLED = 256
 """Most members that are read; of a larger group, every n-th one."""
 
 DEMAND = frozenset({"operations", "throughput"})
-"""Loads that tell how much a group had to do."""
+"""Loads that measure the demand on a group."""
 _DAY = 86400.0
 
 

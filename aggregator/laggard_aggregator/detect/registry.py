@@ -61,7 +61,7 @@ class Detector(ABC, Generic[W]):
     """Judges the windows of one group and one metric, in order of time.
 
     `name`: of its folder, and in the configuration; `version` changes whenever verdicts may; `restores_from`:
-    the oldest version whose state it goes on from, 0 for its own alone. `training`: None
+    the oldest version whose state it continues from, 0 for its own alone. `training`: None
     for a detector that has no thresholds; `needs_thresholds`: it judges nothing without them. `by_itself`:
     it needs no peers, so that its groups are beside those of peers and take no share of their budget; it has
     a section of the configuration of its own. `reference`: the name of `Verdicts.reference`.
@@ -94,7 +94,7 @@ class Detector(ABC, Generic[W]):
 
     @classmethod
     def restores(cls, version: Any) -> bool:
-        """Whether it goes on from a state of that version."""
+        """Whether it continues from a state of that version."""
         return version == cls.version or (
             type(version) is int and 0 < cls.restores_from <= version < cls.version
         )
@@ -103,7 +103,7 @@ class Detector(ABC, Generic[W]):
         """Frees the state of `components`, which are gone; they start without state if they return."""
 
     def state(self) -> dict[str, Any]:
-        """The state as plain data (dict, list, str, int, float), from which `restore` goes on exactly."""
+        """The state as plain data (dict, list, str, int, float), from which `restore` continues exactly."""
         return {"name": self.name, "version": self.version}
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -34,13 +34,13 @@ MIN_GAP_DEVIATIONS = 3.0
 MAX_FAR_SHARE = 0.25
 """Share of a side that may be far from the rest of it."""
 OUTSTANDING_RATIO = 1.5
-"""Ratio to its own side's median from which a member is no mere part of the side."""
+"""Ratio to its side's median from which a member is slow by itself, not as part of the side."""
 
 MAX_SIDES = 8
 REMEMBERED, MIN_REMEMBERED = 12, 4
-"""Latest windows without a split that are remembered, and the fewest that tell what is usual."""
+"""Latest windows without a split that are kept, and the fewest that show the usual level."""
 MIN_TICKS = 4
-"""Ticks of a window below which it does not tell when its sides came apart."""
+"""Fewest ticks of a window from which the onset of a split can be read."""
 CHANGED_SHARE, SAME_SHARE = 0.7, 0.3
 """Shares of the log factor by which the changed side differs from before at least, and the other at most."""
 

@@ -20,7 +20,7 @@ from laggard_common.wire.schema import FieldType, Schema
 KEPT_SECONDS = 86_400.0
 MOST_TABLES = 32_768
 MOST_RISES = 256
-"""Of one node."""
+"""Limit of rises kept for one node."""
 
 Values = Mapping[str, Mapping[str, int]]
 """Known values by component and field."""

@@ -52,9 +52,9 @@ HELD_WAITS = 2
 """A component that may move is taken over after a silence of its node: of HELD_NS, and of HELD_WAITS times
 the time that a window waits for batches."""
 FEW_MEMBERS = 4
-"""Components that a node may have in any group, however few the others have."""
+"""Components that a node may always have in a group."""
 SENDERS = 3
-"""Number of other nodes from which on one has at most half as many components in a group as they have."""
+"""With this many other nodes, one node has at most half as many components of a group as they have."""
 
 
 class Routing:

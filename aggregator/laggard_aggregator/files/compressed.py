@@ -71,7 +71,7 @@ class _Decompressed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fills `buffer` as far as the data at hand go; 0 at their end."""
+        """Fills `buffer` with the data at hand; 0 at their end."""
         while not self._piece:
             piece = next(self._pieces, None)
             if piece is None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from laggard_common.visible import visible
 
 _OPERATORS: Final = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
-"""Also the wide ones, which spreadsheets take for the same."""
+"""With the full-width forms, which spreadsheets read alike."""
 _CONTROLS: Final = ("\t", "\r")
 
 

@@ -28,7 +28,7 @@ acknowledged every minute, and a batch of a stream that was dropped would be acc
 MAX_NODE_STREAMS = 512
 """Limit of streams of a node; messages of further ones are refused."""
 ALTERNATING_NS = 600 * 1_000_000_000
-"""A stream that goes on within this time after another one followed it alternates with that one."""
+"""A stream that continues within this time after another one followed it alternates with that one."""
 ACK_RANGES = 8192  # of one message; with at most RANGE_BYTES each they stay below MAX_ACK_BYTES
 RANGE_BYTES = 19
 _ENTRY_RANGES = 2  # as large as the entry of a stream without its source's name
@@ -203,7 +203,7 @@ class SourceStreams:
                 self._left.pop(stream_id, None)
 
     def alternates(self, stream_id: bytes, made_ns: int, now_ns: int) -> bool:
-        """Whether a stream goes on after another followed it: two agents, or one spool twice.
+        """Whether a stream continues after another followed it: two agents, or one spool twice.
 
         `made_ns`: time of the batch by its node's clock. Batches from before the stream was followed are the
         backlog of an agent that began a new stream, as after a power loss.

@@ -79,7 +79,7 @@ class IngestQueue:
         return self._live_bytes + self._deferred_bytes
 
     def put(self, messages: Sequence[Message]) -> list[bool]:
-        """Adds messages as far as there is room; for each whether it is live. Never waits."""
+        """Adds messages while there is room; for each whether it is live. Never waits."""
         are_live = []
         for message in messages:
             node, size = _node(message[0]), _size(message)

@@ -77,7 +77,7 @@ class RoleView:
 
 
 MOST_COLLECTORS = 64
-"""Limit of a role's collectors, those on the most nodes: names that one node invents do not add up."""
+"""Limit of a role's collectors, those on the most nodes: one node's invented names cannot fill it."""
 
 
 def quantiles(values: Iterable[float]) -> dict[float, float]:

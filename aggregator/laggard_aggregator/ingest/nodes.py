@@ -30,7 +30,7 @@ MAX_UNHEARD = 1000
 
 MIN_OFFSETS = 3
 OFFSETS_NS = 60 * 1_000_000_000
-"""At a small site, or with long intervals, it takes some time to hear that many nodes' clocks."""
+"""Age of a clock offset that still counts: at a small site it takes some time to hear enough clocks."""
 
 _STATES: Mapping[str, NodeState] = {"up": "up", "stopped": "stopped", "down": "down"}
 
@@ -379,4 +379,4 @@ _FIGURES: Mapping[str, Callable[[object], Any]] = {
 }
 """Figures that an agent reports of itself, and the check of each."""
 _COUNTERS = frozenset({"dropped_samples", "missed_ticks", "cpu_seconds"})
-"""Those that only grow while an agent runs."""
+"""Figures that only grow while an agent runs."""

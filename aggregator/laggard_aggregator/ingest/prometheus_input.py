@@ -20,7 +20,7 @@ from laggard_common.errors import LaggardError, ServiceError, TooMuchAskedError
 _log = logging.getLogger(__name__)
 
 MOST_SETTLE_SECONDS = 5.0
-"""Longest time that a scrape has to be stored after its interval: a third of the interval, at most this."""
+"""A scrape may be stored late by a third of its interval, but no more than this."""
 MOST_INTERVALS = 240
 MOST_SAMPLES = 200_000
 """Limits of one question."""
@@ -93,7 +93,7 @@ class PrometheusInput:
                 return
 
     async def poll(self) -> None:
-        """Reads and admits all intervals that are over; a failure is told by `view`, and by one WARNING."""
+        """Reads and admits all intervals that are over; a failure is in `view`, and in one WARNING."""
         view = self.view
         view.polls += 1
         failures: dict[str, None] = {}

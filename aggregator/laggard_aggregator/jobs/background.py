@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 PASS_SECONDS = 30.0
 NICE = 10
 JOIN_SHARE = 0.05
-"""The most of a core that joining takes, and judging, by longer pauses: one job can be a scan of days."""
+"""Most of a core that joining and judging take each; pauses see to it, as one job can need days of data."""
 ROLLUPS, JOBS, EARLY = "rollups of the archive", "join of jobs", "first join of jobs"
 LOADS = "loads of components"
 PATHS, INDEX, FINDINGS = "paths of nodes", "index of jobs", "verdicts on jobs"
@@ -131,7 +131,7 @@ class BackgroundTask:
             work()
         except PassStoppedError:
             return True
-        except Exception as exc:  # whatever a file holds, the aggregator goes on
+        except Exception as exc:  # no file may end the aggregator
             if name not in failed:
                 error = None if isinstance(exc, LaggardError) else exc
                 _log.warning("%s: %s", name, exc, exc_info=error)

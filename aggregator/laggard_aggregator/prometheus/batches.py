@@ -105,7 +105,7 @@ class BatchMaker:
         yield data_topic(self.site, self.role, node, schema.source), wire.encode_envelope(envelope)
 
     def _schema(self, node: str, components: list[ScrapedComponent], known: Schema | None) -> Schema:
-        """The schema with all `components` as far as there is room; `known` itself where nothing is new."""
+        """The schema with all `components` that fit; `known` itself where nothing is new."""
         old = {} if known is None else {component.id: component for component in known.components}
         new = dict(old)
         for fresh in components:

@@ -1,4 +1,4 @@
-"""`[identity]` and `[[principal]]`: how a request tells its user, and the roles of users for jobs."""
+"""`[identity]` and `[[principal]]`: how a request names its user, and the roles of users for jobs."""
 
 import re
 from collections.abc import Iterator

@@ -109,7 +109,7 @@ def _larger(first: float, other: float) -> float:
 
 
 def _is_time(source: str, metric: str) -> bool:
-    """Whether a metric is a time, of which more is worse."""
+    """Whether a metric is a time: more is worse."""
     return source in SOURCES and unit(source, metric) in _TIMES and worse(source, metric) > 0
 
 

@@ -41,8 +41,5 @@ def stragglers(judged: Judgement) -> tuple[set[str], set[str]]:
     """The stragglers of the detector, and of its shadow, in a judgement that has one."""
     shadow = judged.shadow
     assert shadow is not None
-    own, other = (
-        {judgement.components[at] for at in np.flatnonzero(judgement.straggler)}
-        for judgement in (judged, shadow)
-    )
+    own, other = ({v.components[at] for at in np.flatnonzero(v.straggler)} for v in (judged, shadow))
     return own, other

@@ -1,4 +1,4 @@
-"""Authentication of HTTP requests: names with passwords or tokens, of which a file holds hashes.
+"""Authentication of HTTP requests: names with passwords or tokens, whose hashes a file holds.
 
 A line of the file is `NAME:scrypt:N:R:P:SALT:HASH` for a password (RFC 7914, hexadecimal salt and hash) or
 `NAME:sha256:HASH` for a token, whose 256 random bits need no slow hash; `#` begins a comment. `/healthz` and

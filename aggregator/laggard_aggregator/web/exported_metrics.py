@@ -446,10 +446,7 @@ AGGREGATOR = (
         ("node",),
         "Rows not archived because the node's schema has more new fields than a table takes.",
         lambda values: (
-            ((node,), rows)
-            for node, rows in sorted(
-                values.counters.archive_refused.items(), key=lambda refused: -refused[1]
-            )[:20]
+            ((node,), rows) for node, rows in Counter(values.counters.archive_refused).most_common(20)
         ),
     ),
     _counter(

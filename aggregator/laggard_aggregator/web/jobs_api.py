@@ -1,4 +1,4 @@
-"""`/api/v1/jobs`: jobs of the archive as JSON and CSV, each as far as its principal may see them.
+"""`/api/v1/jobs`: jobs of the archive as JSON and CSV, as much of each as its principal may see.
 
 A job of others is absent: the same answer to the byte as for a job that never was, in lists and counts too.
 """
@@ -150,7 +150,7 @@ def json_body(answer: Mapping[str, Any]) -> bytes:
 
 
 def principal(request: Request) -> Principal:
-    """The principal of a request; nobody where nothing tells."""
+    """The principal of a request, `NOBODY` without one."""
     principal = request.scope.get("principal")
     return principal if isinstance(principal, Principal) else NOBODY
 

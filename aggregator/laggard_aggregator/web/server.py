@@ -174,13 +174,8 @@ async def _check(server: uvicorn.Server) -> None:
             is_kept = connection.timeout_keep_alive_task is not None
             if at < beyond or (not is_kept and now - since[idle_one] >= HEAD_SECONDS):
                 connection.transport.abort()
-        left = {
-            connection: size for connection in connections if (size := _untaken_bytes(connection.transport))
-        }
-        answers = {
-            connection: _Untaken.after(answers.get(connection), size, now)
-            for connection, size in left.items()
-        }
+        sizes = {client: size for client in connections if (size := _untaken_bytes(client.transport))}
+        answers = {client: _Untaken.after(answers.get(client), size, now) for client, size in sizes.items()}
         for connection, untaken in answers.items():
             if now - untaken.changed_at >= TAKEN_SECONDS or now - untaken.begun_at >= ANSWER_SECONDS:
                 connection.transport.abort()

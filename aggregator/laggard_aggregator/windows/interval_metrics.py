@@ -239,7 +239,7 @@ class IntervalMetrics:
                 put_rows(ring, _newest(kept[name], self._columns), rows)
 
     def _difference(self, ring: CounterRing, slots: IntArray, end: int, rows: slice) -> None:
-        """Fills the columns of `rows` from the ring's `slots`, the last of which is that of `end`."""
+        """Fills the columns of `rows` from the ring's `slots`; the last is that of `end`."""
         first = ring.watermark + 1
         present = ring.tick[slots, rows] > 0  # (S, C)
         known = self._base_interval[rows] > 0

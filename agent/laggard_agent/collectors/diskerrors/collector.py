@@ -38,7 +38,7 @@ _RUNNING = (b"running", b"live")
 _PORT = re.compile(r"(.*/port-[0-9]+(?::[0-9]+)+)/")
 _PHY = re.compile(r"phy-[0-9]+(?::[0-9]+)+")
 _NOT_COUNTED = (*ABSENT, EINVAL, ENODEV, ENXIO, EOPNOTSUPP, EIO)
-"""A link whose adapter does not tell, or a disk that has gone."""
+"""Errors of an adapter that does not count, or of a disk that is gone."""
 
 
 def parse_count(data: bytes) -> int | None:

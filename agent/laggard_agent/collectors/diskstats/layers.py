@@ -71,7 +71,7 @@ class Layers:
         return tuple(paths) if paths and not self._counts(name) else (name,)
 
     def counts_nothing(self, name: str) -> bool:
-        """Whether the kernel is told not to count the I/O of a disk."""
+        """Whether the kernel does not count the I/O of a disk (`queue/iostats`)."""
         device = self._devices.get(name)
         if device is None or device.has_iostats() or self.parts(name) != (name,):
             return False

@@ -86,7 +86,7 @@ class Functions:
         self.rows = [row if row[0] == n else (n, n * self._cpu_ns) for n, row in rows]
 
     def _admit(self, least: int, at_ns: int) -> None:
-        """Gives rows to the candidates with `least` samples or more, as far as there is room."""
+        """Gives rows to the candidates with `least` samples or more, while there is room."""
         programs: Counter[str] = Counter()
         for name, count in self._candidates.items():
             if count < least and other_of(name) not in self._totals:

@@ -31,7 +31,7 @@ EVENTS = (
 TRANSPORT_COUNTERS = (
     *("xprt_connects", "xprt_sends", "xprt_recvs", "xprt_bad_xids", "xprt_backlog_utilization"),
 )
-"""Sums over the transports of a mount, of which `nconnect` makes several."""
+"""Sums over the transports of a mount; `nconnect` makes several."""
 
 _TRANSPORT_PLACES: Mapping[bytes, tuple[int | None, ...]] = {
     b"tcp": (2, 5, 6, 7, 9),
@@ -45,7 +45,7 @@ _OTHER_HEAD = re.compile(rb"(?:device .+|no device) mounted on .+ with fstype \S
 _MOUNTINFO = re.compile(rb"^\d+ \d+ (\d+:\d+) \S+ (\S+) [^\n]*? - nfs4? (\S+) ", re.MULTILINE)
 """Number of the device, mount point and device (proc(5), /proc/PID/mountinfo)."""
 _NEGATIVE = 2**63
-"""From here on numbers are negative ones: sums of times that the kernel adds up with a sign."""
+"""Numbers from here on are negative: the kernel sums times as signed numbers."""
 _STAT_VERSIONS = (b"1.0", b"1.1")
 _OPERATION = re.compile(rb"([A-Z0-9_]{1,32}):((?: \d+){8,})")
 _OPTION = re.compile(rb"\b(vers|proto)=([\w.]{1,32})")

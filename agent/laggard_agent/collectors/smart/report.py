@@ -15,7 +15,7 @@ from laggard_common.wire.limits import MAX_NAME_CHARS
 COUNTERS = ("media_errors", "log_entries", "grown_defects", "uncorrected", "reallocated", "link_errors")
 STATES = ("failing", "critical_warning", "pending")
 _ATTRIBUTES = {5: "reallocated", 197: "pending", 199: "link_errors"}
-"""Of ATA disks: sectors that were replaced, sectors that wait for it, CRC errors of the link."""
+"""Attributes of ATA disks: sectors replaced, sectors to be replaced, CRC errors of the link."""
 _NVME = {
     "media_errors": "media_errors",
     "num_err_log_entries": "log_entries",

@@ -137,7 +137,7 @@ class TraceFollower:
         return dict(sorted(jobs.items(), key=lambda item: item[0] not in self._logs)[:MAX_LOGS])
 
     def _open(self, path: str, job: str) -> bool:
-        """Follows the log at `path`, from the mark of an earlier time on; a renamed one goes on."""
+        """Follows the log at `path`, from its saved mark on; a renamed log is continued."""
         try:
             with regular_file(Path(path), os.O_NOFOLLOW) as (opened, status):
                 file = (status.st_dev, status.st_ino)
@@ -160,7 +160,7 @@ class TraceFollower:
         return True
 
     def _goes_on_at(self, log: TraceLog, path: str, job: str) -> bool:
-        """Whether a log that leaves its path goes on at `path`; False for a second name of a log."""
+        """Whether a log that left its path is now at `path`; False for a second name of a log."""
         if not log.is_leaving:
             return False
         self._leaving.remove(log)

@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 
 TAIL_BYTES: Final = 512
 MAX_UNSEEN: Final = 1024
-"""Marks of logs out of sight that are kept, those seen last."""
+"""Marks of missing logs that are kept, those seen last."""
 _UNSEEN_NS: Final = 30 * 86_400 * 10**9
-"""Time for which such a mark is kept."""
+"""Time for which the mark of a missing log is kept."""
 
 FileId = tuple[int, int]
 """Device and inode of a file."""

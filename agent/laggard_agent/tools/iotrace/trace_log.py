@@ -44,11 +44,11 @@ class TraceLog:
     ) -> None:
         self.path = path
         self.ready_at = mark.at
-        """The end of the last part that was made a document, or of those before the agent started."""
+        """End of the last part that became a document, now or before the agent started."""
         self.job = job or mark.job
         self.due_ns = 0
         self.turn = 0
-        """When the log used up the bytes of a read; the one that did so last is read last."""
+        """When the log last used up the bytes of a read; the latest one is read last."""
         self.is_leaving = False
         """Whether the path is gone or is another file now."""
         self.is_at_end = False

@@ -32,7 +32,7 @@ from laggard_aggregator.detect.registry import Detector, register
 from laggard_aggregator.detect.settings import DetectSettings
 
 MAX_FUNCTIONS = 65_536
-"""Functions that are remembered to have mattered; beyond, those that do not matter now are forgotten."""
+"""Limit of functions that mattered in some window; beyond it those that do not matter now are dropped."""
 UNTRAINED_RATIO = 3.0
 """Untrained: how many times the peers' median distance is too much, and how many spreads beyond it."""
 LEVEL_WINDOWS = 32

@@ -14,7 +14,7 @@ from laggard_aggregator.jobs.index.schema import BLOCK_NODES
 Candidate = tuple[float, int]
 """Time and number of a job."""
 _FEW: Final = 20_000
-"""Fewer jobs below a share of their history are sorted; more are often enough in order of time."""
+"""Up to this many jobs are sorted; of more, a scan in order of time finds the newest soon."""
 
 _OF_NODE: Final = "x.at, x.job from stays x where x.block = :block and (x.nodes >> :bit) & 1"
 _OF_COMPONENT: Final = "x.at, x.job from uses x where x.component = :component_id"

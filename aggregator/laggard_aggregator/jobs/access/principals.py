@@ -1,7 +1,7 @@
 """Principals: who asks, and which jobs they may see.
 
 The default is to see nothing. A user sees own jobs, a manager also those of the projects (Slurm's accounts)
-that the identity names, support and admin see all. A token for programs sees as far as its scopes reach.
+that the identity names, support and admin see all. A token for programs sees the jobs of its scopes.
 """
 
 from dataclasses import dataclass

@@ -238,7 +238,7 @@ class JobQueries:
         return self._newest_jobs(principal, "j.raw_id = :key", {"key": number})
 
     def runs_of_number(self, job: VisibleJob) -> list[Row]:
-        """Times of all jobs of a job's cluster with its number, whoever may see them: no more is told."""
+        """Times, and no more, of all jobs of the cluster with this number, also of those of others."""
         return self._reader.rows(
             "select start, end from jobs where raw_id = :number and cluster = :cluster",
             {"number": job["raw_id"], "cluster": job["cluster"]},

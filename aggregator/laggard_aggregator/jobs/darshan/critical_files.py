@@ -13,17 +13,17 @@ from laggard_aggregator.status.formatting import plain
 LEAST_SERIES: Final = 8
 """Files of one process that are a series."""
 LEAST_PROCESSES: Final = 4
-"""Of a job: with fewer there is little to share."""
+"""Processes of a job; fewer have little to share."""
 LEAST_SERIES_SHARE: Final = 0.5
-"""Of the time with I/O, in which nobody but the process that goes through its files is at work."""
+"""Share of the time with I/O in which only the process with the series is active."""
 MOST_OVERLAP: Final = 1.25
 """Lengths of a series' files together, as a multiple of the time that it took."""
 LEAST_FILES: Final = 4
-"""Files of a direction, of which one may be slower than the others."""
+"""Fewest files of a direction among which one can be slower than the others."""
 LEAST_FILE_SHARE: Final = 0.9
 MOST_BYTES_SHARE: Final = 0.5
 LEAST_FACTOR: Final = 2.0
-"""Times that the single file is slower, by its rate."""
+"""Ratio by which a single file is slower than the others, by rates."""
 LEAST_BUSY_US: Final = 1_000_000
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 MIB: Final = float(1 << 20)
 MIN_SHARE: Final = 0.1
-"""A cause of less than this share of the critical time is not named."""
+"""Share of the critical time from which a cause is named."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from laggard_aggregator.jobs.darshan.engines import LogEngine
 
 _TOLERANCE_US: Final = 5_000_000
-"""Clocks of Slurm's and of the nodes differ by less."""
+"""Largest difference between Slurm's clock and those of nodes."""
 FACTOR_COLUMNS: Final = ("small", "nonconsecutive", "collective", "osts", "processes_per_ost", "metadata")
 
 
@@ -98,7 +98,7 @@ def job_list(engine: LogEngine, wanted: JobFilter, *, factors: bool = True) -> p
 
 
 def _with_runs(engine: LogEngine, table: str) -> str:
-    """SQL of a table of logs with the run of its job, by which jobs of one number are told apart."""
+    """SQL of a table of logs with the run of its job, which separates jobs that share a number."""
     parted = engine.query("select log, run from log_runs where run <> job_id")
     if not len(parted):
         return f"(select *, job_id as run from {table})"

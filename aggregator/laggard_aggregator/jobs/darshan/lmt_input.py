@@ -49,7 +49,7 @@ Integers = NDArray[np.int64]
 
 
 def lmt_rows(path: Path, zone: str | None, skipped: list[str]) -> Rows:
-    """Yields the table `lmt`, or `lmt_total`, of a file, in portions; its content tells which.
+    """Yields the table `lmt`, or `lmt_total`, of a file, in portions, as its content shows.
 
     Adds a line on rows that were left out to `skipped`. Raises InputError.
     """

@@ -123,9 +123,7 @@ class LogPass:
                         break
         finally:
             queries.close()
-        return [
-            (job, files) for job, files in jobs.values() if any(file.key not in handled for file in files)
-        ]
+        return [(job, files) for job, files in jobs.values() if any(f.key not in handled for f in files)]
 
 
 def is_of_job(log: LogFile, job: Mapping[str, Any]) -> bool:
@@ -177,7 +175,7 @@ def recent_logs(folder: Path, since: float) -> Iterator[LogFile]:
 
 
 def _below(day: tuple[int, ...], name: str) -> tuple[int, ...]:
-    """Year, month and day of a folder, as far as its path has them; of another one _NO_DAY."""
+    """Year, month and day of a folder, or those that its path has; _NO_DAY of another one."""
     is_number = len(day) < len(_NO_DAY) and name.isascii() and name.isdecimal() and len(name) <= 4
     return (*day, int(name)) if is_number else _NO_DAY
 
@@ -214,9 +212,7 @@ def log_rows(job: VisibleJob, files: list[LogFile], now_ns: int) -> Iterator[dic
                 if share > 0
             ]
         findings = map(finding_record, verdict.findings)
-        records += [
-            {"record": "finding", **{name: finding[name] for name in _FINDING}} for finding in findings
-        ]
+        records += [{"record": "finding", **{key: row[key] for key in _FINDING}} for row in findings]
         left = map(not_judged_record, verdict.not_judged)
         records += [{"record": "not_judged", "kind": gap["what"], "text": gap["reason"]} for gap in left]
     for rank, record in enumerate(records):

@@ -16,19 +16,19 @@ MIN_FACTOR: Final = 0.5
 MIN_REQUESTS: Final = 100
 """Fewer requests on the critical files say nothing about a pattern."""
 LARGE_REQUEST: Final = 4 * MIB
-"""Non-consecutive requests of this mean size are no matter for a file system."""
+"""Non-consecutive requests of at least this mean size cost a file system little."""
 SLOW_REQUEST_US: Final = 1000.0
-"""Consecutive small requests that take less were put together by the operating system."""
+"""Consecutive small requests that take less were merged by the operating system."""
 CONTENTION: Final = 3.0
 """Processes an OST, as in the paper."""
 OST_MIB_PER_SECOND: Final = 200.0
-"""A rate that one OST can be expected to have: striping limits files that reach it or have no other cause."""
+"""Rate expected of one OST: striping limits a file that reaches it, or that has no other cause."""
 MAX_OST_MIB_PER_SECOND: Final = 1500.0
-"""A file that is faster an OST than this comes from caches."""
+"""Faster rates an OST come from caches."""
 MAX_STRIPES: Final = 8
 """A file on more OSTs is striped already."""
 MIN_BUSY_US: Final = 1_000_000
-"""Stripes are no matter for I/O that takes less than a second."""
+"""Striping is not judged for I/O of less than a second."""
 MIN_METADATA: Final = 0.5
 MIN_METADATA_OF_LOG: Final = 0.9
 METADATA_OF_RUN_LIMIT: Final = 1.5

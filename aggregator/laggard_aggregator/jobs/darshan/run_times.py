@@ -51,10 +51,7 @@ class RunTimes:
         if not _FIRST_NS <= head.start_ns <= _LAST_NS:
             raise InputError(path, "damaged: its time of start cannot be right")
         ends = [
-            values
-            for module in modules
-            for name, values in module.times.items()
-            if name.endswith("_TIMESTAMP")
+            values for own in modules for name, values in own.times.items() if name.endswith("_TIMESTAMP")
         ]
         last = max((float(bounded(times).max()) for times in ends if times.size), default=0.0)
         return cls(head.start_ns // 1000, max(last, 0.0), False)

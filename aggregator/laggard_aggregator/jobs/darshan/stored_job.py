@@ -28,7 +28,7 @@ from laggard_common.errors import InputError
 MIN_EARLIER_RUNS: Final = 5
 MAX_EARLIER_RUNS: Final = 100
 MAX_SIZE_RATIO: Final = 4.0
-"""Times the bytes of an earlier run that is of this size."""
+"""Largest ratio of bytes between runs of the same size."""
 MAX_OF_EARLIER: Final = 0.5
 """Share of the median bandwidth of earlier runs below which a job is slower than before."""
 MIN_EARLIER_SCORE: Final = 3.0

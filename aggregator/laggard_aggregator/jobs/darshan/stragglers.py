@@ -18,13 +18,13 @@ from laggard_aggregator.status.formatting import counted, plain
 MIN_SHARED_SCORE: Final = 10.0
 """Standard deviations of the other ranks by which the slowest rank of a shared file exceeds their mean."""
 IMBALANCE: Final = 2.0
-"""Times the bytes of the median rank that make a rank's share of the work uneven."""
+"""Ratio to the bytes of the median rank from which a rank's work is uneven."""
 _MOST: Final = int(1 / MIN_SHARE)
 """Members that can each have been waited for alone for MIN_SHARE of the time: their times do not overlap."""
 _MICROS: Final = 1e6
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*", re.ASCII)
 _ALIKE: Final = 1.5
-"""Times the mean bytes of a rank within which a rank did as much of a shared file as the others."""
+"""Ratio to the mean bytes of a rank within which ranks did equal work on a shared file."""
 _MAYBE_METADATA: Final = (
     "Its opens and stats may be the cause, as of the rank that writes a header: Darshan counts them in this "
     "time. If they are not, look at the node of this rank."
@@ -62,7 +62,7 @@ class _PeerMembers:
 
 
 def straggler_findings(tables: JobTables, accesses: Accesses, nodes: dict[int, str]) -> Iterator[Judged]:
-    """Slow OSTs; slow ranks and nodes where no OST explains them. `nodes`: by rank, as far as known."""
+    """Slow OSTs; slow ranks and nodes where no OST explains them. `nodes`: by rank, where known."""
     explained = np.zeros(accesses.bytes.size, np.bool_)
     for judge in (_osts(tables, accesses), _nodes(tables, accesses, nodes), _ranks(tables, accesses)):
         for group in judge:

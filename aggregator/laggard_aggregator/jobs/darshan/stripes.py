@@ -40,7 +40,7 @@ class StripesOfFiles:
         for file, (low, high) in zip(layouts.ids.tolist(), pairwise(layouts.first.tolist()), strict=True):
             known_end = max(map(_end, layouts.ends[low:high].tolist()), default=0)
             if known_end <= ends.get(file, 0):
-                continue  # several ranks may have recorded one file: the first counts that tells most
+                continue  # of several ranks' layouts of a file the longest counts
             ends[file] = known_end
             reached = highest.get(file, known_end - 1)
             osts = {

@@ -22,7 +22,7 @@ JUDGED = ("POSIX", "STDIO")
 """Modules at the bottom of the application; those above them count the same bytes again."""
 _STRAGGLERS = ("ost", "node", "rank", "imbalance")
 _EXPLAINED = 0.8
-"""Share of a file's time that a straggler explains, from which on it is not named itself."""
+"""Share of a file's time that a straggler must explain for the file not to be named."""
 _UNREAD = {
     "DFS": "DAOS files bypass POSIX, and Laggard does not read this module",
     "DAOS": "DAOS objects bypass POSIX, and Laggard does not read this module",

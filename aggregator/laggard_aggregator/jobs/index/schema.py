@@ -66,7 +66,7 @@ _SPREAD: Final = f"""
     update verdicts {_OF_JOB} where id = new.id;
     update findings {_OF_JOB} where job = new.id;
 """  # noqa: S608 - a constant
-"""Gives what lists begin with the time of the job, and whose it is."""
+"""Copies the time and owner of jobs to the rows that lists begin with."""
 
 TABLES: Final = f"""
 create table parts (kind text, folder text, first integer, last integer, primary key (kind, folder, first));

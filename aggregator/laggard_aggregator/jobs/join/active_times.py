@@ -13,9 +13,9 @@ import numpy as np
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray
 
 _QUIET: Final = 0.01
-"""A rate below this share of those beside it is none."""
+"""A rate below this share of its neighbours counts as no I/O."""
 _AROUND: Final = 2
-"""Intervals on either side that decide of one."""
+"""Intervals on either side that decide on one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,20 @@ import numpy as np
 from laggard_aggregator.detect.interface import FloatArray
 
 _TRICKLE: Final = 0.01
-"""A value below this share of the one in which the median byte moved is not I/O that a rate counts."""
+"""A value below this share of the one in which the median byte moved does not count for a rate."""
 _LEVEL_VALUES: Final = 4
-"""Least values beside the edge of a stretch that give its rate."""
+"""Fewest values beside the edge of a stretch from which its rate is taken."""
 _LEAST_READINGS: Final = 2.05
-"""Intervals between readings: a stretch that lasted no longer may have lasted any part of them."""
+"""Readings' intervals up to which a stretch may have lasted any part of them."""
 _MOST_SHORT: Final = 0.2
 """Share of the busy time in short stretches, above which a rate is only a lower bound."""
 _LEAST_CHANGE: Final = 0.04
 _USUAL_CHANGE: Final = 0.2
-"""Change of a rate between two readings, as a share of it: the least that is believed, and one unknown."""
+"""Change of a rate between two readings, as a share of it: the least assumed, and that of an unknown one."""
 _SPREADS: Final = 2.5
-"""Of an edge, that it is in doubt for."""
+"""Spreads of an edge within which its place is uncertain."""
 _EXACT: Final = 1.0
-"""Values that an edge of exact times is in doubt for."""
+"""Values within which an edge of exact times is uncertain."""
 _PAUSE: Final = 0.25
 """A value this share below those around it may hold a pause."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -99,10 +100,7 @@ def _resolved(jobs: pa.Table, nodes: pa.Table, every: pa.Table, end_ns: int) -> 
             key, until = row["job_key"], row["end"] if row["end"] is not None else ends[row["job_key"]]
             last = end_ns if until is None else round(until * 1e9)
             held.add(Occupation(number[key], row["node"], round(row["start"] * 1e9), last))
-        ordered = sorted(
-            held,
-            key=lambda occupation: (occupation.job, occupation.node, occupation.start_ns, occupation.end_ns),
-        )
+        ordered = sorted(held, key=attrgetter("job", "node", "start_ns", "end_ns"))
         return [occupation for occupation in ordered if occupation.end_ns > occupation.start_ns]
 
     now = occupations(nodes)

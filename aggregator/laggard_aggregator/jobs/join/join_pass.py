@@ -51,7 +51,7 @@ RESULTS = ("job_series", "job_components", "job_summaries", "job_findings")
 _MARGIN_NS = MOST_GAP_NS + 60 * 10**9
 """Longest interval between two readings, with the age of the first."""
 _CLOCKS_APART_NS = 60 * 10**9
-"""How far a row's time may lie after its receipt; further, and the receiver's clock was behind."""
+"""Limit of a row's time after its receipt; beyond it the receiver's clock was behind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from laggard_aggregator.jobs.tables import PATHS
 from laggard_common.errors import InputError
 
 SETTLED_NS: Final = 2 * 3600 * 10**9
-"""A day is written this long after its end; what comes later is not in it."""
+"""A day is written this long after its end; later records are not in it."""
 CONFIGURED, OBSERVED = "forwarders", "osc"
 SOURCES: Final = ("lustre_osc", "lustre_mdc")
 _CLIENT: Final = re.compile(r"(.+-(OST|MDT)[0-9a-fA-F]{4})-(?:osc|mdc)(?:-[0-9a-f]+)?")

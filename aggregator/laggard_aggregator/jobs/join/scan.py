@@ -26,7 +26,7 @@ from laggard_aggregator.jobs.rollups.increments import IncrementStream
 from laggard_aggregator.jobs.rollups.series60 import PassStoppedError
 
 STEP_NS = 10 * SECOND_NS
-"""Slices are multiples of this; memory decides of how many."""
+"""Slices are multiples of this, as long as memory allows."""
 
 
 @dataclass(slots=True)

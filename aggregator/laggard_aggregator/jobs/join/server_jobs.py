@@ -86,10 +86,7 @@ class ServerJobs:
                 raise PassStoppedError
             readings = self.slices.read(after, until)
             after = until
-            new = [
-                self.format_.parse(component_id)
-                for _, component_id in self.slices.components.keys[len(known) :]
-            ]
+            new = [self.format_.parse(id_) for _, id_ in self.slices.components.keys[len(known) :]]
             known += new
             own = [until_of.get(server_job.raw_id, 0) if server_job is not None else 0 for server_job in new]
             ends = np.concatenate([ends, np.array(own, dtype=np.int64)])

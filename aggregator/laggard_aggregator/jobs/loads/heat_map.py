@@ -24,7 +24,7 @@ MAX_CELLS: Final = 64_000_000
 """Components times minutes of a map: a day of 44,000."""
 
 Name = tuple[str, str]
-"""Node and name of a component; a node's own has no name."""
+"""Node and name of a component; the name is empty for the node itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ KINDS: Final[Mapping[str, LoadKind]] = {
 
 
 def known_kinds(directory: Path, roles: Set[str]) -> list[str]:
-    """The kinds of which the archive has rollups; those of nodes only where a node has their role, one of
+    """The kinds with rollups in the archive; those of nodes only where a node has their role, one of
     `roles`.
     """
     sources = {table.source for table in tables_of(directory, KIND)}

@@ -34,7 +34,7 @@ QUARTERS: Final = 96
 MOST_CELLS: Final = 4_000_000
 """Components times steps of a map: a day of quarters of 41,600."""
 MOST_BYTES: Final = 192 << 20
-"""Of the days that are kept: two and a half of 40,960 nodes."""
+"""Memory of the days that are kept: two and a half days of 40,960 nodes."""
 _QUARTER_NS: Final = QUARTER_MINUTES * MINUTE_NS
 _DAY_NS: Final = QUARTERS * _QUARTER_NS
 _BITS: Final = 1 << np.arange(QUARTER_MINUTES, dtype=np.uint16)

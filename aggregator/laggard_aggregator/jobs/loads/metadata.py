@@ -156,10 +156,7 @@ def _sums(
 
 def _of_site(site: SiteMetadata, group: MetadataBy, seconds: float) -> list[MetadataLoad]:
     if group == MetadataBy.TARGET:
-        loads = [
-            MetadataLoad(name, 1, operations, operations / seconds)
-            for name, operations in site.by_target.items()
-        ]
+        loads = [MetadataLoad(name, 1, count, count / seconds) for name, count in site.by_target.items()]
     else:
         classes: dict[str, dict[str, float]] = defaultdict(dict)
         for node, operations in site.by_node.items():

@@ -1,4 +1,4 @@
-"""The nodes that the archive has data of, with their roles, whoever is up now."""
+"""The nodes with data in the archive and their roles, whether they are up now or not."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -64,20 +64,14 @@ def known_peaks(
     The first table that has a component counts for it; the peaks of several mounts of a node add up.
     """
     sources = {*kind.sources, *((LUSTRE_CLIENT,) if kind.has_nodes else ())}
-    tables = [
-        (peak.source, re.compile(peak.component), peak.peak)
-        for peak in peaks
-        if peak.metric == "throughput" and peak.source in sources
-    ]
+    tables = [table for table in peaks if table.metric == "throughput" and table.source in sources]
     known: dict[str, float] = {}
     for node, entry in nodes.items() if tables else ():
         summed = {(LUSTRE_CLIENT, LUSTRE_CLIENT)} if kind.has_nodes else set()
         for source, name in entry.components | summed:
             own = f"{node}/{name}"
-            peak = next(
-                (p for peak_source, pattern, p in tables if peak_source == source and pattern.fullmatch(own)),
-                None,
-            )
+            fitting = (t.peak for t in tables if t.source == source and re.fullmatch(t.component, own))
+            peak = next(fitting, None)
             if peak is not None:
                 label = kind.label(node, name)
                 known[label] = (known.get(label, 0.0) if kind.has_nodes else 0.0) + peak

@@ -33,7 +33,7 @@ class ReadReport:
     ambiguous: int = 0
     """Records with a local time that occurs twice, at the end of summer time."""
     doubts: Counter[str] = field(default_factory=Counter)
-    """Records kept without one of their values, by reason; failures that the source itself tells."""
+    """Records kept without one of their values, and failures that the source reports, by reason."""
     named: list[str] = field(default_factory=list)
 
     def leave_out(self, place: str, reason: str, text: str) -> None:

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 TOLD_SECONDS = 10.0
 """Time from the hook's document to the poll: the database has the job by then, and others come with it."""
 BRIEF_REACH_SECONDS = 900.0
-"""How far a poll reaches back that a hook asked for."""
+"""Time that a poll for a hook's document covers."""
 _DAY = 86_400.0
 _MOST_RESTARTS = 256
 

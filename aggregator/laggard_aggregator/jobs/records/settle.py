@@ -50,9 +50,9 @@ FINAL: Final = (*KILLED, "COMPLETED", "FAILED", "RESIZING", "REVOKED")
 STATES: Final = frozenset((*PENDING, *RUNNING, *FINAL))
 
 LATE_END_SECONDS: Final = 60.0
-"""Ends that soon after a start of slurmctld may be of jobs that ended while it was down."""
+"""Ends within this time after a start of slurmctld may be of jobs that ended while it was down."""
 UNTOLD_SECONDS: Final = 5.0
-"""slurmctld tells slurmdbd of starts that often; of a run requeued sooner sacct shows nodes and no start."""
+"""Interval at which slurmctld reports starts: sacct shows nodes but no start of a run requeued sooner."""
 MAX_SECONDS: Final = 1e11
 _TIMES: Final = ("eligible", "start", "end", "modified")
 _UNTOLD_OF_STEPS: Final = ("restarts", "modified", "doubtful", "revision_at")
@@ -198,7 +198,7 @@ def _applications(given: pa.Array, names: pa.Array) -> pa.Array:
 
 
 def _keys(columns: Mapping[str, pa.Array]) -> pa.Array:
-    """`CLUSTER/SLUID`, else `CLUSTER/RAW_ID/SUBMIT`, followed by `/rN` where restarts are told.
+    """`CLUSTER/SLUID`, else `CLUSTER/RAW_ID/SUBMIT`, followed by `/rN` where restarts are known.
 
     Scheduler ids wrap, are recycled, and a requeue keeps them, so an id alone never identifies a run.
     """

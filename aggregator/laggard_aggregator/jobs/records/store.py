@@ -135,11 +135,7 @@ class JobStore:
             self._expanded(text, first[code]) if code in first else ()
             for code, text in enumerate(coded.dictionary.to_pylist())
         ]
-        counts = (
-            np.array([len(nodes) for nodes in lists], np.int64)[codes]
-            if len(codes)
-            else np.zeros(0, np.int64)
-        )
+        counts = np.array([*map(len, lists)], np.int64)[codes] if len(codes) else np.zeros(0, np.int64)
         at = 0
         ends = np.cumsum(counts)
         while at < len(codes):

@@ -93,7 +93,7 @@ class CounterSlices:
         yield end_ns
 
     def _cells(self, parts: Iterable[Part], start_ns: int, end_ns: int, step_ns: int) -> FloatArray:
-        """Values to be read for each step, as far as the statistics of files tell."""
+        """Values to be read for each step, by the statistics of the files."""
         per_step = np.zeros(-(-(end_ns - start_ns) // step_ns))
         for part in parts:
             known = self._groups(part)

@@ -30,7 +30,7 @@ _PASS_SECONDS = 120.0
 MAX_NODES = 256
 """Nodes of an hour that are noted one by one; with more of them all are rolled up again."""
 MAX_AHEAD_NS = 86_400 * 1_000_000_000
-"""Readings further ahead of the clock are of a wrong one and left out."""
+"""Readings further ahead of the clock come from a wrong clock and are left out."""
 
 Dirty = dict[int, frozenset[str] | None]
 """Start of each hour that is due, with its nodes; None for all."""
@@ -80,7 +80,7 @@ class RollupPass:
 
         A source with a file that cannot be read stops no other. Raises ArchiveError for the first one at the
         end, and at once where the progress cannot be written.
-        Hours of which raw data expires are left as they are: `raw_days` as in `[archive]`.
+        Hours whose raw data expires are left as they are: `raw_days` as in `[archive]`.
         """
         progress = self._load()
         hours = rows = 0
@@ -151,7 +151,7 @@ def _note_new(counters: Table, mine: _Progress, now_ns: int, oldest_ns: int) -> 
 
 
 def _note_damaged(counters: Table, mine: _Progress) -> None:
-    """Notes the hours of the days of which files of rollups were set aside."""
+    """Notes the hours of days whose rollup files were set aside."""
     rollups = Table(counters.directory, KIND, counters.source, counters.site)
     days = frozenset(rollups.newly_damaged_days(mine.damaged))
     for hour in mine.done:

@@ -211,7 +211,7 @@ def _stored(slices: CounterSlices, after_ns: int, until_ns: int, like: pa.Table)
 def _difference(table: pa.Table, stored: pa.Table) -> pa.Table:
     """Rows that make `stored` equal to `table`.
 
-    A minute of which the archive has fewer readings than it had, as files are gone, stays as it is stored.
+    A minute that has fewer readings now, because files are gone, stays as it is stored.
     """
     names = frozenset(table.schema.names)
     sums = [name for name in table.schema.names if name not in LEADING.names and not _is_rate(name, names)]

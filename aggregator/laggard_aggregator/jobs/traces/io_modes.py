@@ -1,4 +1,4 @@
-"""I/O modes of a job by volume: N-N, N-M, N-1, 1-1, from who moved how much of which file.
+"""I/O modes of a job by volume: N-N, N-M, N-1, 1-1, by the bytes that each process moved in each file.
 
 | mode | (NSDI '19, section 3.2) |
 |---|---|

@@ -37,7 +37,7 @@ class TracePass:
         self._done: set[str] = set()
         """Days whose documents belong to jobs that were merged; found again after a restart."""
         self._tried: dict[str, str] = {}
-        """When other days were read last, as a job of theirs runs, or is not known yet."""
+        """When other days were last read: a job of theirs runs or is not known yet."""
 
     def run(self, now_ns: int, goes_on: Callable[[], bool] = lambda: True) -> int:
         """Merges the traces of jobs that are due, while `goes_on()`; returns the number of jobs.

@@ -26,10 +26,7 @@ def json_payload(notification: Notification) -> Any:
         "resolves": list(notification.resolves),
         "count": notification.count,
         "incidents": [
-            {
-                **_incident(report),
-                **(_cleared(report) if notification.kind == "resolved" else _raised(report)),
-            }
+            _incident(report) | (_cleared if notification.kind == "resolved" else _raised)(report)
             for report in notification.reports
         ],
     }
@@ -103,9 +100,8 @@ def _line(report: IncidentReport) -> str:
     worst = report.worst
     values = f"{figure(worst.observed, worst.unit)}, {worst.against} {figure(worst.reference, worst.unit)}"
     cycle = worst.at_times and f"; {worst.at_times}"
-    return spaced(
-        f"{_code(report.name)} {worst.predicate} for {lasted}: {_code(worst.metric)} {values}{cycle}"
-    )
+    claim = f"{_code(report.name)} {worst.predicate} for {lasted}"
+    return spaced(f"{claim}: {_code(worst.metric)} {values}{cycle}")
 
 
 def _raised(report: IncidentReport) -> Any:

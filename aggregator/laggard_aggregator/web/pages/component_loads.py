@@ -28,14 +28,14 @@ _JOBS_ON: Final = {"osts": "ost", "forwarders": "ost", COMPUTE: "node", "mdts": 
 """The parameter of the list of jobs that names such a component: its `ost` is any component."""
 
 
-class LoadTable(NamedTuple):
+class LoadStrips(NamedTuple):
     """Components, most loaded first, each with its strip of the heat map; and the axis of the map."""
 
     table: PageTable[int]
     axis: dict[str, Any]
 
 
-def component_table(loads: ComponentLoad, kind_name: str, when: TimeRange, query: Query) -> LoadTable:
+def component_table(loads: ComponentLoad, kind_name: str, when: TimeRange, query: Query) -> LoadStrips:
     """The components of the kind `kind_name`."""
     kind, heat = KINDS[kind_name], loads.heat
     steps = heat.rates.shape[1]
@@ -96,7 +96,7 @@ def component_table(loads: ComponentLoad, kind_name: str, when: TimeRange, query
         keep=("of", "from", "to"),
         make=row,
     )
-    return LoadTable(table, {"kind": kind, "legend": _LEGEND, "merged": merged, **_axis(heat, first)})
+    return LoadStrips(table, {"kind": kind, "legend": _LEGEND, "merged": merged, **_axis(heat, first)})
 
 
 def _axis(heat: LoadMap, first: NDArray[np.int64]) -> dict[str, Any]:

@@ -73,11 +73,7 @@ def group(now: Now, name: str, query: Query) -> dict[str, Any]:
     metrics = (metric,) if metric else view.metrics
     whole = heat([(now.history.columns(name, metric), worse(view.source, metric)) for metric in metrics])
     stragglers = slow(now)
-    slow_here = {
-        straggler.component
-        for straggler in stragglers
-        if any(e.standing.group == name for e in straggler.evidence)
-    }
+    slow_here = {s.component for s in stragglers if any(e.standing.group == name for e in s.evidence)}
     levels = {
         component: level
         for judged in now.judgements_of(name)

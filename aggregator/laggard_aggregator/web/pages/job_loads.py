@@ -190,15 +190,14 @@ def metadata_table(loads: list[MetadataLoad], group: MetadataBy, query: Query) -
         }
 
     column = PageColumn[MetadataLoad]
+    of_nodes = (
+        column("nodes", "Count", lambda load: load.count, right=True),
+        column("busiest", "Busiest", lambda load: load.busiest),
+    )
     columns = (
         column("name", _HEADINGS[group], name),
-        *((column("jobs", "Jobs", lambda load: load.count, right=True),) if group not in OF_SITE else ()),
-        *(
-            (column("nodes", "Count", lambda load: load.count, right=True),)
-            if group == MetadataBy.NODES
-            else ()
-        ),
-        *((column("busiest", "Busiest", lambda load: load.busiest),) if group == MetadataBy.NODES else ()),
+        *([column("jobs", "Jobs", lambda load: load.count, right=True)] if group not in OF_SITE else []),
+        *(of_nodes if group == MetadataBy.NODES else ()),
         column("operations", "Operations", lambda load: load.operations, right=True),
         column("operations_per_second", "Per second", lambda load: load.operations_per_second, right=True),
         column("share", "Share", share, right=True),

@@ -1,4 +1,4 @@
-"""Jobs, users, projects and applications that a search names, as far as its asker may see them."""
+"""Jobs, users, projects and applications that a search names and its user may see."""
 
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode

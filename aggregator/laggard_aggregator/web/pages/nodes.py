@@ -66,12 +66,8 @@ def node(now: Now, name: str, query: Query) -> dict[str, Any]:
     view = next((node for node in now.nodes or () if node.node == name), None)
     if view is None:
         raise NotKnownError(f"no node {name!r}")
-    found_slow = [
-        straggler
-        for straggler in slow(now)
-        if straggler.name == name or straggler.name.startswith(f"{name}/")
-    ]
-    itself = next((straggler for straggler in found_slow if straggler.component == name), None)
+    slow_here = [s for s in slow(now) if s.name == name or s.name.startswith(f"{name}/")]
+    itself = next((s for s in slow_here if s.component == name), None)
     blamed_in = {evidence.standing.group for evidence in itself.evidence} if itself else set()
     components = _on_node(now, name, blamed_in)
     components.sort(key=lambda row: (not row["anomalous"], -_or_zero(row["factor"]), row["name"]))
@@ -79,7 +75,7 @@ def node(now: Now, name: str, query: Query) -> dict[str, Any]:
         "view": view,
         "problems": problems(view),
         "itself": itself,
-        "slow": [straggler for straggler in found_slow if straggler is not itself],
+        "slow": [s for s in slow_here if s is not itself],
         "compared": len({row["name"] for row in components} - {name}),
         "table": _components(components, query),
         "tables": [collectors := _collectors(view, query)],

@@ -91,8 +91,8 @@ AskJobs = Callable[[Request], Awaitable[list[JobMatch]]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
-    """A template and what it needs: one `node`, all `nodes`, or the `alarms` of the log.
+class _PageSpec:
+    """A template and its needs: one `node`, all `nodes`, or the `alarms` of the log.
 
     `decides`: it has the forms of decisions, and so is cached for each operator. `past`: reads a range that
     is asked for. `jobs`: finds jobs for the page, which then is not cached: each reader sees others.
@@ -137,30 +137,32 @@ class Pages:
     def routes(self) -> list[BaseRoute]:
         """Routes of the pages."""
         pages = {
-            "/": _Page("overview", lambda now, request, _: overview.overview(now, _query(request))),
-            "/groups": _Page("groups", lambda now, request, _: groups.groups(now, _query(request))),
-            "/group/{rest:path}": _Page("group", _group, past=self._past_group),
-            "/component/{rest:path}": _Page(
+            "/": _PageSpec("overview", lambda now, request, _: overview.overview(now, _query(request))),
+            "/groups": _PageSpec("groups", lambda now, request, _: groups.groups(now, _query(request))),
+            "/group/{rest:path}": _PageSpec("group", _group, past=self._past_group),
+            "/component/{rest:path}": _PageSpec(
                 "component", _component, alarms=True, decides=True, past=self._past_component
             ),
-            "/nodes": _Page("nodes", lambda now, request, _: nodes.nodes(now, _query(request)), nodes=True),
-            "/node/{rest:path}": _Page(
+            "/nodes": _PageSpec(
+                "nodes", lambda now, request, _: nodes.nodes(now, _query(request)), nodes=True
+            ),
+            "/node/{rest:path}": _PageSpec(
                 "node",
                 lambda now, request, _: nodes.node(now, _name(request), _query(request)),
                 node=True,
                 decides=True,
                 past=lambda request, when: self._past.node(_name(request), when),
             ),
-            "/search": _Page(
+            "/search": _PageSpec(
                 "search",
                 lambda now, request, _: search.search(now, _query(request)),
                 nodes=True,
                 jobs=self._find_jobs,
             ),
-            "/alarms": _Page(
+            "/alarms": _PageSpec(
                 "alarms", _alarms, alarms=True, decides=True, past=lambda _, when: self._past.alarms(when)
             ),
-            "/shadows": _Page("shadows", lambda now, request, _: shadows.shadows(now, _query(request))),
+            "/shadows": _PageSpec("shadows", lambda now, request, _: shadows.shadows(now, _query(request))),
         }
         return [
             *(Route(path, partial(self._respond, page)) for path, page in pages.items()),
@@ -177,7 +179,7 @@ class Pages:
             body, packed = await asyncio.to_thread(self._render, name, path, **values)
         return _answer(request, body, packed, _HEADERS, status)
 
-    async def _respond(self, page: _Page, request: Request) -> Response:
+    async def _respond(self, page: _PageSpec, request: Request) -> Response:
         """Answers with a page, from the cache while it is current, or with a table of it as a file."""
         asked, archived = None, None
         if page.past is not None:
@@ -205,7 +207,7 @@ class Pages:
                     self._keep(key, kept)
         return _answer(request, kept.body, kept.packed, _HEADERS, kept.status)
 
-    def _present(self, page: _Page, request: Request, archived: Past | None) -> Now:
+    def _present(self, page: _PageSpec, request: Request, archived: Past | None) -> Now:
         """The state that a page shows; its history is that of the range."""
         now = self.state_reader.now(nodes=page.nodes, node=_name(request) if page.node else None)
         if archived is None:
@@ -214,7 +216,7 @@ class Pages:
         return replace(now, history=history)
 
     async def _made(
-        self, page: _Page, request: Request, events: Events, archived: Past | None, values: dict[str, Any]
+        self, page: _PageSpec, request: Request, events: Events, archived: Past | None, values: dict[str, Any]
     ) -> _Kept:
         """Renders a page with the `values` of its template; one about an unknown name has status 404."""
         now, begun = self._present(page, request, archived), time.monotonic()

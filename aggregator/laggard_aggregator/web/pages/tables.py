@@ -122,11 +122,7 @@ class PageTable(Generic[Row]):
         self.filters = filters
         self.asked = {condition.key: query.text(condition.key) for condition in filters}
         self.kept = {key: query.text(key) for key in (self.sort_key, *keep)}
-        tests = {
-            condition.key: test
-            for condition in filters
-            if (test := condition.test(self.asked[condition.key]))
-        }
+        tests = {own.key: test for own in filters if (test := own.test(self.asked[own.key]))}
         if tests:
             rows = [row for row in rows if all(test(row) for test in tests.values())]
         by = [column for column in columns if column.sorts and self.sort.removeprefix("-") == column.key]

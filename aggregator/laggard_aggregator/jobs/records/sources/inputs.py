@@ -49,7 +49,7 @@ def is_json(file: io.BufferedReader) -> bool:
 def opened(path: Path, cut: Callable[[str], None]) -> Iterator[io.BufferedReader]:
     """A file, also one of gzip, xz or zstd, as far as it goes.
 
-    `cut` is told when compressed data is cut short. Raises InputError, with the path also for those of the
+    `cut` is called when compressed data is cut short. Raises InputError, with the path also for those of the
     block.
     """
     try:
