@@ -115,9 +115,9 @@ def _verdict(job: Record) -> str:
 
 def _row(job: Record) -> tuple[str, ...]:
     return (
-        str(job["job"]),
-        str(job["user"]),
-        str(job["application"]),
+        str(job["job"] or job["raw_id"]),
+        job["user"] or "-",
+        job["application"] or "-",
         str(job["state"]),
         "-" if job["node_count"] is None else f"{job['node_count']:,}",
         "-" if job["start"] is None else minute(job["start"]),
@@ -138,14 +138,16 @@ def _at_rate(summary: Record, name: str) -> str:
 
 
 def _details(job: Record, method: str = "") -> Iterator[str]:
-    yield f"Job {job['job']} of {job['user']}: {job['name']} ({job['application']}), {job['state']}"
+    owner = f" of {job['user']}" if job["user"] else ""
+    application = f" ({job['application']})" if job["application"] else ""
+    yield f"Job {job['job'] or job['raw_id']}{owner}: {job['name'] or 'no name'}{application}, {job['state']}"
     nodes = "nodes unknown" if job["node_count"] is None else counted(job["node_count"], "node")
     yield f"  {_moment(job['start'])} to {_moment(job['end'])}, {_lasted(job)}, {nodes}"
     yield f"  key {job['key']}, project {job['account'] or '-'}, partition {job['partition'] or '-'}"
     yield f"  {job['sentence']}"
     said = " ".join((job["sentence"], *(finding["text"] for finding in job["findings"])))
     if (slow := job.get("slow_components", "")) and slow not in said:
-        yield f"  slow within it: {slow}"
+        yield f"  slow in this job: {slow}"
     if method and all(finding["kind"] != "slow component" for finding in job["findings"]):
         yield f"  no slow component by {method}: {_NEEDS[method]}"
     for finding in job["findings"]:
@@ -180,12 +182,13 @@ def _details(job: Record, method: str = "") -> Iterator[str]:
         )
         measured = phase["amount"] / phase["busy_seconds"], phase["rate_error"]
         at = within(*measured, "a second") if phase["direction"] == "metadata" else rate_within(*measured)
-        took = lasting(phase["end"] - phase["start"])
+        took = lasting(phase["busy_seconds"])
         yield f"  {phase['direction']} {amount}, {_moment(phase['start'])}, for {took}, {at}"
     if len(job["phases"]) > _SHOWN_PHASES:
         yield f"  and {len(job['phases']) - _SHOWN_PHASES} more phases: --json"
     for neighbour in job["neighbours"]:
-        name = "" if neighbour["job"] is None else f" ({neighbour['job']} of {neighbour['user']})"
+        owner = f" of {neighbour['user']}" if neighbour["user"] else ""
+        name = f" (job {neighbour['job'] or neighbour['key']}{owner})" if neighbour["key"] else ""
         yield f"  beside {neighbour['load']}{name}"
 
 

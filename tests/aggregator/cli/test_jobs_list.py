@@ -198,3 +198,14 @@ def test_a_format_without_the_job(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["job", "7", "--archive", ".", "--jobid-format", "%e"])
     assert "expected %j once" in capsys.readouterr().err
+
+
+def test_a_job_of_which_only_the_number_is_known_has_a_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = job_row(7, user="", name="", application="", submit=int(EPOCH))
+    job["job"] = ""
+    write_rows(tmp_path, "jobs", [job])
+    listed = lines(capsys, "jobs", "--archive", str(tmp_path))
+    assert listed[-1].split()[:3] == ["7", "-", "-"]
+    assert lines(capsys, "job", "7", "--archive", str(tmp_path))[0] == "Job 7: no name, COMPLETED"

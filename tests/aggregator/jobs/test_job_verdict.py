@@ -208,7 +208,7 @@ def test_a_straggler_on_the_path_is_named_with_its_share(tmp_path: Path, rng: np
     assert found.verdict == "slow"
     assert found.factor == pytest.approx(3.1, rel=0.1)
     usually = "the median of 12 earlier runs"
-    assert found.sentence.startswith(f"Writing took 3.2 times {usually}, its I/O 3.1 times")
+    assert found.sentence.startswith(f"Writing took 3.2 times {usually}, all its I/O 3.1 times")
     assert f"oss-8/{OST} was a straggler (3.2 times slower) since " in found.sentence
     assert found.sentence.endswith("carried 12 % of its bytes")
     assert [(each.kind, each.cause) for each in found.findings] == [("straggler", f"oss-8/{OST}")]
@@ -298,7 +298,7 @@ def test_four_runs_are_too_few(tmp_path: Path) -> None:
     jobs = archive_of(tmp_path, [300.0] * 4 + [900.0])
     found = verdict_on(tmp_path, jobs[-1])
     assert found.verdict == "too few runs"
-    assert found.sentence.startswith("Too few runs: 4 earlier ones")
+    assert found.sentence.startswith("Too few runs: 4 earlier runs of the same user")
 
 
 def test_a_running_job_and_one_without_counters_are_not_judged(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_flood_on_a_shared_mdt_is_the_cause(flooded: tuple[Path, dict[str, Any
         "job 77700777 of otto ran with 4,900 metadata operations a second on scratch-MDT0000"
         in found.sentence
     )
-    assert "usually without load" in found.sentence
+    assert "which usually has no load" in found.sentence
 
 
 def test_a_neighbour_at_the_usual_load_is_innocent(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -251,7 +251,7 @@ def test_a_neighbour_on_the_same_volume_is_named_by_its_clients(
     write_rows(tmp_path, "job_components", rows, jobs[-1]["end"] // DAY * DAY)
     found = verdict_on(tmp_path, jobs[-1])
     assert re.search(
-        r"job 900 of otto ran with \d+ MB a second on data, usually without load", found.sentence
+        r"job 900 of otto ran with \d+ MB a second on data, which usually has no load", found.sentence
     )
     assert re.search(r"\d\d:\d\d to \d\d:\d\d UTC", found.sentence), "the day is named once"
 

@@ -45,9 +45,9 @@ def page(archive: Path, path: str) -> str:
 def test_the_demos_job_names_its_slow_component_first(archive: Path) -> None:
     text = page(archive, "/jobs/1")
     (lead,) = re.findall(r'<p class="lead">([^<]*)', text)
-    assert lead == f"Slow within it: {SLOW_PART}."
+    assert lead == f"Slow in this job: {SLOW_PART}."
     headings = re.findall(r"<h2[^>]*>([^<]*)", text)
-    assert headings[:4] == ["When, and how fast", "Where", "Beside whom", "What to do"]
+    assert headings[:4] == ["When, and how fast", "Where", "Other jobs on its components", "What to do"]
     rows = re.findall(r"<tr[^>]*><th scope=\"row\">(?:<a[^>]*>)?(loop\d+)", text)
     assert rows[0] == "loop27"
     assert len(rows) == len(set(rows)) == 12, "one row each"
@@ -92,7 +92,7 @@ def test_a_slow_job_leads_with_its_verdict_and_says_a_component_once() -> None:
     assert (said.look, said.lead, said.more) == ("bad", "Writing took 3 times; OST7 was a straggler.", ())
     assert said.todo == ("Tell the operators", "Use collective I/O")
     other = answer(job | {"sentence": "Writing took 3 times; no cause is known"})
-    assert other.more == ("Slow within it: oss-1/OST7 took 9 ms a write.",)
+    assert other.more == ("Slow in this job: oss-1/OST7 took 9 ms a write.",)
 
 
 @pytest.mark.parametrize(

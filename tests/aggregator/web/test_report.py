@@ -258,7 +258,7 @@ def test_a_time_without_anything_is_a_report(tmp_path: Path, capsys: pytest.Capt
     text = capsys.readouterr().out
     assert "0 jobs" in text
     assert "No job was slower than its earlier runs." in text
-    assert "Unknown: no traces and no Darshan logs" in text
+    assert "have neither traces nor Darshan logs" in text
 
 
 def view() -> live_status.MadeView:

@@ -309,11 +309,12 @@ def _with_log(sentence: str, logs: Sequence[JobFinding]) -> str:
 
 def _sentence(judged: RunVerdict, runs: int) -> str:
     if judged.verdict == "too few runs":
-        same = "of the same user, project, application and nodes"
-        return f"Too few runs: {runs} earlier ones {same}, {LEAST_RUNS} are needed"
+        known = counted(runs, "earlier run") if runs else "no earlier run"
+        same = "of the same user, project, application and number of nodes"
+        return f"Too few runs: {known} {same}; {LEAST_RUNS} are needed"
     if judged.verdict == "as usual":
         return f"As usual, by {runs} earlier runs"
-    return f"Different work than that of its {runs} earlier runs"
+    return f"Different work from its {runs} earlier runs"
 
 
 def _slowness(run: RunPhases, history: Sequence[RunPhases], factor: float) -> str:
@@ -327,5 +328,5 @@ def _slowness(run: RunPhases, history: Sequence[RunPhases], factor: float) -> st
     direction, (_, times, runs) = max(lost.items(), key=lambda loss: loss[1][0])
     return (
         f"{_DOING[direction]} took {times:.1f} times the median of {runs} earlier runs, "
-        f"its I/O {factor:.1f} times what its volume makes expected"
+        f"all its I/O {factor:.1f} times as long as expected for its volume"
     )

@@ -159,12 +159,12 @@ class Frame:
         are_times: bool = False,
     ) -> Markup:
         """The picture: labelled grid lines and the drawn elements. `are_times`: `across` are times."""
-        grid = Markup("")
-        for value, text in upwards:
+        grid, marks = Markup(""), list(upwards)
+        for place, (value, text) in enumerate(marks, start=1):
             y = float(self.y(np.array(value)))
-            grid += Markup('<path class="grid" d="M{} {:.1f}H{}"/><text x="{}" y="{:.1f}">{}</text>').format(
-                LEFT, y, self._width - RIGHT, LEFT - 6, y + 4, text
-            )
+            grid += Markup('<path class="grid" d="M{} {:.1f}H{}"/>').format(LEFT, y, self._width - RIGHT)
+            name = Markup(' class="minor"') if (len(marks) - place) % 2 else ""
+            grid += Markup('<text{} x="{}" y="{:.1f}">{}</text>').format(name, LEFT - 6, y + 4, text)
         for place, (value, text) in enumerate(across):
             x = min(float(self.x(np.array(value))), self._width - _HALF_LETTER * len(text))
             at = Markup(' data-at="{:.0f}"').format(value) if are_times else ""

@@ -51,7 +51,7 @@ def answer(job: Mapping[str, Any]) -> Answer:
     look = _LOOKS.get(job["verdict"], "warn" if within or job["findings"] else "")
     lines = [" ".join((f"{sentence}.", hint)).rstrip()] if sentence else []
     if within:
-        slow = f"Slow within it: {within}."
+        slow = f"Slow in this job: {within}."
         lines = [*lines, slow] if job["verdict"] == "slow" else [slow, *lines]
     lead, *more = lines or ["Not judged."]
     return Answer(look, lead, tuple(more), tuple(todo), report)

@@ -351,7 +351,8 @@ def described(found: NeighbourEvidence) -> NeighbourWords:
     unit, scale = _WORDS[found.unit], _MB if found.unit in (BYTES, SHARED_BYTES) else 1.0
     load = rounded(found.load / scale)
     name = f"a job with {load} {unit}"
-    rise = f"{rounded(found.evidence.load / usual)} times the usual load" if usual else "usually without load"
+    grown = f"{rounded(found.evidence.load / usual)} times the usual load" if usual else ""
+    rise = grown or "which usually has no load"
     where, rough = found.evidence.component, tuple(_tens(at) for at in found.times)
     slower = found.evidence.slowdown
     so = f"{where} was {slower:.1f} times slower than usual: " if np.isfinite(slower) else ""

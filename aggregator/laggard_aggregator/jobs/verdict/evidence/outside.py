@@ -65,7 +65,9 @@ class OutsideLoads:
                 load, slowdown = now[name][node], slowdowns[name]
                 usual_loads = np.array([rates[name].get(node, 0.0) for rates in before])
                 usual = float(np.median(usual_loads)) if before else 0.0
-                rise = f"{rounded(load / usual)} times its usual load" if usual else "usually without load"
+                rise = (
+                    f"{rounded(load / usual)} times its usual load" if usual else "which usually has no load"
+                )
                 text = (
                     f"{name} was {slowdown:.1f} times slower than usual: "
                     f"{node}, which has no job, ran with {rounded(load)} {words} on {name}, {rise}"
