@@ -6,7 +6,7 @@ import sys
 
 from laggard_aggregator.files.json_line import line
 from laggard_aggregator.jobs.darshan.darshan_library import without_pandas
-from laggard_aggregator.jobs.darshan.single import judged_logs
+from laggard_aggregator.jobs.darshan.judged_logs import judged_logs
 from laggard_aggregator.status.text_table import terminal_width
 from laggard_common.errors import InputError
 from laggard_common.visible import visible

@@ -16,12 +16,12 @@ from laggard_aggregator.files.atomic_write import written
 from laggard_aggregator.files.csv_lines import csv_lines
 from laggard_aggregator.files.json_line import line
 from laggard_aggregator.jobs.darshan import records, screen
-from laggard_aggregator.jobs.darshan.building import BuildReport, MineSources, build
 from laggard_aggregator.jobs.darshan.engines import LogEngine, open_engine
 from laggard_aggregator.jobs.darshan.job_list import FACTOR_COLUMNS, JobFilter, job_list
 from laggard_aggregator.jobs.darshan.miner import size_bytes
 from laggard_aggregator.jobs.darshan.statistics import STATISTICS
 from laggard_aggregator.jobs.darshan.store import MineStore
+from laggard_aggregator.jobs.darshan.store_build import BuildReport, MineSources, build
 from laggard_aggregator.jobs.darshan.stored_job import judge_stored
 from laggard_aggregator.status.formatting import counted, plain, zoned
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table

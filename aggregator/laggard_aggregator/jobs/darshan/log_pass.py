@@ -20,8 +20,8 @@ from laggard_aggregator.archive.table import Table, day_of
 from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
+from laggard_aggregator.jobs.darshan.judged_logs import judged_logs
 from laggard_aggregator.jobs.darshan.readers import log_key
-from laggard_aggregator.jobs.darshan.single import judged_logs
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.tables import JOB_LOGS
 from laggard_common.errors import InputError

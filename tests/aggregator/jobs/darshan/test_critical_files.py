@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.jobs.darshan.single import judged_logs
+from laggard_aggregator.jobs.darshan.judged_logs import judged_logs
 from laggard_aggregator.jobs.darshan.verdict import JobVerdict
 from tests.support.builders.darshan_log import LogWriter
 from tests.support.darshan import skip_without_darshan

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.jobs.darshan.building import MineSources, build
 from laggard_aggregator.jobs.darshan.job_list import JobFilter, job_list
 from laggard_aggregator.jobs.darshan.miner import Mine
+from laggard_aggregator.jobs.darshan.store_build import MineSources, build
 from laggard_aggregator.jobs.darshan.stored_job import judge_stored
 from tests.support.builders.darshan_log import LogWriter
 from tests.support.darshan import skip_without_darshan

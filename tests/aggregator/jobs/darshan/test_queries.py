@@ -16,7 +16,6 @@ import pytest
 
 from laggard_aggregator.cli import mine_options
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.jobs.darshan.building import MineSources, build
 from laggard_aggregator.jobs.darshan.engines import LogEngine, open_engine
 from laggard_aggregator.jobs.darshan.intervals import busy_time
 from laggard_aggregator.jobs.darshan.job_list import JobFilter, intervals_sql, job_list
@@ -24,6 +23,7 @@ from laggard_aggregator.jobs.darshan.miner import Mine, size_bytes
 from laggard_aggregator.jobs.darshan.records import verdict_records
 from laggard_aggregator.jobs.darshan.statistics import STATISTICS
 from laggard_aggregator.jobs.darshan.store import MineStore
+from laggard_aggregator.jobs.darshan.store_build import MineSources, build
 from laggard_aggregator.jobs.darshan.stored_job import judge_stored
 from laggard_aggregator.jobs.darshan.tables import DARSHAN_FILE, DARSHAN_JOB, WORD_COLUMNS
 from laggard_common.errors import ConfigError, InputError

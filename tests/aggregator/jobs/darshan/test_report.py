@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.jobs.darshan.building import MineSources, build
 from laggard_aggregator.jobs.darshan.convert import convert, opened_job
 from laggard_aggregator.jobs.darshan.job_list import JobFilter
 from laggard_aggregator.jobs.darshan.report import MAX_LINES, job_report, jobs_report
+from laggard_aggregator.jobs.darshan.store_build import MineSources, build
 from laggard_aggregator.jobs.darshan.verdict import judge
 from tests.support.builders import mine_store
 from tests.support.builders.darshan_log import LogWriter

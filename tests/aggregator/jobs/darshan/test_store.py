@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.jobs.darshan import Mine, building, darshan_library, worker
-from laggard_aggregator.jobs.darshan.building import MineSources, build
+from laggard_aggregator.jobs.darshan import Mine, darshan_library, store_build, worker
 from laggard_aggregator.jobs.darshan.readers import LogReader, ReadProblem, ReadTask
 from laggard_aggregator.jobs.darshan.store import MineStore, StoreWriter
+from laggard_aggregator.jobs.darshan.store_build import MineSources, build
 from laggard_common.errors import InputError
 from tests.support.builders import mine_store
 from tests.support.builders.darshan_log import LogWriter
@@ -102,9 +102,9 @@ def test_killed_at_random_moments_the_store_is_the_same(tmp_path: Path) -> None:
     """Kills the conversion alone, whose reader might go on, or both; after a complete store a new one."""
     mine_store.logs(tmp_path / "logs", LOGS)
     program = (
-        "import sys; from pathlib import Path; from laggard_aggregator.jobs.darshan import building;"
-        f"building.BATCH_LOGS = {BATCH};"
-        "building.build(Path(sys.argv[2]), building.MineSources(darshan=[Path(sys.argv[1])]), 1)"
+        "import sys; from pathlib import Path; from laggard_aggregator.jobs.darshan import store_build;"
+        f"store_build.BATCH_LOGS = {BATCH};"
+        "store_build.build(Path(sys.argv[2]), store_build.MineSources(darshan=[Path(sys.argv[1])]), 1)"
     )
 
     with contextlib.ExitStack() as stack:  # no reader that goes on is killed before the end
@@ -233,7 +233,7 @@ def test_another_version_reads_a_damaged_log_again(tmp_path: Path, monkeypatch: 
     sources = MineSources(darshan=[tmp_path / "logs"])
     reads = []
     for version in ("1", "1", "2", "2"):
-        monkeypatch.setattr(building, "reader_version", lambda version=version: version)
+        monkeypatch.setattr(store_build, "reader_version", lambda version=version: version)
         report = build(tmp_path / "store", sources, 1)
         reads.append(report.read)
         assert len(report.skipped) == 1
@@ -349,8 +349,8 @@ def test_a_full_disk_ends_at_once_and_leaves_no_conversion(
     """The second log's reading never ends; the first one cannot be committed."""
     (first,) = mine_store.logs(tmp_path / "logs", 1)
     os.mkfifo(tmp_path / "pipe.darshan")
-    monkeypatch.setattr(building, "BATCH_LOGS", 1)
-    monkeypatch.setattr(building, "logs_below", lambda _: [first, tmp_path / "pipe.darshan"])
+    monkeypatch.setattr(store_build, "BATCH_LOGS", 1)
+    monkeypatch.setattr(store_build, "logs_below", lambda _: [first, tmp_path / "pipe.darshan"])
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -374,7 +374,7 @@ def test_another_time_zone_is_another_reading(tmp_path: Path) -> None:
 
 def test_a_batch_ends_when_its_tables_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine_store.logs(tmp_path / "logs", 5)
-    monkeypatch.setattr(building, "BATCH_BYTES", 1)
+    monkeypatch.setattr(store_build, "BATCH_BYTES", 1)
     build(tmp_path / "store", MineSources(darshan=[tmp_path / "logs"]), 2)
     assert committed(tmp_path / "store") == 5
 

@@ -13,10 +13,10 @@ import pytest
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive import schemas as archive_schemas
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.jobs.darshan.building import MineSources, build
 from laggard_aggregator.jobs.darshan.engines import open_engine
 from laggard_aggregator.jobs.darshan.records import verdict_records
 from laggard_aggregator.jobs.darshan.store import MineStore, Source, StoreWriter
+from laggard_aggregator.jobs.darshan.store_build import MineSources, build
 from laggard_aggregator.jobs.darshan.stored_job import judge_stored
 from laggard_aggregator.jobs.darshan.tables import LMT
 from tests.support.builders.darshan_log import LogWriter

@@ -12,10 +12,10 @@ from laggard_aggregator.cli.main import main
 from laggard_aggregator.jobs.darshan.convert import convert, opened_job
 from laggard_aggregator.jobs.darshan.findings import IoFinding
 from laggard_aggregator.jobs.darshan.job_tables import JobTables
+from laggard_aggregator.jobs.darshan.judged_logs import judged_logs
 from laggard_aggregator.jobs.darshan.peers import compared
 from laggard_aggregator.jobs.darshan.records import verdict_records
 from laggard_aggregator.jobs.darshan.screen import verdict_lines
-from laggard_aggregator.jobs.darshan.single import judged_logs
 from laggard_aggregator.jobs.darshan.tables import DARSHAN_FILE, DARSHAN_JOB, DXT, JOB_OST
 from laggard_aggregator.jobs.darshan.verdict import JobVerdict, judge
 from laggard_common.errors import InputError
