@@ -98,17 +98,7 @@ class App:
         )
         channels = make_channels(settings.channels)
         self._owner_mails = self._new_owner_mails(channels)
-        self._dispatcher: Dispatcher = Dispatcher(
-            channels,
-            settings.site,
-            settings.http.page,
-            settings.state.directory if settings.state is not None else None,
-            clock=self._clock,
-            rng=self._rng,
-            before=before._dispatcher if before is not None else None,
-            further={} if self._owner_mails is None else {MailChannel.name: self._owner_mails.waiting},
-            is_right=lambda: self._clock.confirmed,
-        )
+        self._dispatcher = self._new_dispatcher(channels, before)
         self._membership = membership(settings)
         self._topology = topology(settings.topology)
         for table in settings.prometheus:
@@ -314,6 +304,20 @@ class App:
             after_seconds=s.alarm.after_seconds,
             site=s.site,
             forget_ns=round((s.state or StateTable()).forget_days * 86_400 * 1e9),
+        )
+
+    def _new_dispatcher(self, channels: Sequence[Channel], before: "App | None") -> Dispatcher:
+        s, mails = self._settings, self._owner_mails
+        return Dispatcher(
+            channels,
+            s.site,
+            s.http.page,
+            s.state.directory if s.state is not None else None,
+            clock=self._clock,
+            rng=self._rng,
+            before=before._dispatcher if before is not None else None,
+            further={} if mails is None else {MailChannel.name: mails.waiting},
+            is_right=lambda: self._clock.confirmed,
         )
 
     def _new_owner_mails(self, channels: Sequence[Channel]) -> OwnerMails | None:

@@ -278,9 +278,7 @@ class Persistence:
     def state(self) -> dict[str, Any]:
         """Everything as plain data, by component."""
         kept = zip(*(getattr(self, name).tolist() for name in _KEPT), strict=True)
-        return {
-            name: dict(zip(_KEPT, fields, strict=True)) for name, fields in zip(self._rows, kept, strict=True)
-        }
+        return {name: dict(zip(_KEPT, row, strict=True)) for name, row in zip(self._rows, kept, strict=True)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores `state()` of an object with the same `confirm`."""

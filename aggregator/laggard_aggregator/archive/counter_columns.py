@@ -110,9 +110,7 @@ class Pending:
     def _values(self) -> list[pa.Array]:
         """One column per field; null where a batch, or a component in it, lacks the field."""
         place = {key: at for at, key in enumerate(self.fields)}
-        at_of = {
-            key: [place[field_key(field)] for field in schema.fields] for key, schema in self._schemas.items()
-        }
+        at_of = {key: [place[field_key(f)] for f in schema.fields] for key, schema in self._schemas.items()}
         lanes = np.zeros((len(place), self.rows), dtype=np.int64)
         missing = np.zeros((len(place), self.rows), dtype=np.bool_)
         row = 0

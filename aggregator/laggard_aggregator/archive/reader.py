@@ -114,7 +114,12 @@ class ArchiveReader:
 
     def _sources(self) -> list[tuple[str, str]]:
         folders = self._days("counters")
-        return sorted({(where.parts[-3].removeprefix("source="), _site(where)) for _, where in folders})
+        return sorted(
+            {
+                (where.parts[-3].removeprefix("source="), where.name.removeprefix("site="))
+                for _, where in folders
+            }
+        )
 
     def _batches(self, source: str, site: str) -> Iterator[Stamped]:
         known: dict[_SchemaKey, Schema] = {}
@@ -158,10 +163,6 @@ def _close(row: dict[str, Any]) -> WindowClose:
     """A window close; older archives have no columns for decisions."""
     drained, restart = (tuple(row.pop(name, None) or ()) for name in ("drained", "afresh"))
     return WindowClose(row.pop("ordinal"), **row, drained=drained, restart=restart)
-
-
-def _site(where: Path) -> str:
-    return where.name.removeprefix("site=")
 
 
 def _schema(source: str, row: dict[str, Any]) -> Schema:

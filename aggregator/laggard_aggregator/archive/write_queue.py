@@ -227,9 +227,7 @@ class WriteQueue:
                 if self.failure:  # a write without a flush may not have touched the disk
                     _log.info("archive is written again")
                 self.failure = ""
-                came = (
-                    record.received_ns for record in self._records if isinstance(record, Batch | Document)
-                )
+                came = (r.received_ns for r in self._records if isinstance(r, Batch | Document))
                 self._oldest_ns = next(came, None)
                 if self._durable is not None:
                     self._durable(self._last_lsn)

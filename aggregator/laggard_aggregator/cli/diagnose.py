@@ -82,9 +82,7 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> int:
     if as_json:
         parents = opened.topology()
         _print((json_records.line(json_records.day_record(day)) for day in findings.days()), output)
-        records = (
-            json_records.component_record(component, opened.shown, parents) for component in components
-        )
+        records = (json_records.component_record(own, opened.shown, parents) for own in components)
         _print(map(json_records.line, records), output)
         splits = (json_records.split_record(*split) for split in findings.splits.items())
         _print(map(json_records.line, splits), output)

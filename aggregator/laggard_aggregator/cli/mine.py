@@ -25,9 +25,8 @@ def _judge(args: argparse.Namespace) -> int:
         if isinstance(judged, InputError):
             code = judged.exit_code
             if args.json:
-                print(
-                    line({"record": "not_judged", "job": None, "what": judged.path, "reason": judged.reason})
-                )
+                record = {"record": "not_judged", "job": None, "what": judged.path, "reason": judged.reason}
+                print(line(record))
             print(visible(f"laggard mine: {judged}"), file=sys.stderr)
             continue
         from laggard_aggregator.jobs.darshan import records, screen

@@ -86,11 +86,9 @@ def _health(parts: Mapping[str, Any]) -> Iterator[str]:
 def _located(stragglers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """One line for each located cause, in the order of the stragglers."""
     evidence_of: dict[tuple[str, str], str] = {}
-    for straggler in stragglers:
-        if straggler.get("located_level"):
-            evidence_of.setdefault(
-                (straggler["located_level"], straggler["located_name"]), straggler["evidence"]
-            )
+    for row in stragglers:
+        if row.get("located_level"):
+            evidence_of.setdefault((row["located_level"], row["located_name"]), row["evidence"])
     for (level, name), evidence in evidence_of.items():
         yield f"located: {level} {name}: {evidence}"
 

@@ -119,10 +119,8 @@ def _summary(window: GroupWindow, metric: str, new: int) -> FloatArray:
     """A row of what is kept: (5,), NaN for what the last `new` samples do not tell."""
     every = max(-(-len(window.components) // SAMPLED), 1)
     fresh = (slice(None, None, every), slice(window.metrics[metric].shape[1] - new, None))
-    values, load = (
-        window.metrics[metric][fresh],
-        {name: amounts[fresh] for name, amounts in window.load.items()},
-    )
+    values = window.metrics[metric][fresh]
+    load = {name: amounts[fresh] for name, amounts in window.load.items()}
     told = usable(values, load)
 
     def typical(amounts: FloatArray) -> float:

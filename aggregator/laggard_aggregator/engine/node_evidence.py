@@ -141,9 +141,7 @@ class NodeEvidence:
                     state for state in table.states if values.get(component, {}).get(state.field, 0) > 0
                 )
                 own = counts.get(component, Counter())
-                events = tuple(
-                    EventCount(count, own[count.field]) for count in table.counts if own[count.field]
-                )
+                events = tuple(EventCount(c, own[c.field]) for c in table.counts if own[c.field])
                 if states or events:
                     signs.append(NodeSign(component, events, states, since.get(component, math.nan)))
         return tuple(sorted(signs, key=lambda sign: (-sign.size, sign.component)))

@@ -107,11 +107,8 @@ def attributes_of(node: str, component: Component) -> dict[str, str]:
     if moves(component):
         return {}
     labels = dict(component.labels)
-    attributes = {name: _checked(labels.get(name, "")) for name in OF_SITE}
-    attributes |= {
-        name: f"{node}/{value}" if (value := _checked(labels.get(name, ""))) else "" for name in OF_NODE
-    }
-    return {name: value for name, value in attributes.items() if value}
+    values = {name: _checked(labels.get(name, "")) for name in (*OF_SITE, *OF_NODE)}
+    return {name: f"{node}/{value}" if name in OF_NODE else value for name, value in values.items() if value}
 
 
 class ToldAttributes:

@@ -254,7 +254,12 @@ class Admission:
         names = list(self._sources)
         for first in range(0, len(names), _NODES_AT_ONCE):
             part = names[first : first + _NODES_AT_ONCE]
-            yield {"sources": [(node, _sources_state(self._sources[node])) for node in part]}
+            yield {
+                "sources": [
+                    (node, [(name, source.state()) for name, source in self._sources[node].items()])
+                    for node in part
+                ]
+            }
         for message in self._waiting.messages():
             yield {"waiting": message}
 
@@ -461,9 +466,7 @@ class Admission:
 
     def _decode(self, admitted: Sequence[_Admitted]) -> Iterator[Accepted]:
         """The documents and the decoded batches, in order; malformed payloads of batches are counted."""
-        decoded = self._decoder.decode_all(
-            [message.envelope for message in admitted if message.schema is not None]
-        )
+        decoded = self._decoder.decode_all([m.envelope for m in admitted if m.schema is not None])
         for entry, topic, envelope, schema, new_ticks, schema_bytes in admitted:
             if schema is None:
                 size = document_bytes(envelope)
@@ -550,10 +553,6 @@ def _none_late(ticks: int) -> BoolArray:
     flags = np.zeros(ticks, dtype=np.bool_)
     flags.flags.writeable = False
     return flags
-
-
-def _sources_state(sources: Mapping[str, SourceStreams]) -> list[tuple[str, list[Any]]]:
-    return [(name, source.state()) for name, source in sources.items()]
 
 
 def _last_ns(envelope: Envelope) -> int:

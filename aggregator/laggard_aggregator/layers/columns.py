@@ -112,9 +112,7 @@ class RequestColumns:
             name: np.where(getattr(self, name) == ABSENT, ABSENT, getattr(self, name) + by_ns)
             for name in ("admit", "issue", "complt", "callback")
         }
-        kept = {
-            column.name: getattr(self, column.name) for column in fields(self) if column.name not in moved
-        }
+        kept = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in moved}
         return type(self)(**moved, **kept)
 
 

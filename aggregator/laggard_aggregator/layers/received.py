@@ -46,11 +46,8 @@ def run(args: argparse.Namespace) -> int:
     if args.recording and not recordings:
         raise InputError(str(args.archive), f"has no recording {visible(args.recording)}")
     with written(args.output) if args.output else nullcontext(sys.stdout) as output:
-        lines = (
-            _json(recordings)
-            if args.json
-            else _lines(recordings, bool(args.recording), terminal_width(output))
-        )
+        width, has_details = terminal_width(output), bool(args.recording)
+        lines = _json(recordings) if args.json else _lines(recordings, has_details, width)
         output.writelines(f"{visible(line)}\n" for line in lines)
     return 0
 

@@ -173,8 +173,7 @@ def _uppers(
         return [below - 1]
     calls = max((at for at, layer in enumerate(layers) if not layer.device), default=None)
     uppers = [
-        max(at for at, upper_layer in enumerate(layers) if upper_layer.device == upper)
-        for upper in tree.on[layer.device]
+        max(at for at, own in enumerate(layers) if own.device == upper) for upper in tree.on[layer.device]
     ]
     direct = not uppers or any(
         extent.device == layer.device and extent.file not in recording.backing.values()

@@ -4,7 +4,6 @@ Synchronous. A snapshot is a segment file. Its sections (`snapshot_codec`) are s
 record; the last record has the number of sections, and a file without it is invalid.
 """
 
-import logging
 from collections.abc import Collection, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -16,8 +15,6 @@ from laggard_aggregator.log import snapshot_codec
 from laggard_aggregator.log.journal import delete_all, state_errors
 from laggard_common import segment_log
 from laggard_common.errors import StateError
-
-_log = logging.getLogger(__name__)
 
 SUFFIX = ".snapshot"
 KEPT = 2

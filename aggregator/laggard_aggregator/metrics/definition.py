@@ -210,9 +210,7 @@ class SourceMetrics:
         Where all counters are optional, those that suffice for one metric: the others have not counted yet.
         """
         required, _ = self.counters(metrics)
-        return (
-            [required] if required else [names for name in metrics for names in self.metrics[name].sufficient]
-        )
+        return [required] if required else [own for name in metrics for own in self.metrics[name].sufficient]
 
     def kept(self, metrics: Sequence[str]) -> tuple[dict[str, Metric], Mapping[str, Metric]]:
         """Values stored per component and interval, for `metrics` and the load."""

@@ -8,7 +8,6 @@ keeps the values of each alarm's component and its peers for the plots.
 
 import hashlib
 import json
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -18,6 +17,7 @@ import numpy as np
 from laggard_aggregator.alarms.alarms import RECOVERED_SHARE, Alarm, Key
 from laggard_aggregator.alarms.factors import factor_now
 from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.status.formatting import or_zero
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.status.window_history import BAND, Column, places
 
@@ -104,7 +104,7 @@ def due(view: Status, notified: Collection[str], site: str, limits: Limits) -> l
     incidents = []
     for component, alarms in by_component.items():
         worst, since = min(alarms, key=rank), min(alarm.since for alarm in alarms)
-        name, severity = view.shown(component), _known(worst.severity)
+        name, severity = view.shown(component), or_zero(worst.severity)
         if view.silenced(component, name) is None:
             id_ = digest(site, component, repr(since))
             incidents.append(
@@ -115,17 +115,13 @@ def due(view: Status, notified: Collection[str], site: str, limits: Limits) -> l
 
 def rank(alarm: Alarm) -> tuple[float, Key]:
     """Sort key of alarms: the worst first, those without a severity last."""
-    return (-_known(alarm.severity), alarm.key)
+    return (-or_zero(alarm.severity), alarm.key)
 
 
 def cleared(incidents: Iterable[Incident], alarms: Mapping[Key, Alarm]) -> list[Incident]:
     """The open `incidents` whose component has no standing alarm."""
     standing = {component for _, component, _ in alarms}
     return [incident for incident in incidents if incident.component not in standing]
-
-
-def _known(severity: float) -> float:
-    return severity if math.isfinite(severity) else 0.0
 
 
 class AlarmTimelines:

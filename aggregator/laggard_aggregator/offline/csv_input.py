@@ -137,9 +137,8 @@ class _CsvReader:
             yield whole
             return
         every, group_at = groups.ordered(group_of.whole())
-        split = np.split(
-            np.argsort(group_at, kind="stable"), np.cumsum(np.bincount(group_at, minlength=len(every)))[:-1]
-        )
+        counts = np.bincount(group_at, minlength=len(every))
+        split = np.split(np.argsort(group_at, kind="stable"), np.cumsum(counts)[:-1])
         for name, rows in zip(every, split, strict=True):
             yield whole.part(name, rows)
 

@@ -149,9 +149,7 @@ def _read(
     """The host, if the file names it, the times (T,) in ns, and by disk its columns (T,): those `asked`."""
     header = read_header(path)
     disks: dict[str, dict[str, PcpColumn]] = defaultdict(dict)
-    kind = next(
-        (kind for kind in _DISKS if any(column.metric.startswith(kind) for column in header.columns)), ""
-    )
+    kind = next((kind for kind in _DISKS if any(c.metric.startswith(kind) for c in header.columns)), "")
     known = {"await", *(pcp for pcp, _ in _COUNTERS.values())}
     for column in header.columns:
         name = column.metric if asked else column.metric.removeprefix(kind)

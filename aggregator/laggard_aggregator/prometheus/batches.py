@@ -77,9 +77,7 @@ class BatchMaker:
         if schema is not known:
             yield schema_topic(self.site, self.role, node, schema.source), wire.encode_schema(schema)
         place = {component.id: at for at, component in enumerate(schema.components)}
-        rows = {
-            place[reading.component.name]: reading for reading in readings if reading.component.name in place
-        }
+        rows = {place[r.component.name]: r for r in readings if r.component.name in place}
         indexes = sorted(rows)
         self.without_room += len(readings) - len(rows)
         if not indexes:

@@ -152,9 +152,7 @@ class MappedSource:
     @property
     def counters(self) -> tuple[str, ...]:
         """All counters, each once."""
-        return tuple(
-            dict.fromkeys(name for mapped in self.fields for name in (*mapped.counters, *mapped.older))
-        )
+        return tuple(dict.fromkeys(name for own in self.fields for name in (*own.counters, *own.older)))
 
     @property
     def bounds(self) -> frozenset[float]:

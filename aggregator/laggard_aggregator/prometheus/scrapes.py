@@ -195,9 +195,7 @@ class ScrapeReader:
 
 def _spellings(bounds: Iterable[float]) -> str:
     """A matcher for buckets with these bounds and for series that are no buckets; empty without bounds."""
-    texts = {
-        text for limit in bounds for text in (f"{limit:g}", f"{limit!r}", "+Inf" if limit == math.inf else "")
-    }
+    texts = {text for le in bounds for text in (f"{le:g}", f"{le!r}", "+Inf" if le == math.inf else "")}
     literal = (text.replace(".", "[.]").replace("+", "[+]") for text in sorted({"", *texts}))
     return f'{BUCKET}=~"{"|".join(literal)}"' if texts else ""
 

@@ -123,6 +123,16 @@ def day_and_clock(at: float) -> str:
     return _datetime(at).strftime("%m-%d %H:%M") if _is_time(at) else DASH
 
 
+def or_null(value: float) -> float | None:
+    """A number of a JSON record: None where it is not finite."""
+    return value if math.isfinite(value) else None
+
+
+def or_zero(value: float) -> float:
+    """A number to sort by: 0 where it is not finite."""
+    return value if math.isfinite(value) else 0.0
+
+
 def iso(at: float) -> str:
     """A time in ISO 8601, empty when invalid."""
     return _datetime(at).strftime("%Y-%m-%dT%H:%M:%SZ") if _is_time(at) else ""

@@ -19,7 +19,7 @@ from statistics import median
 
 from laggard_aggregator.alarms.alarms import Key
 from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS
-from laggard_aggregator.status.formatting import counted, factor, led_by_average, plain
+from laggard_aggregator.status.formatting import counted, factor, led_by_average, or_zero, plain
 
 LEAST_SHARE = 0.5
 """Share of the logarithm of a factor that the factor at the place behind must reach to explain it.
@@ -154,9 +154,7 @@ def locate(signs: Iterable[Sign], paths: Paths) -> dict[Key, Location]:
                 waits[sign.component.partition("/")[0]].append(sign)
     for node, own in nodes.items():
         located.update((key, where) for key, where in _of_node(node, own, paths) if key not in located)
-    located |= {
-        sign.key: _forwarder(sign, waits[sign.component.partition("/")[0]], located) for sign in passing
-    }
+    located |= {s.key: _forwarder(s, waits[s.component.partition("/")[0]], located) for s in passing}
     awaited = _most_awaited(located, waits)
     for client, own in asking.items():
         lossy = [sign for sign in nodes.get(client, ()) if sign.place == "network" and sign.confirmed]
@@ -204,7 +202,7 @@ def _of_node(node: str, signs: Sequence[Sign], paths: Paths) -> Iterator[tuple[K
     elif lossy:
         where = _network(node, lossy, by["target"])
     elif _most_wait(by["target"], paths):
-        behind = max(paths.times.get(node, NAN), paths.awaits.get(node, NAN), key=_known)
+        behind = max(paths.times.get(node, NAN), paths.awaits.get(node, NAN), key=or_zero)
         if by["server"] or by["disk"] or not _explains(behind, by["target"]):
             where = _excluded(node, by, paths)
     if where is not None:
@@ -311,11 +309,7 @@ def _told(sign: Sign) -> float:
 
 
 def _size(sign: Sign) -> float:
-    return _known(sign.severity)
-
-
-def _known(severity: float) -> float:
-    return severity if math.isfinite(severity) else 0.0
+    return or_zero(sign.severity)
 
 
 def _said(signs: Sequence[Sign]) -> str:

@@ -12,6 +12,7 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision, commenting
 from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.status import urls
+from laggard_aggregator.status.formatting import or_null, or_zero
 from laggard_aggregator.status.location import Location
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.urls import NotKnownError
@@ -51,7 +52,7 @@ MOST_ALARMS = MOST_EVENTS
 def stragglers(now: Now) -> StragglersAnswer:
     """The stragglers and standing alarms, most persistent first (Intrepid 4.3), then by severity."""
     chosen = [row for row in now.standings() if row.slow]
-    chosen.sort(key=lambda row: (-(row.persistence or 0), -_or_zero(row.severity), row.key))
+    chosen.sort(key=lambda row: (-(row.persistence or 0), -or_zero(row.severity), row.key))
     where = now.locations() if chosen else {}
     return {
         "time": now.time,
@@ -126,8 +127,8 @@ def nodes(now: Now) -> NodesAnswer:
                 "node": node.node,
                 "role": node.role,
                 "state": node.state,
-                "last_sample": _or_null(node.last_sample),
-                "clock_offset_seconds": _or_null(node.clock_offset_seconds),
+                "last_sample": or_null(node.last_sample),
+                "clock_offset_seconds": or_null(node.clock_offset_seconds),
                 "failing": [
                     name for name, collector in sorted(node.collectors.items()) if not collector.success
                 ],
@@ -210,12 +211,12 @@ _WINDOW_FIELDS = ("metric", "start", "end", "severity", "score", "observed", "re
 def _series(series: PastSeries) -> SeriesAnswer:
     band = {f"p{round(100 * share)}": series.band[:, at] for at, share in enumerate(BAND)}
     columns = {"values": series.own, **band}
-    values = {name: [_or_null(value) for value in column.tolist()] for name, column in columns.items()}
+    values = {name: [or_null(value) for value in column.tolist()] for name, column in columns.items()}
     return cast(SeriesAnswer, {"metric": series.name, "unit": series.unit, **values})
 
 
 def _plain(value: Any) -> Any:
-    return _or_null(value) if isinstance(value, float) else value
+    return or_null(value) if isinstance(value, float) else value
 
 
 def _source(now: Now, group: str) -> str:
@@ -269,17 +270,17 @@ def _standing(now: Now, row: Standing, source: str, where: Location | None) -> S
         "anomalous": row.anomalous,
         "judged": row.judged,
         "persistence": row.persistence,
-        "score": _or_null(row.score),
-        "factor": _or_null(factor_now(row, worse(source, row.metric))),
-        "severity": _or_null(row.severity),
-        "worst_severity": None if alarm is None else _or_null(alarm.worst_severity),
+        "score": or_null(row.score),
+        "factor": or_null(factor_now(row, worse(source, row.metric))),
+        "severity": or_null(row.severity),
+        "worst_severity": None if alarm is None else or_null(alarm.worst_severity),
         "slow_share": row.slow_share or None,
         "slow_severity": row.slow_severity or None,
         "stops": row.stops or None,
-        "observed": _or_null(row.observed),
-        "reference": _or_null(row.reference),
+        "observed": or_null(row.observed),
+        "reference": or_null(row.reference),
         "unit": unit(source, row.metric),
-        "since": _or_null(row.since),
+        "since": or_null(row.since),
         "window_end": row.window_end,
         "alarm": alarm is not None,
         "raised_at": None if alarm is None else alarm.raised_at,
@@ -296,11 +297,3 @@ def _standing(now: Now, row: Standing, source: str, where: Location | None) -> S
 
 def _decision(decision: Decision) -> DecisionAnswer:
     return cast(DecisionAnswer, decision.plain())
-
-
-def _or_null(figure: float) -> float | None:
-    return figure if math.isfinite(figure) else None
-
-
-def _or_zero(figure: float) -> float:
-    return figure if math.isfinite(figure) else 0.0

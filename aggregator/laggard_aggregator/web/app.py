@@ -158,7 +158,23 @@ def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) 
     async def decide(request: Request) -> Response:
         return JSONResponse(await actions.decide(request, await actions.json(request), "api"))
 
-    async def history(request: Request) -> Response:
+    return [
+        Route(openapi.PATH, described),
+        present("/api/v1/stragglers", api.stragglers),
+        present("/api/v1/groups", api.groups),
+        present("/api/v1/nodes", api.nodes),
+        Route("/api/v1/alarms", alarms),
+        present(API_PATH, api.decisions),
+        Route(API_PATH, decide, methods=["POST"]),
+        _history_route(view, past),
+        Route(COMPONENTS + "{rest:path}", component),
+    ]
+
+
+def _history_route(view: Status, past: PastReader) -> Route:
+    """The route to the history of a component, with its peers."""
+
+    async def answer(request: Request) -> Response:
         query = request.query_params
         group, name = query.get("group", ""), query.get("component", "")
         try:
@@ -180,17 +196,7 @@ def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) 
         except PastUnavailableError as exc:
             raise HTTPException(503, str(exc)) from exc
 
-    return [
-        Route(openapi.PATH, described),
-        present("/api/v1/stragglers", api.stragglers),
-        present("/api/v1/groups", api.groups),
-        present("/api/v1/nodes", api.nodes),
-        Route("/api/v1/alarms", alarms),
-        present(API_PATH, api.decisions),
-        Route(API_PATH, decide, methods=["POST"]),
-        Route("/api/v1/history", history),
-        Route(COMPONENTS + "{rest:path}", component),
-    ]
+    return Route("/api/v1/history", answer)
 
 
 def _exposition(path: str, make: Callable[[], Collector], renderer: Renderer) -> Route:

@@ -98,9 +98,7 @@ class Identity:
         operators: Collection[str] = (),
     ) -> None:
         self._settings = settings or IdentityTable()
-        self._principals: Mapping[str, PrincipalTable] = {
-            principal.name: principal for principal in principals
-        }
+        self._principals: Mapping[str, PrincipalTable] = {table.name: table for table in principals}
         self._operators = frozenset(operators)
         path = self._settings.jwks_file
         self.tokens = None if path is None else TokenVerifier(read_keys(path), self._settings)

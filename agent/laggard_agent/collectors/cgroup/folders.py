@@ -123,9 +123,7 @@ class SlurmTree:
         try:
             with os.scandir(folder) as entries:
                 listed = islice(entries, _MOST_ENTRIES)
-                return [
-                    (entry.name, entry.inode()) for entry in listed if entry.is_dir(follow_symlinks=False)
-                ]
+                return [(e.name, e.inode()) for e in listed if e.is_dir(follow_symlinks=False)]
         except OSError as exc:
             if exc.errno in GONE:
                 return []

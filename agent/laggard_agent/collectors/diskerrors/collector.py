@@ -99,12 +99,10 @@ class DiskErrors:
         self._failures, self._odd = [], 0
         names = sorted(names_in(str(self._block))) if self._block is not None else []
         rows = ((name, self._row(name)) for name in names if name.isprintable() and name.isascii())
-        devices = {
-            named(name[:MAX_NAME_CHARS].replace("!", "/")): row for name, row in rows if row is not None
-        }
+        disks = {named(name[:MAX_NAME_CHARS].replace("!", "/")): row for name, row in rows if row is not None}
         most = self._settings.max_disks
-        self._left_out = max(0, len(devices) - most)
-        self._found = dict(list(devices.items())[:most])
+        self._left_out = max(0, len(disks) - most)
+        self._found = dict(list(disks.items())[:most])
 
     def _row(self, name: str) -> Row | None:
         """The values of a device; None for one without any, such as loop0."""

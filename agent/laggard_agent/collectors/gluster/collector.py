@@ -224,9 +224,7 @@ def _reading(table: ColumnTable, at_ns: int, processes: Collection[tuple[Compone
     for _, process in processes:
         new = [(field_of(name), value) for name, value in process.values.items() if name not in table.names]
         table.grow(field for field, value in new if value or field.kind is FieldKind.GAUGE)
-    return table.table(
-        at_ns, ((component, process.values, process.is_whole) for component, process in processes)
-    )
+    return table.table(at_ns, ((name, process.values, process.is_whole) for name, process in processes))
 
 
 def _component(dump: ProcessDump, bricks: list[tuple[str, str]]) -> Component | None:

@@ -197,11 +197,9 @@ def brick_path(dump_name: str, bricks: Iterable[tuple[str, str]]) -> tuple[str, 
     Without a match, or with matches of different paths, the path is the dump's, with `_`; with matches of
     several volumes (the same path on several servers) the volume is None.
     """
-    bricks_here = {
-        (path, volume) for volume, name in bricks if (path := _merged(dump_name, name)) is not None
-    }
-    paths = {path for path, _ in bricks_here}
-    volumes = {volume for _, volume in bricks_here}
+    fitting = {(path, volume) for volume, name in bricks if (path := _merged(dump_name, name)) is not None}
+    paths = {path for path, _ in fitting}
+    volumes = {volume for _, volume in fitting}
     if len(paths) != 1:
         return dump_name, None
     return paths.pop(), volumes.pop() if len(volumes) == 1 else None

@@ -98,7 +98,10 @@ class Marks:
         for at, mark in enumerate(unseen, MAX_UNSEEN - len(unseen)):
             if at < 0 or now_ns - mark.seen_ns > _UNSEEN_NS:
                 del self._marks[mark.file]
-        logs = {f"{mark.device}:{mark.inode}": _values(mark) for mark in self._marks.values()}
+        logs = {
+            f"{mark.device}:{mark.inode}": {name: getattr(mark, name) for name in _FIELDS}
+            for mark in self._marks.values()
+        }
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps({"node": self._node, "session": self.session, "logs": logs}))
         sync_path(new)  # else a power loss may leave an empty file, and a session's number may come twice
@@ -106,7 +109,3 @@ class Marks:
 
 
 _FIELDS: Final = tuple(field.name for field in fields(Mark))
-
-
-def _values(mark: Mark) -> dict[str, int | str]:
-    return {name: getattr(mark, name) for name in _FIELDS}

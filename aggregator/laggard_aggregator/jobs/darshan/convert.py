@@ -84,9 +84,7 @@ def _job_table(log: int, path: str, head: LogHead, run: RunTimes, files: pa.Tabl
         sums[name] = _known_sum(posix[name])
     requests = [_known_sum(posix[name]) for name in ("reads", "writes")]
     sums["posix_requests"] = None if None in requests else sum(count or 0 for count in requests)
-    by_module = {
-        module["values"]: module["counts"] for module in pc.value_counts(files["module"]).to_pylist()
-    }
+    by_module = {row["values"]: row["counts"] for row in pc.value_counts(files["module"]).to_pylist()}
     collective = pc.greater(pc.add(files["collective_reads"], files["collective_writes"]), 0)
     is_mpiio = pc.equal(files["module"], "MPI-IO")
     row = {

@@ -35,8 +35,7 @@ class NotJudged:
 def ranked(findings: Sequence[IoFinding]) -> list[IoFinding]:
     """By the critical time that each explains, largest first; of equal shares stragglers before patterns."""
     return sorted(
-        findings,
-        key=lambda finding: (-round(finding.share, 2), _ORDER.get(finding.kind, len(_ORDER)), finding.text),
+        findings, key=lambda own: (-round(own.share, 2), _ORDER.get(own.kind, len(_ORDER)), own.text)
     )
 
 

@@ -297,10 +297,10 @@ def _tokio(file: Any) -> _LmtSeries:
 
 
 def _check_size(*series: Any) -> None:
-    for dataset in series:
-        if dataset.ndim != 2 or dataset.size > _MAX_CELLS:
+    for cells in series:
+        if cells.ndim != 2 or cells.size > _MAX_CELLS:
             raise ValueError(
-                f"expected OSTs times intervals, at most {_MAX_CELLS:,}, got shape {dataset.shape}"
+                f"expected OSTs times intervals, at most {_MAX_CELLS:,}, got shape {cells.shape}"
             )
 
 

@@ -77,24 +77,17 @@ def _requests(
         factor = float(np.average(getattr(factors, kind)[chosen], weights=weight))
         size = accesses.bytes[chosen].sum() / weight.sum()
         micros = accesses.time_us[chosen].sum() / weight.sum()
+        per_second = float(accesses.bytes.sum()) / MIB / (accesses.busy_us / 1e6)
         words = (
             "did not start where the one before had ended" if kind == "nonconsecutive" else "were below 1 MiB"
         )
         text = (
             f"{factor:.0%} of {int(weight.sum()):,} {accesses.direction} requests {words}, on files that "
             f"took {share:.0%} of the time: {_size(size)} and {micros:,.0f} us a request, "
-            f"{rate(_rate(accesses))} MiB/s in all."
+            f"{rate(per_second)} MiB/s in all."
         )
-        yield IoFinding(
-            tables.job_id,
-            accesses.direction,
-            kind,
-            None,
-            factor,
-            share,
-            text,
-            _advice(accesses, chosen, kind),
-        )
+        advice = _advice(accesses, chosen, kind)
+        yield IoFinding(tables.job_id, accesses.direction, kind, None, factor, share, text, advice)
 
 
 def _advice(accesses: Accesses, chosen: NDArray[np.bool_], kind: str) -> str:
@@ -136,9 +129,10 @@ def _striping(
     place = int(np.flatnonzero(crowded)[np.argmax(weight[crowded])])
     stripes, processes = int(accesses.stripes[place]), int(accesses.processes[place])
     ost = int(integers(accesses.rows, "stripe_offset")[place])
+    name = plain(accesses.text(place, "name").rpartition("/")[2], 60)
     where = f"OST {ost} alone" if stripes == 1 else f"{stripes} OSTs"
     text = (
-        f"{processes:,} processes {done(accesses.direction)} {_name(accesses, place)} on {where}, at "
+        f"{processes:,} processes {done(accesses.direction)} {name} on {where}, at "
         f"{rate(float(per_ost[place]))} MiB/s an OST; files with {factor:,.0f} processes an OST took "
         f"{share:.0%} of the {seconds(accesses.busy_us)} s."
     )
@@ -174,9 +168,7 @@ def metadata_findings(tables: JobTables, all_accesses: list[Accesses]) -> Iterat
             f"{seconds(a_process)} s a process."
         )
     else:
-        heavy = [
-            log for log in logs if log.every_us and log.metadata_us / log.every_us >= MIN_METADATA_OF_LOG
-        ]
+        heavy = [log for log in logs if log.every_us and log.share >= MIN_METADATA_OF_LOG]
         in_heavy = sum(log.metadata_us for log in heavy)
         if len(logs) == 1 or not heavy or in_heavy < MIN_METADATA_SECONDS * 1e6 * len(heavy):
             return
@@ -196,6 +188,11 @@ class CallTimes(NamedTuple):
     metadata_us: int
     every_us: int
 
+    @property
+    def share(self) -> float:
+        """Share of metadata calls; there must be some time."""
+        return self.metadata_us / self.every_us
+
 
 def metadata_by_log(all_accesses: list[Accesses]) -> dict[int, CallTimes]:
     """Times of the calls by log: those of POSIX; of STDIO in logs without POSIX."""
@@ -214,17 +211,9 @@ def metadata_by_log(all_accesses: list[Accesses]) -> dict[int, CallTimes]:
     return times
 
 
-def _rate(accesses: Accesses) -> float:
-    return float(accesses.bytes.sum()) / MIB / (accesses.busy_us / 1e6)
-
-
 def _size(count: float) -> str:
     for unit in ("bytes", "KiB", "MiB"):
         if count < 1024 or unit == "MiB":
             return f"{count:,.3g} {unit}" if count < 1000 else f"{count:,.0f} {unit}"
         count /= 1024
     raise AssertionError
-
-
-def _name(accesses: Accesses, place: int) -> str:
-    return plain(accesses.text(place, "name").rpartition("/")[2], 60)

@@ -129,7 +129,7 @@ def _log_records(tables: JobTables, every: list[Accesses]) -> Iterator[dict[str,
     times = metadata_by_log(every)
     for row in tables.logs.sort_by([("start_us", "ascending"), ("path", "ascending")]).to_pylist():
         of_log = times.get(row["log"])
-        share = of_log.metadata_us / of_log.every_us if of_log and of_log.every_us else None
+        share = of_log.share if of_log and of_log.every_us else None
         yield {"record": "log", "job": tables.job_id, "log": row["path"], "metadata": six_digits(share)}
 
 

@@ -77,9 +77,7 @@ class Join:
         self._volumes = VolumeServers(directory, site, self._start_ns, self._end_ns)
         on_volumes = self._volumes.behind(every)
         self._membership = Membership([*every, *on_forwarders, *on_volumes], self._start_ns - 2 * MOST_GAP_NS)
-        self._nodes = sorted(
-            {occupation.node for occupation in every} | {occupation.node for occupation in on_forwarders}
-        )
+        self._nodes = sorted({occupation.node for occupation in (*every, *on_forwarders)})
         self._names = NodeNames(self._nodes)
         self._format = format_
         self.accounts = [JobAccount(job) for job in jobs]

@@ -121,11 +121,6 @@ def amounts(fields: VolumeFields, increments: Increments) -> Amounts:
     )
 
 
-def moved(fields: VolumeFields, increments: Increments) -> tuple[FloatArray, BoolArray]:
-    """Bytes (2, N) by READ and WRITTEN, and `known` (N,) of the same amounts."""
-    return _sums(increments, (fields.read,), (fields.written,)), increments.before_ns < increments.read_ns
-
-
 def _sums(increments: Increments, *names: tuple[str, ...]) -> FloatArray:
     """Rises of some fields together; one row for each of `names`."""
     sums = np.zeros((len(names), increments.tick_ns.size))

@@ -170,10 +170,8 @@ def _node_rows(jobs: pa.Table, counts: NDArray[np.int64], names: list[str]) -> p
     """A row for each node of each job."""
     owner = pa.array(np.repeat(np.arange(len(jobs)), counts))
     columns = {
-        field.name: pa.array(names).dictionary_encode()
-        if field.name == "node"
-        else jobs[field.name].take(owner)
-        for field in JOB_NODES
+        name: pa.array(names).dictionary_encode() if name == "node" else jobs[name].take(owner)
+        for name in JOB_NODES.names
     }
     return pa.table([columns[field.name] for field in JOB_NODES], schema=JOB_NODES).unify_dictionaries()
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from laggard_aggregator.archive.table import TEXT, TIME, Range, Table, Within, day_of
-from laggard_aggregator.detect.interface import BoolArray, IntArray
+from laggard_aggregator.detect.interface import BoolArray
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.rollups.counter_slices import MOST_GAP_NS, CounterSlices
 from laggard_aggregator.jobs.rollups.increments import Increments, IncrementStream
@@ -149,7 +149,7 @@ def rolled(slices: CounterSlices, increments: Increments) -> pa.Table:
         "component": _texts([keys[number][1] for number in component[order].tolist()]),
         "name": _texts([names[number][1] for number in component[order].tolist()]),
         "minute": pa.array(minute[at][order]).cast(TIME),
-        "samples": pa.array(np.minimum(_counts(at, n), 65_535)[order].astype(np.uint16)),
+        "samples": pa.array(np.minimum(np.diff(np.append(at, n)), 65_535)[order].astype(np.uint16)),
         "seconds": pa.array(np.add.reduceat(seconds, at)[order].astype(np.float32)),
     }
     fields = []
@@ -164,10 +164,6 @@ def rolled(slices: CounterSlices, increments: Increments) -> pa.Table:
         kind = pa.float64() if rises.dtype == np.float64 else pa.int64()
         fields += [pa.field(sum_column(name), kind), pa.field(f"{sum_column(name)}.max", pa.float32())]
     return pa.table(list(columns.values()), schema=pa.schema([*LEADING, *fields]))
-
-
-def _counts(at: IntArray, n: int) -> IntArray:
-    return np.diff(np.append(at, n))
 
 
 def _texts(values: list[str]) -> pa.Array:

@@ -94,10 +94,8 @@ def folded_accesses(records: Iterable[Folded]) -> Iterator[FileAccess]:
 def main_mode(modes: Mapping[str, ModeShares]) -> str:
     """The mode of nine tenths of the bytes of all directions, `mixed` without one, `none` without bytes."""
     sizes: Counter[str] = Counter()
-    for direction_modes in modes.values():
-        sizes.update(
-            {mode: round(direction_modes.size * share) for mode, share in direction_modes.shares.items()}
-        )
+    for own in modes.values():
+        sizes.update({mode: round(own.size * share) for mode, share in own.shares.items()})
     mode, size = max(sizes.items(), key=lambda item: item[1], default=("none", 0))
     return mode if size >= _ALL * sum(sizes.values()) else "mixed"
 

@@ -188,9 +188,8 @@ def _processes(content: bytes) -> pa.Table:
     if len(processes) != sizes.size or (sizes < 1).any() or sizes.sum() != n or type(unit) is not int:
         raise ValueError("numbers of records do not fit")
     begins = np.cumsum(sizes) - sizes
-    values = {
-        name: _column(column, n, expand) for name, column in zip((*_TEXTS, *_NUMBERS), packed, strict=True)
-    }
+    names = (*_TEXTS, *_NUMBERS)
+    values = {name: _column(column, n, expand) for name, column in zip(names, packed, strict=True)}
     for name in (*_TEXTS, "offset", "size"):
         values[name] = _sums(values[name], begins)
     span = values["span"] * unit

@@ -213,9 +213,7 @@ def _bars(stack: Stack, findings: list[LayerFinding]) -> list[Bar]:
 
 def _scatters(stack: Stack, findings: list[LayerFinding], first: int, last: int) -> list[Scatter]:
     """Offsets over time at the top and at the lowest layer, where they can be drawn."""
-    placed = [
-        at for at, measured in enumerate(stack.characteristics) if len(measured.sequentiality.run_bytes)
-    ]
+    placed = [at for at, own in enumerate(stack.characteristics) if len(own.sequentiality.run_bytes)]
     drawn = []
     for at in dict.fromkeys([*placed[:1], *placed[-1:]]):
         layer, order = stack.layers[at], stack.characteristics[at].sequentiality

@@ -86,10 +86,9 @@ def verdict_lines(findings: list[LayerFinding]) -> Iterator[str]:
     if not findings:
         yield "No candidate: by the limits of the search, no layer delays or serialises the I/O."
     for finding in findings:
-        share = (
-            "" if finding.share is None else f", {min(finding.share, 1.0):.0%} of the application's I/O time"
-        )
-        yield f"Candidate: {finding.candidate} ({finding.kind}{share})"
+        share = finding.share
+        of_time = "" if share is None else f", {min(share, 1.0):.0%} of the application's I/O time"
+        yield f"Candidate: {finding.candidate} ({finding.kind}{of_time})"
         yield f"  {finding.text}"
         yield f"  {finding.advice}"
 

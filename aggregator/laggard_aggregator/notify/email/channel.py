@@ -203,9 +203,7 @@ def templates() -> Environment:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {
-        function.__name__: function for function in (factor, figure, lasting, minute, plain)
-    }
+    environment.filters |= {word.__name__: word for word in (factor, figure, lasting, minute, plain)}
     return environment
 
 

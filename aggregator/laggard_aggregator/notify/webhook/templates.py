@@ -1,13 +1,12 @@
 """Payloads of the webhook: JSON of version 1, and texts for Slack and Mattermost."""
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from laggard_aggregator.notify.report import Comparison, IncidentReport, Notification
-from laggard_aggregator.status.formatting import figure, iso, lasting, plain, spaced
+from laggard_aggregator.status.formatting import figure, iso, lasting, or_null, plain, spaced
 
 VERSION = 1
 MAX_TEXT_CHARS = 2800
@@ -36,7 +35,7 @@ def slack(notification: Notification) -> Any:
     """A message of Slack's incoming webhooks: one section in mrkdwn, and the subject for notifications."""
     text = _text(notification, bold="*", link=lambda url, text: f"<{escaped(url)}|{text}>")
     section = {"type": "section", "text": {"type": "mrkdwn", "text": text}}
-    return {"text": escaped(_title(notification)), "blocks": [section]}
+    return {"text": escaped(f"[Laggard {notification.site}] {notification.subject}"), "blocks": [section]}
 
 
 def mattermost(notification: Notification) -> Any:
@@ -64,10 +63,6 @@ def escaped(text: str) -> str:
 def _code(name: str) -> str:
     """A name as a code span, in which neither markup nor mentions work."""
     return f"`{escaped(plain(name)).replace('`', chr(0x2019))}`"
-
-
-def _title(notification: Notification) -> str:
-    return f"[Laggard {notification.site}] {notification.subject}"
 
 
 def _text(notification: Notification, *, bold: str, link: Callable[[str, str], str]) -> str:
@@ -107,11 +102,11 @@ def _line(report: IncidentReport) -> str:
 def _raised(report: IncidentReport) -> Any:
     return {
         "status": "raised",
-        "factor": _number(report.worst.now),
-        "severity": _number(report.worst.severity),
+        "factor": or_null(report.worst.now),
+        "severity": or_null(report.worst.severity),
         "peers": report.peers,
         "comparisons": [_comparison(comparison) for comparison in report.comparisons],
-        "causes": [{"function": name, "difference": _number(amount)} for name, amount in report.causes],
+        "causes": [{"function": name, "difference": or_null(amount)} for name, amount in report.causes],
         "next_steps": [{"purpose": purpose, "command": command} for purpose, command in report.commands],
         "located": None
         if report.location is None
@@ -138,7 +133,7 @@ def _raised(report: IncidentReport) -> Any:
 def _cleared(report: IncidentReport) -> Any:
     return {
         "status": "cleared",
-        "severity": _number(report.incident.severity) or None,
+        "severity": or_null(report.incident.severity) or None,
         "ended_at": iso(report.at),
         "recovered": report.recovered,
     }
@@ -153,7 +148,7 @@ def _incident(report: IncidentReport) -> dict[str, Any]:
         "level": incident.level,
         "metric": plain(incident.metric),
         "since": iso(incident.since),
-        "lasted_seconds": _number(report.lasted_seconds),
+        "lasted_seconds": or_null(report.lasted_seconds),
         "url": report.url,
     }
 
@@ -161,11 +156,7 @@ def _incident(report: IncidentReport) -> dict[str, Any]:
 def _comparison(comparison: Comparison) -> Any:
     fields = asdict(comparison) | {"since": iso(comparison.since)}
     return {
-        name: _number(value) if isinstance(value, float) else value
+        name: or_null(value) if isinstance(value, float) else value
         for name, value in fields.items()
         if name != "worse"
     }
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -160,9 +160,8 @@ def alarm_table(
         return None if silence is None else silence.plain()
 
     def comments(episode: AlarmEpisode) -> list[Mapping[str, Any]]:
-        return [
-            decision.plain() for decision in commenting(now.decisions, episode.of.component, name(episode))
-        ]
+        about = commenting(now.decisions, episode.of.component, name(episode))
+        return [decision.plain() for decision in about]
 
     column = PageColumn[AlarmEpisode]
     columns = (

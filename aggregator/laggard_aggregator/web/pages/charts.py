@@ -295,9 +295,7 @@ def heat(courses: Sequence[tuple[Sequence[Column], int]]) -> Heat:
     place = {end: at for at, end in enumerate(ends)}
     levels = np.zeros((len(names), len(ends)), dtype=np.uint8)
     factors = np.full((len(names), len(ends)), np.nan, dtype=np.float32)
-    places = {
-        key: np.array([row[name] for name in components], dtype=np.intp) for key, components in lists.items()
-    }
+    places = {key: np.array([row[name] for name in own], dtype=np.intp) for key, own in lists.items()}
     for columns, side in courses:
         for column in columns:
             at, rows = place[column.end], places[id(column.names)]

@@ -73,9 +73,7 @@ def component(now: Now, group_name: str, name: str, query: Query, alarms: Sequen
         "others": sorted({j.group for j in now.judgements if lasting in j.components} - {group.name}),
         "verdict": verdict(NORMAL, straggler.factor),
         "alarms": its_alarms,
-        "last": next(
-            (episode for episode in events if not episode.active and math.isfinite(episode.cleared_at)), None
-        ),
+        "last": next((e for e in events if not e.active and math.isfinite(e.cleared_at)), None),
         "since": _since(now, group, lasting),
     }
 

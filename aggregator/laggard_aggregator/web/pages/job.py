@@ -37,9 +37,7 @@ def answer(job: Mapping[str, Any]) -> Answer:
     """The answer of a job's record, what is surest first: a slow job, else a slow component within it."""
     sentence, within = job["sentence"], job["slow_components"]
     report = _report(job["components"]) if within else ""
-    if within and any(
-        component["slow"] and component["component"] in sentence for component in job["components"]
-    ):
+    if within and any(part["slow"] and part["component"] in sentence for part in job["components"]):
         within = ""
     hint = _HELP.get(job["verdict"], "")
     if job["verdict"] == "not judged":

@@ -6,6 +6,7 @@ from typing import Any
 
 from laggard_aggregator.ingest.node_view import CollectorView, NodeView
 from laggard_aggregator.status import urls
+from laggard_aggregator.status.formatting import or_zero
 from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.window_history import ANOMALOUS, NORMAL, UNJUDGED
 from laggard_aggregator.web.pages.overview import troubles
@@ -70,7 +71,7 @@ def node(now: Now, name: str, query: Query) -> dict[str, Any]:
     itself = next((s for s in slow_here if s.component == name), None)
     blamed_in = {evidence.standing.group for evidence in itself.evidence} if itself else set()
     components = _on_node(now, name, blamed_in)
-    components.sort(key=lambda row: (not row["anomalous"], -_or_zero(row["factor"]), row["name"]))
+    components.sort(key=lambda row: (not row["anomalous"], -or_zero(row["factor"]), row["name"]))
     return {
         "view": view,
         "problems": problems(view),
@@ -175,7 +176,3 @@ def _on_node(now: Now, name: str, blamed_in: Collection[str]) -> list[dict[str, 
                     }
                 )
     return rows
-
-
-def _or_zero(value: float) -> float:
-    return value if math.isfinite(value) else 0.0

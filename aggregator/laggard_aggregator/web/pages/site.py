@@ -139,7 +139,11 @@ class Pages:
         pages = {
             "/": _PageSpec("overview", lambda now, request, _: overview.overview(now, _query(request))),
             "/groups": _PageSpec("groups", lambda now, request, _: groups.groups(now, _query(request))),
-            "/group/{rest:path}": _PageSpec("group", _group, past=self._past_group),
+            "/group/{rest:path}": _PageSpec(
+                "group",
+                lambda now, request, _: groups.group(now, _name(request), _query(request)),
+                past=lambda request, when: self._past.group(_name(request), when),
+            ),
             "/component/{rest:path}": _PageSpec(
                 "component", _component, alarms=True, decides=True, past=self._past_component
             ),
@@ -246,9 +250,6 @@ class Pages:
 
     async def _past_component(self, request: Request, asked: TimeRange) -> Past:
         return await self._past.component(*_component_path(request), asked)
-
-    async def _past_group(self, request: Request, asked: TimeRange) -> Past:
-        return await self._past.group(_name(request), asked)
 
     def _acts(self, request: Request) -> Acts:
         """Decisions that the reader of a page may make."""
@@ -358,10 +359,6 @@ def _file(
         if archived is None or not archived.is_known:
             raise HTTPException(404, str(exc)) from exc
     return table_file(tables, _text(request, "table"), form, now.time)
-
-
-def _group(now: Now, request: Request, _: Events) -> dict[str, Any]:
-    return groups.group(now, _name(request), _query(request))
 
 
 def _component(now: Now, request: Request, events: Events) -> dict[str, Any]:

@@ -38,8 +38,15 @@ def page(report: CentreReport, site: str) -> str:
             version=__version__,
             non_trivial=formatting.size(NON_TRIVIAL_BYTES),
             modes=_mode_bars(report.modes),
-            slow=[_slow_row(job) for job in report.slow],
-            amplified=[_amplified_row(job) for job in report.amplified],
+            slow=[
+                {
+                    **_job(job),
+                    "lost": lost_seconds(job),
+                    **{name: job[name] for name in ("slowdown", "sentence")},
+                }
+                for job in report.slow
+            ],
+            amplified=[{**_job(job), "amplification": amplification(job)} for job in report.amplified],
             ranked=report.persistence.ranked[:MOST_RANKED],
             hours=report.persistence.hours[-_MOST_HOURS:],
             strips=_strips(report.persistence, report.start, report.end),
@@ -113,14 +120,6 @@ def _strips(order: PersistenceOrder, start: float, end: float) -> dict[str, Mark
             ' aria-label="{}">{}</svg>'
         ).format(hours, f"persistence of {visible(component.component)} by the hour", bars)
     return strips
-
-
-def _slow_row(job: VisibleJob) -> dict[str, Any]:
-    return {**_job(job), "lost": lost_seconds(job), "slowdown": job["slowdown"], "sentence": job["sentence"]}
-
-
-def _amplified_row(job: VisibleJob) -> dict[str, Any]:
-    return {**_job(job), "amplification": amplification(job)}
 
 
 def _job(job: VisibleJob) -> dict[str, Any]:

@@ -74,9 +74,7 @@ def persistence(directory: Path, start: float, end: float) -> PersistenceOrder:
         if components
     ]
     ranked: dict[str, PersistentComponent] = {}
-    for persistent in sorted(
-        (component for components in by_hour.values() for component in components.values()), key=_order
-    ):
+    for persistent in sorted((own for hour in by_hour.values() for own in hour.values()), key=_order):
         ranked.setdefault(persistent.component, persistent)
     courses: dict[str, dict[float, int]] = defaultdict(dict)
     for hour, components in by_hour.items():
