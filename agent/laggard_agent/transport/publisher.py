@@ -92,7 +92,8 @@ class Publisher:
         self._wake = asyncio.Event()
         self._finishing = False
         self._unanswered = Unanswered(by_aggregator=settings.spool.acknowledge == "aggregator")
-        self._files = Worker("mqtt files", worker.failed) if _has_files(settings) else None
+        has_files = settings.mqtt.tls or settings.mqtt.password_file is not None
+        self._files = Worker("mqtt files", worker.failed) if has_files else None
         self._broker_check: asyncio.Task[None] | None = None
         self._packets_lost = 0
         self._session_ends: deque[float] = deque(maxlen=_SESSIONS_ENDED)
@@ -444,7 +445,3 @@ class Publisher:
         finally:
             timer.cancel()
         self._wake.clear()
-
-
-def _has_files(settings: AgentSettings) -> bool:
-    return settings.mqtt.tls or settings.mqtt.password_file is not None

@@ -113,13 +113,8 @@ class ArchiveReader:
             ]
 
     def _sources(self) -> list[tuple[str, str]]:
-        folders = self._days("counters")
-        return sorted(
-            {
-                (where.parts[-3].removeprefix("source="), where.name.removeprefix("site="))
-                for _, where in folders
-            }
-        )
+        paths = (where for _, where in self._days("counters"))
+        return sorted({(p.parts[-3].removeprefix("source="), p.name.removeprefix("site=")) for p in paths})
 
     def _batches(self, source: str, site: str) -> Iterator[Stamped]:
         known: dict[_SchemaKey, Schema] = {}

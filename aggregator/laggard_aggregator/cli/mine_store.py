@@ -21,7 +21,7 @@ from laggard_aggregator.jobs.darshan.job_list import FACTOR_COLUMNS, JobFilter, 
 from laggard_aggregator.jobs.darshan.miner import size_bytes
 from laggard_aggregator.jobs.darshan.statistics import STATISTICS
 from laggard_aggregator.jobs.darshan.store import MineStore
-from laggard_aggregator.jobs.darshan.store_build import BuildReport, MineSources, build
+from laggard_aggregator.jobs.darshan.store_build import MineSources, build
 from laggard_aggregator.jobs.darshan.stored_job import judge_stored
 from laggard_aggregator.status.formatting import counted, plain, zoned
 from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
@@ -56,7 +56,8 @@ def _init(args: argparse.Namespace) -> int:
         raise ConfigError("", [f"--readers: expected 1-256, got {readers}"])
     report = build(args.store, sources, readers, _progress if sys.stderr.isatty() else None)
     if args.json:
-        print(line({"record": "init", **_counts(report), "skipped": report.skipped}))
+        counts = {name: getattr(report, name) for name in ("read", "converted", "known", "outside")}
+        print(line({"record": "init", **counts, "skipped": report.skipped}))
         return 0
     for skipped in report.skipped[:MAX_SKIPPED]:
         print(visible(f"skipped: {skipped}"))
@@ -68,10 +69,6 @@ def _init(args: argparse.Namespace) -> int:
         f"{len(report.skipped)} skipped{outside}"
     )
     return 0
-
-
-def _counts(report: BuildReport) -> dict[str, int]:
-    return {name: getattr(report, name) for name in ("read", "converted", "known", "outside")}
 
 
 def _micros(option: str, text: str | None) -> int | None:

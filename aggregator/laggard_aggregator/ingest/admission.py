@@ -251,15 +251,10 @@ class Admission:
     def state(self) -> Iterator[dict[str, Any]]:
         """Nodes, streams and messages that wait for a schema as plain data, in parts."""
         yield {"nodes": self.nodes.state()}
-        names = list(self._sources)
-        for first in range(0, len(names), _NODES_AT_ONCE):
-            part = names[first : first + _NODES_AT_ONCE]
-            yield {
-                "sources": [
-                    (node, [(name, source.state()) for name, source in self._sources[node].items()])
-                    for node in part
-                ]
-            }
+        nodes = list(self._sources.items())
+        for first in range(0, len(nodes), _NODES_AT_ONCE):
+            part = nodes[first : first + _NODES_AT_ONCE]
+            yield {"sources": [(node, [(name, s.state()) for name, s in own.items()]) for node, own in part]}
         for message in self._waiting.messages():
             yield {"waiting": message}
 

@@ -82,7 +82,9 @@ def _split(rows: pa.Table) -> Rows:
         "step": step,
         "nodes": rows["node_list"],
         **{name: rows[name] for name in ("job", "user", "name", "state", "node_count")},
-        **{f"{name}_us": _micros(rows[name]) for name in ("start", "end")},
+        **{
+            f"{name}_us": pc.round(pc.multiply(rows[name], 1e6)).cast(pa.int64()) for name in ("start", "end")
+        },
     }
     for table, schema, chosen in (
         ("slurm_job", SLURM_JOB, pc.equal(step, "")),
@@ -90,10 +92,6 @@ def _split(rows: pa.Table) -> Rows:
     ):
         own = pa.table([columns[name] for name in schema.names], names=schema.names)
         yield table, own.cast(schema).filter(chosen)
-
-
-def _micros(seconds: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.round(pc.multiply(seconds, 1e6)).cast(pa.int64())
 
 
 def _pytokio_rows(file: BinaryIO, times: LocalTimes, report: ReadReport) -> pa.Table:

@@ -39,7 +39,10 @@ class DuckStatistics:
         self._opened, self._spill = open_duck()
         for table, (kind, columns) in _TABLES.items():
             self._opened.register(f"{kind}_files", Table(directory, kind).dataset(_plain(kind, columns)))
-            listed = ", ".join(f'{_duck(name, alias)} as "{alias}"' for alias, name in columns.items())
+            listed = ", ".join(
+                f'epoch_ns("{name}") as "{alias}"' if alias == "revision_at" else f'"{name}" as "{alias}"'
+                for alias, name in columns.items()
+            )
             self._opened.execute(f"create view {table} as select {listed} from {kind}_files")  # noqa: S608
 
     def register(self, name: str, table: pa.Table) -> None:
@@ -110,10 +113,6 @@ def _plain(kind: str, columns: Mapping[str, str]) -> pa.Schema:
         type_ = OF_JOBS[kind].field(name).type
         fields.append(pa.field(name, pa.string() if pa.types.is_dictionary(type_) else type_))
     return pa.schema(fields)
-
-
-def _duck(name: str, alias: str) -> str:
-    return f'epoch_ns("{name}")' if alias == "revision_at" else f'"{name}"'
 
 
 def _escaped(path: Path) -> str:

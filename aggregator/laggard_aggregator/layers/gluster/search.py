@@ -86,16 +86,13 @@ def _holder(volume: Volume, fop: str) -> Iterator[GlusterFinding]:
         advice = "Calls wait for several bricks, for locks between clients, or for healing (see heal info)."
     else:
         advice = _ADVICE.get(worst.kind, f"Look at the options of {worst.kind}.")
+    where = worst.label if worst.kind == CONNECTION else f"at {worst.label}"
     yield GlusterFinding(
         worst.label,
-        f"A {fop} takes {total / 1e6:.2f} ms, {worst.ns / 1e6:.2f} ms of it {_where(worst)}.",
+        f"A {fop} takes {total / 1e6:.2f} ms, {worst.ns / 1e6:.2f} ms of it {where}.",
         advice,
         worst.ns / total,
     )
-
-
-def _where(held: _Held) -> str:
-    return held.label if held.kind == CONNECTION else f"at {held.label}"
 
 
 def _top(levels: Sequence[GlusterLayer], fop: str) -> float:

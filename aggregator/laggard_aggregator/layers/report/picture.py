@@ -116,7 +116,7 @@ def picture(stack: Stack, findings: list[LayerFinding]) -> Picture:
         concurrency = measured.concurrency
         note = (
             f"{concurrency.mean_busy:.2f} on average while busy, at most {concurrency.most}; "
-            f"busy {_percent(concurrency.busy_seconds / max(1e-9, (last - first) / 1e9))}"
+            f"busy {min(1.0, concurrency.busy_seconds / max(1e-9, (last - first) / 1e9)):.0%}"
         )
         lane = Lane(layer.label, note, _area(levels[at], top))
         for finding in findings:
@@ -235,10 +235,6 @@ def _scatters(stack: Stack, findings: list[LayerFinding], first: int, last: int)
         fault = any(f.kind == "interleaving" for f in findings)
         drawn.append(Scatter(layer.label, note, points, fault))
     return drawn
-
-
-def _percent(value: float) -> str:
-    return f"{min(1.0, value):.0%}"
 
 
 def _seconds(ns: int) -> str:

@@ -207,7 +207,7 @@ def _cdf(values: FloatArray, metric: str, at: int, known: str, score: float | No
     others = np.flatnonzero(enough)
     others = others[others != at]
     drawn = others[np.unique(np.linspace(0, len(others) - 1, min(PEERS_DRAWN, len(others))).astype(int))]
-    own, *peers = (_sorted(values[:, place]) for place in (at, *drawn.tolist()))
+    own, *peers = (np.sort(column[np.isfinite(column)]) for column in values[:, [at, *drawn.tolist()]].T)
     title = (
         f"cumulative distributions of {metric}: this component and {formatting.counted(len(peers), 'peer')}"
     )
@@ -217,10 +217,6 @@ def _cdf(values: FloatArray, metric: str, at: int, known: str, score: float | No
     if len(peers) < len(others):
         said.append(f"{len(peers)} of {formatting.counted(len(others), 'peer')} drawn")
     return cdf_chart(own, peers, known, title), "; ".join(said)
-
-
-def _sorted(values: FloatArray) -> FloatArray:
-    return np.sort(values[np.isfinite(values)])
 
 
 def _lasting(now: Now, group: GroupView, name: str) -> str:

@@ -204,12 +204,7 @@ class Tile(NamedTuple):
 
 def tiles(now: Now, stragglers: Sequence[Slow]) -> list[Tile]:
     """The health of the fleet."""
-    return [
-        _straggler_tile(now, stragglers),
-        *_group_tiles(now),
-        _node_tile(now),
-        _own_tile(now),
-    ]
+    return [_straggler_tile(now, stragglers), *_group_tiles(now), _node_tile(now), _own_tile(now)]
 
 
 def _straggler_tile(now: Now, stragglers: Sequence[Slow]) -> Tile:
