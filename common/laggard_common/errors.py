@@ -99,7 +99,7 @@ class ArchiveError(PathError):
 
 
 class StateError(PathError):
-    """The aggregator's state cannot be written or is no state."""
+    """The aggregator's state cannot be written, or cannot be read as one."""
 
 
 class LaterVersionError(StateError):
@@ -114,7 +114,7 @@ class CollectError(PathError):
 
 
 class ServiceError(LaggardError):
-    """Something outside does not let this program run, such as a listening port that is taken."""
+    """The environment keeps this program from running, such as a listening port that is taken."""
 
 
 class TooMuchAskedError(ServiceError):

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ReportFile(Generic[T]):
-    """The file at `path`, parsed again when it is another one; it may be absent."""
+    """The file at `path`, parsed again when it was replaced; it may be absent."""
 
     def __init__(self, path: Path, parse: Callable[[bytes], T], most_seconds: int = MOST_SECONDS) -> None:
         self._path = path

@@ -36,7 +36,7 @@ _FIELDS = (Field("content", FieldKind.GAUGE, "bytes", FieldType.U64),)
 
 
 class OutboxFileError(Exception):
-    """A file that is no document; the message is the reason."""
+    """A file that is not a document; the message gives the reason."""
 
 
 class NodeOutbox:

@@ -338,7 +338,7 @@ def open_file(part: Part, metadata: pq.FileMetaData | None = None) -> pq.Parquet
 
 
 def check_digest(part: Part) -> None:
-    """Raises DamagedPartError where the content of a file is not that of its name, and OSError."""
+    """Raises DamagedPartError where a file's content does not fit the digest in its name; raises OSError."""
     with reading(part):
         if part.digest and digest_of(part.path) != part.digest:
             raise DamagedPartError(part, "its content does not match the digest in its name")

@@ -12,7 +12,7 @@ DAMAGED = 1
 
 
 def run(args: argparse.Namespace) -> int:
-    """Checks all files. Raises InputError for a folder that is no archive or cannot be read."""
+    """Checks all files. Raises InputError for a folder that is not an archive or cannot be read."""
     layout.check_archive(args.directory)
     checked = without = 0
     problems: list[str] = []

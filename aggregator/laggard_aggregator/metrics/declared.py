@@ -127,7 +127,7 @@ class SourceTable:
     place: str = ""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Defaults and load that are no metrics, and an unknown place."""
+        """Defaults and loads that are not metrics, and an unknown place."""
         known = [metric.name for metric in self.metrics]
         if len(set(known)) < len(known) or not set(self.defaults) <= set(known):
             yield "defaults", f"expected some of {', '.join(known)}, each once"

@@ -45,7 +45,7 @@ def bearer(token: str) -> Mapping[str, str]:
 
 
 def url_problem(url: str) -> str | None:
-    """The reason why `url` is none of a server, or has a password in it; None for a good one."""
+    """The reason why `url` is not that of a server, or that it has a password; None if it is usable."""
     parts = urlsplit(url)
     try:
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -39,7 +39,7 @@ def topology(tables: Sequence[TopologyTable]) -> Topology:
 
 
 def _detect(table: DetectTable, group: str, files: dict[str, Thresholds]) -> DetectSettings:
-    """The group's settings, and those of its shadow. `files`: the thresholds read already."""
+    """The group's settings, and those of its shadow. `files`: thresholds that were read before."""
     same = {own.name for own in fields(DetectTable)} & {own.name for own in fields(DetectSettings)}
     plain = DetectSettings(**{name: getattr(table, name) for name in same - {"thresholds", "shadow"}})
     settings = _trained(plain, table.thresholds, group, files)

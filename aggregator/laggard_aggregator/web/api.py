@@ -183,7 +183,7 @@ def find_component(
 
 
 def history(past: Past, now: float, group: str, name: str) -> HistoryAnswer:
-    """A component over a range of time. Raises NotKnownError where the archive has nothing of it."""
+    """A component over a range of time. Raises NotKnownError for a component that is not in the archive."""
     if not past.is_known:
         raise NotKnownError(" ".join(past.notes))
     return {

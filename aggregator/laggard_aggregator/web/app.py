@@ -118,7 +118,7 @@ def make_app(
 
 
 def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) -> list[Route]:
-    """The routes of `/api/v1`, but for those of jobs."""
+    """The routes of `/api/v1` except those of jobs."""
     renderer = Renderer(pages.lock)
 
     async def answer(key: Hashable, make: Callable[[Now], Mapping[str, Any]]) -> Response:

@@ -40,7 +40,7 @@ class OneLineParser(argparse.ArgumentParser):
         return super().parse_known_args(self._given, namespace)
 
     def _unknown_option(self) -> str:
-        """The first long option that is none of these, nor the beginning of one; empty without any."""
+        """The first long option that is unknown and not the beginning of a known one; empty without any."""
         given = takewhile(lambda word: word != "--", self._given)
         named = (word.partition("=")[0] for word in given if word.startswith("--"))
         known = [*self._option_string_actions]

@@ -23,7 +23,7 @@ MANY_REQUESTS = 1000
 
 
 def disk_line(line: bytes) -> tuple[bytes, tuple[int | None, ...]]:
-    """Kernel name and DISK_COUNTERS of a disk; an empty name for a line that is none of a disk.
+    """Kernel name and DISK_COUNTERS of a disk; an empty name for any other line.
 
     A kernel before 4.18 has 14 columns, from 4.18 on 18 (discards), from 5.5 on 20 (flushes); counters that
     it lacks are None, and so are requests in flight below 0.

@@ -55,7 +55,7 @@ FIELDS = (
 
 
 class NotPerfDumpError(ValueError):
-    """The answer is no `perf dump` of an OSD."""
+    """The answer is not a `perf dump` of an OSD."""
 
 
 def parse(answer: bytes) -> tuple[dict[str, int], int]:

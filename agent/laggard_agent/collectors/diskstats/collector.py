@@ -154,7 +154,7 @@ class Diskstats:
             yield Reading("diskstats", fields, read_at_ns, self._components, rows)
 
     def _select(self, read_at_ns: int) -> bool:
-        """Selects the devices; True when another one is selected, or under another identity."""
+        """Selects the devices; True when their set, or an identity, changed."""
         disks = self._devices.select({_text(name): _usage(row) for name, row in self._rows.items()})
         selected = [(name, disk) for name in self._rows if (disk := disks.get(_text(name))) is not None]
         changed = selected != self._selected
@@ -233,6 +233,6 @@ def _total(values: tuple[int | float | None, ...]) -> int | None:
 
 
 def _is_odd(line: bytes) -> bool:
-    """Whether a line is none that a kernel writes; those before 2.6.25 have 7 columns for a partition."""
+    """Whether no kernel writes such a line; kernels before 2.6.25 have 7 columns for a partition."""
     columns = len(line.split())
     return bool(columns) and columns != _OLD_PARTITION

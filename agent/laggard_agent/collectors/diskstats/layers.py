@@ -53,14 +53,14 @@ class Layers:
                 self._paths[match[1] + match[2]].append(name)
 
     def is_represented(self, name: str, depth: int = 0) -> bool:
-        """Whether a device above stands for `name`: it, or one above it, counts."""
+        """Whether a device above `name`, or one above that, counts in its place."""
         return depth < _DEPTH and any(
             self._represents(holder) or self.is_represented(holder, depth + 1)
             for holder in self._holders.get(name, ())
         )
 
     def replacements(self, name: str) -> list[str]:
-        """The members of `name` that nothing stands for, as it does not count."""
+        """The members of `name` that count because `name` does not."""
         if self._represents(name):
             return []
         return [member for member in self._members.get(name, ()) if not self.is_represented(member)]

@@ -35,7 +35,7 @@ _LINE = re.compile(rb"( *)(- +)?([A-Za-z_][A-Za-z_ ()]{0,40}):(?: +(.{0,200}))?"
 
 
 def parse_report(data: bytes) -> tuple[NidTable, NidTable]:
-    """Rows of HEALTH_FIELDS of NIs, and of peers; a NID that is no NID is an odd line of its table.
+    """Rows of HEALTH_FIELDS of NIs, and of peers; a malformed NID is an odd line of its table.
 
     A line without an end was cut off, and is left out.
     """

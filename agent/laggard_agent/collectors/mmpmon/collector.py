@@ -31,7 +31,7 @@ class MmpmonSettings:
 
 @register
 class Mmpmon(ReportCollector[MmpmonReport]):
-    """Reads the report when it is another one."""
+    """Reads the report when it was replaced."""
 
     name = "mmpmon"
     settings = MmpmonSettings

@@ -32,7 +32,7 @@ class SmartSettings:
 
 @register
 class Smart(ReportCollector[SmartReport]):
-    """Reads the report when it is another one."""
+    """Reads the report when it was replaced."""
 
     name = "smart"
     settings = SmartSettings

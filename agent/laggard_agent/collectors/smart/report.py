@@ -25,7 +25,7 @@ _NVME = {
 
 @dataclass(slots=True)
 class SmartReport:
-    """Values by disk, those that it has. `odd`: lines that are no document of smartctl's about a disk."""
+    """Values by disk, those that it has. `odd`: lines that are not smartctl's document on a disk."""
 
     disks: dict[str, dict[str, int]] = field(default_factory=dict)
     odd: int = 0

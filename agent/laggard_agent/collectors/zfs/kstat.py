@@ -32,7 +32,7 @@ _NANOSECONDS = re.compile(rb"([0-9]{1,20}) ns")
 
 
 class NotKstatError(ValueError):
-    """The content is none of a kstat of the kind that was asked for."""
+    """The content is not a kstat of the expected kind."""
 
 
 def _lines(data: bytes, heading: bytes) -> list[bytes]:

@@ -81,7 +81,7 @@ def _note_state(report: Vdevs, pool: bytes, name: bytes, key: bytes, value: byte
 
 
 def _note_vdev(report: Vdevs, line: bytes) -> bool:
-    """Notes a line of zpool_influxdb; whether it was understood. A vdev without a path is no device."""
+    """Notes a line of zpool_influxdb; whether it was understood. A vdev without a path is not a device."""
     words = line.rsplit(b" ", 2)
     match = _TAGS.fullmatch(words[0])
     if match is None or len(words) != 3:

@@ -84,7 +84,7 @@ def _not_too_many(values: tuple[str, ...]) -> str | None:
 
 
 def bare(address: str) -> str:
-    """`local@domain` of an address with or without a name. Raises ValueError when it is no address."""
+    """`local@domain` of an address with or without a name. Raises ValueError when it is not an address."""
     if not (address.isascii() and address.isprintable()) or len(address) > 320 or {*address} & {*",;"}:
         raise ValueError("not one address in printable ASCII")
     spec = parseaddr(address)[1] or address  # the strict parseaddr of some versions knows no a@[192.0.2.1]

@@ -51,7 +51,7 @@ class DiskSample:
 
 
 class NotMeasuredError(ValueError):
-    """A sample that says nothing about latency; the message is the reason."""
+    """A sample without a latency; the message gives the reason."""
 
 
 def measured(sample: DiskSample, interval_seconds: float) -> tuple[float, ...]:

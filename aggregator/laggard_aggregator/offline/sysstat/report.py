@@ -130,7 +130,7 @@ def parse_time(text: str, report: Report) -> float:
 
 
 def _days(dates: Iterable[Sequence[str]], order: tuple[int, int]) -> list[datetime] | None:
-    """The days in order; None when one is none of a calendar. `order`: places of the month and the day."""
+    """The days in order; None when one is not in the calendar. `order`: places of the month and the day."""
     month, day = order
     try:
         return sorted(
@@ -167,7 +167,7 @@ def sadf_time(stamp: Mapping[str, Any], report: Report) -> tuple[float, float]:
 
 
 def numbers(row: Mapping[str, str], where: str, report: Report) -> dict[str, float] | None:
-    """The values that are known; None, and a line, when one is no number."""
+    """The values that are known; None, and a line, when one is not a number."""
     columns = {name: number_in(text) for name, text in row.items()}
     bad = next((name for name, value in columns.items() if value is None), None)
     if bad is not None:
