@@ -192,5 +192,6 @@ def write_month(month: Month, folder: Path, written: int = 0) -> None:
         with text.open("w") as out:
             out.writelines(month.lines(begin, counters))
         hours = f"--max-block-duration={PIECE_SECONDS / HOUR:.0f}h"
-        run_command(["promtool", "tsdb", "create-blocks-from", "openmetrics", hours, "-q", text, folder])
+        create = ["promtool", "tsdb", "create-blocks-from", "openmetrics", hours]
+        run_command([*create, "-q", text, folder], seconds=HOUR)
     text.unlink()
