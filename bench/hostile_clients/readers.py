@@ -39,6 +39,7 @@ AFTER_SECONDS = 40.0
 ATTACKS = (
     ("nothing", "", 0, True),
     ("60 x /api/v1/stragglers", "/api/v1/stragglers", 60, True),
+    ("60 x /api/v1/alarms", "/api/v1/alarms", 60, True),
     ("60 x /metrics", "/metrics", 60, True),
     ("110 x /metrics/nodes, never read", "/metrics/nodes", 110, False),
 )

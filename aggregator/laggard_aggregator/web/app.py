@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -145,12 +145,17 @@ def _api_routes(view: Status, pages: Pages, past: PastReader, actions: Actions) 
 
     async def alarms(request: Request) -> Response:
         events = await pages.alarm_log.events(view.history, view.now)
-        now, given = pages.state_reader.now(), request.query_params.multi_items()
+        given = tuple(request.query_params.multi_items())
+
+        def render(now: Now) -> bytes:
+            table, limit = api.alarms(now, events, given)
+            return "".join(table.json(now.time, limit)).encode()
+
         try:
-            table, limit = await asyncio.to_thread(api.alarms, now, events, given)
+            body = await renderer.body((request.url.path, given), pages.state_reader.now, render)
         except ValueError as exc:
             raise HTTPException(400, str(exc)) from exc
-        return StreamingResponse(table.json(now.time, limit), media_type=JSON)
+        return Response(body, media_type=JSON)
 
     async def described(_: Request) -> Response:
         return JSONResponse(openapi.document())

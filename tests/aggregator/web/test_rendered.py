@@ -4,11 +4,12 @@ import asyncio
 import threading
 import time
 from functools import partial
+from typing import Any
 
 import httpx
 import pytest
 
-from laggard_aggregator.web import rendered
+from laggard_aggregator.web import api, rendered
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.rendered import Renderer
 from tests.support.builders import live_status
@@ -20,6 +21,7 @@ ROUTES = (
     "/api/v1/stragglers",
     "/api/v1/groups",
     "/api/v1/nodes",
+    "/api/v1/alarms",
     "/api/v1/decisions",
     "/api/v1/components/luns/oss-1/wwn-2",
     "/",
@@ -118,3 +120,30 @@ def test_bodies_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         return sum(len(each.body) for each in renderer._kept.values())
 
     assert asyncio.run(ask()) <= 100
+
+
+def test_the_list_of_alarms_is_made_for_one_reader_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    make, at_work, most, calls = api.alarms, 0, 0, 0
+
+    def counted(*args: Any) -> Any:
+        nonlocal at_work, most, calls
+        calls += 1
+        at_work += 1
+        most = max(most, at_work)
+        time.sleep(0.02)
+        answer = make(*args)
+        at_work -= 1
+        return answer
+
+    monkeypatch.setattr(api, "alarms", counted)
+
+    async def ask() -> set[bytes]:
+        transport = httpx.ASGITransport(make_app(live_status.site()))
+        client = httpx.AsyncClient(transport=transport, base_url="http://aggregator")
+        async with client, time_limit():
+            answers = await asyncio.gather(*(client.get("/api/v1/alarms") for _ in range(20)))
+        return {answer.content for answer in answers}
+
+    assert len(asyncio.run(ask())) == 1
+    assert most == 1
+    assert calls < 20
