@@ -106,25 +106,8 @@ class App:
         self._machine = self._new_machine()
         self._run_ns = 0
         self._queue = IngestQueue(settings.mqtt.queue_messages, settings.mqtt.queue_max_bytes)
-        self._subscriber = Subscriber(
-            settings.mqtt,
-            settings.site,
-            self._arguments,
-            queue=self._queue,
-            clock=self._clock,
-            rng=self._rng,
-            hold_back=settings.state is not None,
-        )
-        self.view: Status = Status(
-            self._machine,
-            self._clock,
-            before.view.history if before is not None else WindowHistory(),
-            queue=self._queue,
-            subscriber=self._subscriber,
-            channels=self._dispatcher.channels,
-        )
-        self.view.decides = bool(self._actions.operators)
-        self.view.needs_token = settings.needs_token
+        self._subscriber = self._new_subscriber()
+        self.view = self._new_view(before.view.history if before is not None else WindowHistory())
         self._loads = LoadDays(settings.archive.directory) if settings.archive is not None else None
         self._background = self._new_background()
         self._watchdog = Watchdog(
@@ -305,6 +288,31 @@ class App:
             site=s.site,
             forget_ns=round((s.state or StateTable()).forget_days * 86_400 * 1e9),
         )
+
+    def _new_subscriber(self) -> Subscriber:
+        s = self._settings
+        return Subscriber(
+            s.mqtt,
+            s.site,
+            self._arguments,
+            queue=self._queue,
+            clock=self._clock,
+            rng=self._rng,
+            hold_back=s.state is not None,
+        )
+
+    def _new_view(self, history: WindowHistory) -> Status:
+        view = Status(
+            self._machine,
+            self._clock,
+            history,
+            queue=self._queue,
+            subscriber=self._subscriber,
+            channels=self._dispatcher.channels,
+        )
+        view.decides = bool(self._actions.operators)
+        view.needs_token = self._settings.needs_token
+        return view
 
     def _new_dispatcher(self, channels: Sequence[Channel], before: "App | None") -> Dispatcher:
         s, mails = self._settings, self._owner_mails
