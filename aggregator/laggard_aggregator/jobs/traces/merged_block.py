@@ -126,7 +126,7 @@ def _by_process(table: pa.Table) -> bytes | None:
     pair = _codes(host) * len(processes.texts) + processes.code[own]
     pairs, of_row = np.unique(pair, return_inverse=True)
     names = [
-        (hosts[pair // len(processes.texts)], processes.texts[pair % len(processes.texts)]) for pair in pairs
+        (hosts[code // len(processes.texts)], processes.texts[code % len(processes.texts)]) for code in pairs
     ]
     order = sorted(range(len(names)), key=lambda at: [_natural(text) for text in names[at]])
     rank = np.empty(len(order), np.int64)

@@ -228,7 +228,7 @@ def _group_tiles(now: Now) -> tuple[Tile, Tile]:
     """Components that are compared, and their groups."""
     live = sum(group.live for group in now.groups.values())
     silent = sum(group.silent for group in now.groups.values())
-    judged = {judged.group for judged in now.judgements}
+    judged = {judgement.group for judgement in now.judgements}
     notes = [now.note_of(name) if name in judged else "no window yet" for name in now.groups]
     small, unjudged = notes.count(TOO_FEW), sum(note not in ("", TOO_FEW) for note in notes)
     compared = compared_now(now) if has_verdicts(now) else live
