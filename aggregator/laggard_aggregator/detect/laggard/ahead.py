@@ -172,8 +172,8 @@ def slower_alike(slower: FloatArray, loads: Loads) -> FloatArray:
     usual = [(row_median(loads[name]), range_) for name, range_ in ALIKE.items() if name in loads]
     for row in np.flatnonzero(slower > HARMLESS_LOG_RATIO).tolist():
         alike = np.isfinite(slower)
-        for of, range_ in usual:
-            alike &= np.abs(of - of[row]) <= range_
+        for amounts, range_ in usual:
+            alike &= np.abs(amounts - amounts[row]) <= range_
         alike[row] = False
         if alike.sum() >= MIN_OTHERS:
             middle = float(np.median(slower[alike]))

@@ -58,8 +58,8 @@ class ComponentArrays:
         """
         self.names = [str(name) for name in state["names"]]
         self._rows = {name: row for row, name in enumerate(self.names)}
-        for name, one in self.SHAPES.items():
-            shape = (*one, len(self.names))
+        for name, extra in self.SHAPES.items():
+            shape = (*extra, len(self.names))
             values = np.array(state.get(name, np.zeros(shape)), dtype=np.float64)
             setattr(self, name, values.reshape(shape))
         self._last = ((), np.zeros(0, dtype=np.intp))

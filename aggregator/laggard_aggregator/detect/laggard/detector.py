@@ -170,7 +170,7 @@ class LaggardDetector(Detector[GroupWindow]):
         new = new_samples(window, self._metric, self._end, self._settings.interval_seconds)
         self._end = window.end if self._end is None else max(self._end, window.end)
         fresh = slice(values.shape[1] - new, None)
-        values, load = values[:, fresh], {name: of[:, fresh] for name, of in load.items()}
+        values, load = values[:, fresh], {name: amounts[:, fresh] for name, amounts in load.items()}
         start = window.end - new * self._settings.interval_seconds
         if self._metric == "await":
             self._stops.add(window.components, values, load, start)
@@ -178,7 +178,7 @@ class LaggardDetector(Detector[GroupWindow]):
         told = usable(values, load)
         if told.any():
             begin = slice(int(told.any(axis=0).argmax()), None)  # a group's first window is nearly empty
-            values, told, load = values[:, begin], told[:, begin], {k: of[:, begin] for k, of in load.items()}
+            values, told, load = values[:, begin], told[:, begin], {k: v[:, begin] for k, v in load.items()}
         weight = told.sum(axis=1) / self._settings.shift_samples
         values = np.where(told, values, np.nan)
         logs = np.log(values) * (-1.0 if worse < 0 else 1.0)
@@ -506,7 +506,7 @@ class LaggardDetector(Detector[GroupWindow]):
         moment, seen = evidence.moment[:, places], evidence.seen[places]
         counted = (trusted | (members & (evidence.score[places] < 1.0))) & (seen > 0)
         by_kind = moment.reshape(KINDS, LENGTHS, -1)
-        pooled = [pooled_spread(of, seen, counted, typical) for of in by_kind]
+        pooled = [pooled_spread(kind, seen, counted, typical) for kind in by_kind]
         unit, freedom = (np.concatenate(part) for part in zip(*pooled, strict=True))
         evidence.add_squares(places, apart_squares, weight)
         self._unit_before = unit

@@ -62,7 +62,8 @@ def classes(counts: FloatArray) -> Classes:
         mean = mass[:, -1:] / total
         variance = (counts * (_CENTRES - mean) ** 2).sum(axis=1) / total[:, 0]
         low, high, between, share = (
-            np.take_along_axis(of, at, axis=1)[:, 0] for of in (low, high, between, high_count / total)
+            np.take_along_axis(column, at, axis=1)[:, 0]
+            for column in (low, high, between, high_count / total)
         )
         within = np.maximum(variance - between / total[:, 0] ** 2, 0.0) + BIN_LOG_WIDTH**2 / 12.0
         told = (total[:, 0] >= MIN_INTERVALS) & (share >= MIN_SHARE) & (share <= MAX_SHARE)
@@ -112,20 +113,20 @@ class DutyCycles:
         ratios, fading = ratios[rows], 1.0 - 1.0 / HISTOGRAM_WINDOWS
         for course, row in zip(courses, _histograms(ratios), strict=True):
             course.counts = course.counts * fading + row
-        found = classes(np.array([course.counts for course in courses]).reshape(-1, BINS))
+        split = classes(np.array([course.counts for course in courses]).reshape(-1, BINS))
         before = np.array([course.was_slow for course in courses], dtype=np.bool_)
-        slow = _filled(ratios > ((found.low + found.high) / 2.0)[:, None], np.isfinite(ratios), before)
+        slow = _filled(ratios > ((split.low + split.high) / 2.0)[:, None], np.isfinite(ratios), before)
         # Without two classes apart a rise is of noise.
-        rises = (slow[:, 1:] & ~slow[:, :-1]).sum(axis=1) * found.told
+        rises = (slow[:, 1:] & ~slow[:, :-1]).sum(axis=1) * split.told
         told = {}
         for at, (c, course) in enumerate(zip(rows, courses, strict=True)):
             course.rises = course.rises * fading + float(rises[at])
             course.was_slow = bool(slow[at, -1])
             course.quiet = 0 if anomalous[c] else course.quiet + 1
-            apart = bool(found.told[at]) and course.rises >= MIN_RISES
+            apart = bool(split.told[at]) and course.rises >= MIN_RISES
             course.told = apart and (bool(anomalous[c]) or course.told)
             if course.told:
-                told[components[c]] = DutyCycle(float(found.share[at]), float(np.exp(found.high[at])))
+                told[components[c]] = DutyCycle(float(split.share[at]), float(np.exp(split.high[at])))
         self.forget([name for name, course in self._courses.items() if course.quiet > HISTOGRAM_WINDOWS])
         return told
 
@@ -137,8 +138,8 @@ class DutyCycles:
     def state(self) -> dict[str, Any]:
         """The state as plain data."""
         return {
-            name: [each.rises, each.was_slow, each.quiet, each.told, each.counts.tolist()]
-            for name, each in self._courses.items()
+            name: [course.rises, course.was_slow, course.quiet, course.told, course.counts.tolist()]
+            for name, course in self._courses.items()
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -121,8 +121,8 @@ class GroupEvidence(ComponentArrays):
         most = np.full(gain.shape, bound)
         most[0] /= np.sqrt(self.last[rows])
         for kind, own in enumerate(excess[:, known]):
-            of = slice(kind * LENGTHS, (kind + 1) * LENGTHS)
-            self.average[of, rows] += gain * (np.clip(own, -most, most) - self.average[of, rows])
+            own_rows = slice(kind * LENGTHS, (kind + 1) * LENGTHS)
+            self.average[own_rows, rows] += gain * (np.clip(own, -most, most) - self.average[own_rows, rows])
         self.slowness[rows] += gain[SEVERITY_SCALE] * (felt[known] - self.slowness[rows])
 
     def steadier(self, places: Places, weight: FloatArray, steadiness: FloatArray) -> FloatArray:

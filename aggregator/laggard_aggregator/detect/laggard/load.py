@@ -80,7 +80,7 @@ def with_uncounted(values: FloatArray, load: Mapping[str, FloatArray]) -> FloatA
 
 def features(load: Mapping[str, FloatArray], told: BoolArray) -> dict[str, FloatArray]:
     """The loads as they enter the prediction: logs of amounts, the read share itself; (C, T) each."""
-    found = {}
+    columns = {}
     for name in LOADS:
         if name not in load or (name == "throughput" and {"operations", "request_bytes"} <= load.keys()):
             continue
@@ -88,8 +88,8 @@ def features(load: Mapping[str, FloatArray], told: BoolArray) -> dict[str, Float
         if name != "read_share":
             with np.errstate(divide="ignore", invalid="ignore"):
                 values = np.where(values > 0, np.log(values), np.nan)
-        found[name] = values
-    return found
+        columns[name] = values
+    return columns
 
 
 def log_moved(loads: Mapping[str, FloatArray]) -> FloatArray | None:
@@ -117,8 +117,8 @@ def service(load: Mapping[str, FloatArray], told: BoolArray, latency: FloatArray
     middle = row_median(row_median(busy)[None, :])[0]
     if not middle <= SATURATED_BUSY_SHARE:
         return None
-    found: FloatArray = np.log(busy) - np.log(np.where(told, load["operations"], np.nan))
-    return found if _serves_in_turn(found, latency - found) else None
+    demand: FloatArray = np.log(busy) - np.log(np.where(told, load["operations"], np.nan))
+    return demand if _serves_in_turn(demand, latency - demand) else None
 
 
 def _serves_in_turn(service: FloatArray, depth: FloatArray) -> bool:
@@ -155,10 +155,10 @@ def steadiness(queue: FloatArray, trusted: BoolArray) -> FloatArray:
     dispersion = np.where(count > 1, dispersion, np.nan)
     both = np.stack([middle, dispersion], axis=1)
     longer, wider = (both - leave_one_out_median(both, trusted)).T
-    found: FloatArray = np.nan_to_num(
+    steady: FloatArray = np.nan_to_num(
         np.clip(DISPERSION_EXPONENT * longer - wider, -MAX_LOG_DEVIATION, MAX_LOG_DEVIATION)
     )
-    return found
+    return steady
 
 
 @dataclass(slots=True)
@@ -175,8 +175,8 @@ class LoadModel:
 
     def slopes(self) -> dict[str, float]:
         """By how much the log of the latency grows with each load."""
-        found = np.linalg.solve(self.square + RIDGE * np.eye(len(LOADS)), self.cross).tolist()
-        by_name = dict(zip(LOADS, found, strict=True))
+        solution = np.linalg.solve(self.square + RIDGE * np.eye(len(LOADS)), self.cross).tolist()
+        by_name = dict(zip(LOADS, solution, strict=True))
         return {
             name: s if name == "read_share" else min(max(s, 0.0), MAX_SLOPE) for name, s in by_name.items()
         }

@@ -127,7 +127,7 @@ class OthersCurve:
         below = np.maximum.accumulate(np.where(shown, cells, -1), axis=1)
         at = np.where(known, below[:, -1:], np.take_along_axis(below, cell, 1))
         some, at = (at >= 0) & np.isfinite(position), np.maximum(at, 0)
-        usual, before = (np.where(some, np.take_along_axis(of, at, 1), 0.0) for of in (usual, growth))
+        usual, before = (np.where(some, np.take_along_axis(values, at, 1), 0.0) for values in (usual, growth))
         now = self._growth(position)
         doubt = np.maximum(now - before, 0.0)
         return Unseen(
@@ -341,7 +341,7 @@ def _to_edge(
     last = np.clip(below[:, -1], 1, CELLS - 2)
     before, edge = below[row, last - 1], last + 0.5
     told = (below[:, -1] == last) & (before >= 0)
-    (start, end), (left, right) = ([of[row, cell] for cell in (before, last)] for of in (point, level))
+    (start, end), (left, right) = ([cells[row, cell] for cell in (before, last)] for cells in (point, level))
     slow, fast = np.exp(-left), np.exp(-right)
     rate = fast + np.minimum(_part(edge, start, end) - 1.0, 1.0) * np.minimum(fast - slow, 0.0)
     grown = -np.log(np.maximum(rate, (1.0 - MAX_UTILISATION) * slow))

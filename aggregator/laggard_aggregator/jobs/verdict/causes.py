@@ -90,7 +90,7 @@ class SlowJob:
     @property
     def hull(self) -> tuple[float, float]:
         """Start of its first phase and end of its last one."""
-        return min(each.start for each in self.phases), max(each.end for each in self.phases)
+        return min(phase.start for phase in self.phases), max(phase.end for phase in self.phases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +170,9 @@ class JobCauses:
         ]
         causes = ranked_causes(phase, [*(alarm.straggler for alarm in alarms), *slow], loads, own)
         numbers = {number.name: number.now for number in own}
-        found = _findings(causes, alarms, parts, (beside, outside), numbers)
-        named = known | {finding.cause for finding in found}
-        return FoundCauses(found, [_of_part(part) for name, part in within.items() if name not in named])
+        findings = _findings(causes, alarms, parts, (beside, outside), numbers)
+        named = known | {finding.cause for finding in findings}
+        return FoundCauses(findings, [_of_part(part) for name, part in within.items() if name not in named])
 
     def _path(self, runs: Sequence[RunLoads], phases: Sequence[Sequence[Phase]]) -> PathState:
         """The components on the path of the first of `runs`, with their latencies beside the others'."""
@@ -184,9 +184,9 @@ class JobCauses:
         directions = slow_directions(phases[0], phases[1:])
         if not runs[0].has_metadata:
             directions.append("metadata")
-        found = PathParts(self._directory, frozenset(forwarders)).of(now, before, directions)
+        path_parts = PathParts(self._directory, frozenset(forwarders)).of(now, before, directions)
         short = frozenset(map(short_name, forwarders))
-        return PathState(now, {part.name: part for part in found}, directions, short)
+        return PathState(now, {part.name: part for part in path_parts}, directions, short)
 
     def slow_components(self, asked: SlowJob, method: str) -> list[JobFinding]:
         """Components slower than the job's others, by one of METHODS. Raises ArchiveError."""
@@ -259,31 +259,31 @@ def _findings(
     by_name = {alarm.straggler.component: alarm for alarm in alarms}
     beside = {(load.unit, load.evidence.job, load.evidence.component): load for load in loads[0]}
     outside = {(load.evidence.kind, load.evidence.job, load.evidence.component): load for load in loads[1]}
-    found: dict[tuple[str, str], JobFinding] = {}
+    findings: dict[tuple[str, str], JobFinding] = {}
     for cause in causes:
         key = cause.kind, cause.name, cause.component
         if key in beside:
-            found.setdefault(("neighbour", cause.name), _of_neighbour(cause, beside[key]))
+            findings.setdefault(("neighbour", cause.name), _of_neighbour(cause, beside[key]))
         elif key in outside:
-            found.setdefault(("neighbour", cause.name), _of_outside(cause, outside[key]))
+            findings.setdefault(("neighbour", cause.name), _of_outside(cause, outside[key]))
         elif cause.component in by_name:
-            found.setdefault((cause.kind, cause.name), _of_alarm(cause, by_name[cause.component]))
+            findings.setdefault((cause.kind, cause.name), _of_alarm(cause, by_name[cause.component]))
         elif cause.component in parts:
-            found[cause.kind, cause.name] = _of_part(parts[cause.component])
+            findings[cause.kind, cause.name] = _of_part(parts[cause.component])
         else:
-            found.setdefault((cause.kind, cause.name), _of_change(cause, own[cause.name]))
-    return list(found.values())
+            findings.setdefault((cause.kind, cause.name), _of_change(cause, own[cause.name]))
+    return list(findings.values())
 
 
 def _spans(phases: Sequence[Phase]) -> list[tuple[float, float]]:
     """Times of phases; those of several directions that meet become one."""
-    found: list[tuple[float, float]] = []
-    for each in sorted(phases, key=lambda phase: phase.start):
-        if found and each.start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], each.end)
+    spans: list[tuple[float, float]] = []
+    for following in sorted(phases, key=lambda phase: phase.start):
+        if spans and following.start <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], following.end)
         else:
-            found.append((each.start, each.end))
-    return found
+            spans.append((following.start, following.end))
+    return spans
 
 
 def _of_part(part: SlowPart) -> JobFinding:
@@ -298,15 +298,15 @@ def within(components: Sequence[ComponentTimes]) -> list[JobFinding]:
 
 
 def _of_times(some: Sequence[ComponentTimes]) -> JobFinding:
-    worst = max(some, key=lambda each: each.worst[1].factor or 0.0)
+    worst = max(some, key=lambda component: component.worst[1].factor or 0.0)
     name = worst.name if len(some) == 1 else worst.component
     advice = f"Tell the storage operators that {name} was slow"
     return JobFinding("slow component", name, worst.worst[1].factor or 0.0, None, slow_on(some), advice)
 
 
-def _of_neighbour(cause: Cause, found: NeighbourEvidence) -> JobFinding:
+def _of_neighbour(cause: Cause, evidence: NeighbourEvidence) -> JobFinding:
     """A neighbour; its factor has two digits."""
-    words, factor = described(found), float(f"{cause.factor:.2g}")
+    words, factor = described(evidence), float(f"{cause.factor:.2g}")
     return JobFinding("neighbour", words.name, factor, None, words.text, _OPERATORS, words.key, words.named)
 
 

@@ -131,8 +131,8 @@ def finding_rows(job: VisibleJob, report: RunReport, now_ns: int) -> list[Result
         "sentence": report.sentence,
     }
     names = FINDING_COLUMNS
-    found = [
-        {**own, "rank": rank, **{name: getattr(each, name) for name in names}}
-        for rank, each in enumerate(report.findings)
+    rows = [
+        {**own, "rank": rank, **{name: getattr(finding, name) for name in names}}
+        for rank, finding in enumerate(report.findings)
     ]
-    return found or [{**own, "rank": 0, **dict.fromkeys(names)}]
+    return rows or [{**own, "rank": 0, **dict.fromkeys(names)}]

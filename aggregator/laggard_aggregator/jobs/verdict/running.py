@@ -80,14 +80,14 @@ class RunningJobs:
         account = JobAccount(JoinedJob(job.key, job["raw_id"], start_ns, now_ns, ()))
         for site in sorted({table.site for table in tables_of(self._directory, "jobs")}):
             known = read_jobs(self._directory, site, start_ns - MOST_GAP_NS, now_ns)
-            own = [each for each in known.occupations if known.keys[each.job] == job.key]
+            own = [occupation for occupation in known.occupations if known.keys[occupation.job] == job.key]
             if own:
                 others = [
-                    Occupation(1 + each.job, each.node, each.start_ns, each.end_ns)
-                    for each in known.occupations
-                    if known.keys[each.job] != job.key
+                    Occupation(1 + occupation.job, occupation.node, occupation.start_ns, occupation.end_ns)
+                    for occupation in known.occupations
+                    if known.keys[occupation.job] != job.key
                 ]
-                held = tuple((each.node, max(each.start_ns, start_ns), now_ns) for each in own)
+                held = tuple((held.node, max(held.start_ns, start_ns), now_ns) for held in own)
                 joined = JoinedJob(
                     job.key,
                     job["raw_id"],

@@ -71,10 +71,10 @@ _MAIN_SHARE = 0.5
 def advice(job: Footprint) -> list[Advice]:
     """All advice on a job, that on the larger share of its volume first."""
     if job.read_bytes + job.written_bytes < NON_TRIVIAL_BYTES:
-        found = list(_metadata(job))
+        findings = list(_metadata(job))
     else:
-        found = [each for rule in RULES for each in rule(job)]
-    return sorted(found, key=lambda each: (-each.share, each.kind))
+        findings = [finding for rule in RULES for finding in rule(job)]
+    return sorted(findings, key=lambda finding: (-finding.share, finding.kind))
 
 
 def _volume(job: Footprint, direction: str) -> float:

@@ -140,9 +140,9 @@ def ranked_causes(
     before it than they do alone.
     """
     left = [
-        *(found for s in stragglers for found in _of_straggler(phase, s)),
-        *(found for n in neighbours for found in _of_neighbour(n, len(neighbours))),
-        *(found for o in own for found in _of_own(o, len(own))),
+        *(cause for s in stragglers for cause in _of_straggler(phase, s)),
+        *(cause for n in neighbours for cause in _of_neighbour(n, len(neighbours))),
+        *(cause for o in own for cause in _of_own(o, len(own))),
     ]
     log_factor = float(np.log(phase.factor))
     chosen: list[_Candidate] = []
@@ -150,7 +150,7 @@ def ranked_causes(
     while left:
         before = _likelihood(log_factor, chosen)
         ratios = [
-            each.evidence + float(np.log(_likelihood(log_factor, [*chosen, each]) / before)) for each in left
+            own.evidence + float(np.log(_likelihood(log_factor, [*chosen, own]) / before)) for own in left
         ]
         best = min(range(len(left)), key=lambda i: (-ratios[i], left[i].kind, left[i].name))
         if not ratios[best] >= np.log(LEAST_RATIO):

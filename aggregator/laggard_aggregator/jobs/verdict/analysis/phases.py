@@ -85,8 +85,8 @@ def timed(phases: Sequence[Phase]) -> Sequence[Phase]:
 
     A few metadata operations within one reading took no known time: they count where there is nothing else.
     """
-    found = [phase for phase in phases if phase.is_timed or phase.direction != "metadata"]
-    return found or phases
+    known = [phase for phase in phases if phase.is_timed or phase.direction != "metadata"]
+    return known or phases
 
 
 def find_phases(
@@ -110,18 +110,18 @@ def phase_spans(rows: FloatArray, trivial: float) -> list[Span]:
     rate = _filled(rows, known)
     search = _Search(rate, denoised(rate), known, trivial)
     is_open = np.ones(rate.size, np.bool_)
-    found = search.spans(is_open)
-    more = found
+    spans = search.spans(is_open)
+    more = spans
     for _ in range(1, _PASSES):
         for first, past in more:
             is_open[max(first - _MARGIN, 0) : past + _MARGIN] = False
         if not more or is_open.sum() < 4 * _MARGIN or is_white(rate, is_open):
             break
-        usual = float(np.median([rate[a:b].sum() for a, b in found]))
+        usual = float(np.median([rate[a:b].sum() for a, b in spans]))
         weaker = search.spans(is_open)
         more = [(a, b) for a, b in weaker if b - a >= _SHORT and rate[a:b].sum() >= _WEAK_VOLUME * usual]
-        found = sorted(found + more)
-    return found
+        spans = sorted(spans + more)
+    return spans
 
 
 def dwt_spans(rows: FloatArray) -> list[Span]:
@@ -147,18 +147,18 @@ class _Search:
         of the spans found then give it. Low spans of a few rows may be blips of it.
         """
         background = Background.learned(self.rate, self.smooth, is_open)
-        found = self._above(background, is_open)
+        above = self._above(background, is_open)
         outside = is_open.copy()
-        level = median_byte_rate(np.concatenate([[0.0], *(self.rate[a:b] for a, b in found)]))
+        level = median_byte_rate(np.concatenate([[0.0], *(self.rate[a:b] for a, b in above)]))
         tall = level if self._is_silent(background, level) else np.inf
-        for first, past in found:
+        for first, past in above:
             if past - first > _SHORT or self.rate[first:past].sum() >= tall:
                 outside[max(first - _EDGE, 0) : past + _EDGE] = False
-        if found and outside.sum() > 8 * _MARGIN and is_white(self.rate, outside):
+        if above and outside.sum() > 8 * _MARGIN and is_white(self.rate, outside):
             second = Background.of(self.rate[outside], self.smooth[outside])
             if second.spread > 1.5 * background.spread:
-                found = self._above(second, is_open)
-        return _without_blips(found, self.rate)
+                above = self._above(second, is_open)
+        return _without_blips(above, self.rate)
 
     def _above(self, background: Background, is_open: Mask) -> list[Span]:
         above = np.where(is_open, np.maximum(self.smooth - background.mean, 0.0), 0.0)
@@ -198,13 +198,13 @@ class _Search:
         return [(0, self.rate.size)] if is_one_phase else []
 
 
-def _without_blips(found: list[Span], rate: FloatArray) -> list[Span]:
-    """`found` without spans of a few rows, where these are the most and yet move little: background."""
-    longer = [(first, past) for first, past in found if past - first > _SHORT]
-    volume = sum(float(rate[first:past].sum()) for first, past in found)
+def _without_blips(spans: list[Span], rate: FloatArray) -> list[Span]:
+    """`spans` without those of a few rows, where these are the most and yet move little: background."""
+    longer = [(first, past) for first, past in spans if past - first > _SHORT]
+    volume = sum(float(rate[first:past].sum()) for first, past in spans)
     moved = sum(float(rate[first:past].sum()) for first, past in longer)
-    are_blips = 2 * len(longer) <= len(found) and moved >= _BULK * volume
-    return longer if are_blips else found
+    are_blips = 2 * len(longer) <= len(spans) and moved >= _BULK * volume
+    return longer if are_blips else spans
 
 
 def _filled(rows: FloatArray, known: Mask) -> FloatArray:
@@ -224,11 +224,11 @@ def _filled(rows: FloatArray, known: Mask) -> FloatArray:
     return np.interp(np.arange(rows.size), place, values)
 
 
-def _with_times(series: RateSeries, direction: str, found: Iterable[Span], interval: float) -> list[Phase]:
+def _with_times(series: RateSeries, direction: str, spans: Iterable[Span], interval: float) -> list[Phase]:
     phases = []
     rows = np.nan_to_num(series.gridded())
     sums = np.concatenate(([0.0], np.cumsum(series.amounts)))
-    for first, past in found:
+    for first, past in spans:
         low, high = np.searchsorted(series.place, (first, past))
         if low == high:
             continue

@@ -95,12 +95,12 @@ def _logs(earlier: list[tuple[float, float]]) -> tuple[FloatArray, FloatArray]:
 
 def _deviations(run: RunPhases, models: Mapping[PhaseKey, PhaseModel]) -> dict[PhaseKey, float]:
     """Log duration above the expected in spreads, by phase."""
-    found = {}
+    deviations = {}
     for key, model in models.items():
         if key in run.phases:
             duration, volume = (float(np.log(value)) for value in run.phases[key])
-            found[key] = (duration - model.expected(volume)) / model.spread(volume)
-    return found
+            deviations[key] = (duration - model.expected(volume)) / model.spread(volume)
+    return deviations
 
 
 def _score(run: RunPhases, history: list[RunPhases], models: Mapping[PhaseKey, PhaseModel]) -> float:

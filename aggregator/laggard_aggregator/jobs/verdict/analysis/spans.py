@@ -24,12 +24,12 @@ def runs(active: Mask) -> list[Span]:
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
-def closed(found: Iterable[Span], known: Mask) -> list[Span]:
-    """`found` without stalls: pauses of one or two known rows, of up to eight between long spans."""
+def closed(spans: Iterable[Span], known: Mask) -> list[Span]:
+    """`spans` without stalls: pauses of one or two known rows, of up to eight between long spans."""
     sums = np.concatenate(([0], np.cumsum(known)))
     joined: list[Span] = []
     last = 0
-    for first, past in found:
+    for first, past in spans:
         longest = min(max(_STALL, int(_STALL_SHARE * min(past - first, last))), _LONGEST_STALL)
         end = joined[-1][1] if joined else 0
         if joined and sums[first] - sums[end] <= longest:
@@ -41,10 +41,10 @@ def closed(found: Iterable[Span], known: Mask) -> list[Span]:
     return joined
 
 
-def united(found: Iterable[Span]) -> list[Span]:
-    """`found`, in order of their first rows, without empty ones; those that meet become one."""
+def united(spans: Iterable[Span]) -> list[Span]:
+    """`spans`, in order of their first rows, without empty ones; those that meet become one."""
     whole: list[Span] = []
-    for first, past in found:
+    for first, past in spans:
         if past <= first:
             continue
         if whole and first <= whole[-1][1]:
@@ -54,9 +54,9 @@ def united(found: Iterable[Span]) -> list[Span]:
     return whole
 
 
-def span_means(values: FloatArray, found: Sequence[Span]) -> FloatArray:
+def span_means(values: FloatArray, spans: Sequence[Span]) -> FloatArray:
     """Mean of `values` in each span, shape (len(found),)."""
-    edges = np.array(found, np.int64).reshape(-1, 2)
+    edges = np.array(spans, np.int64).reshape(-1, 2)
     sums = np.concatenate(([0.0], np.cumsum(values)))
     means: FloatArray = (sums[edges[:, 1]] - sums[edges[:, 0]]) / (edges[:, 1] - edges[:, 0])
     return means

@@ -45,7 +45,7 @@ def path_alarms(directory: Path, path: RunPath, carried: Mapping[str, float]) ->
     shares = {name: share for name in alarms if (share := _share(name, path, carried))}
     if not shares:
         return []
-    found = []
+    concerning = []
     for component, windows in _anomalous(directory, shares, start - _USUAL_DAYS * _DAY, end).items():
         carrying = shares[component]
         before = _length([(low, min(high, start)) for low, high, _ in windows if low < start])
@@ -60,14 +60,14 @@ def path_alarms(directory: Path, path: RunPath, carried: Mapping[str, float]) ->
                 first, last = min(low for low, _, _ in own), max(high for _, high, _ in own)
                 severity = float(np.median([severity for _, _, severity in own]))
                 straggler = PathStraggler(component, first, last, severity, usual, carrying)
-                found.append(PathAlarm(straggler, since, until))
-    return found
+                concerning.append(PathAlarm(straggler, since, until))
+    return concerning
 
 
 def _share(component: str, path: RunPath, carried: Mapping[str, float]) -> float:
     node = client_node(component)
     if node is not None:
-        own = {short_name(each) for each in (*path.nodes, *path.parts.get(FORWARDER, ()))}
+        own = {short_name(name) for name in (*path.nodes, *path.parts.get(FORWARDER, ()))}
         if short_name(node) not in own:
             return 0.0
     return max(carried.get(name, 0.0) for name in names(component, ""))
@@ -80,11 +80,11 @@ def _alarms(directory: Path, start: float, end: float) -> dict[str, list[Times]]
         until = row["at"] if row["transition"] == "cleared" else np.inf
         key = row["component"], row["since"]
         standing[key] = min(standing.get(key, np.inf), until)
-    found: dict[str, list[Times]] = {}
+    times: dict[str, list[Times]] = {}
     for (component, since), until in standing.items():
         if since < end and until > start:
-            found.setdefault(component, []).append((since, until))
-    return found
+            times.setdefault(component, []).append((since, until))
+    return times
 
 
 def _anomalous(
@@ -94,13 +94,13 @@ def _anomalous(
 
     A window without a severity was not judged, or by a rule that has no ratio.
     """
-    found: dict[str, list[tuple[float, float, float]]] = {}
+    spans: dict[str, list[tuple[float, float, float]]] = {}
     own = Among("component", components)
     for row in _rows(directory, "verdicts", _VERDICT_COLUMNS, start, end + _DAY, own):
         severity = row["severity"]
         if row["anomalous"] and severity is not None and np.isfinite(severity):
-            found.setdefault(row["component"], []).append((row["start"], row["end"], severity))
-    return found
+            spans.setdefault(row["component"], []).append((row["start"], row["end"], severity))
+    return spans
 
 
 def _rows(

@@ -80,8 +80,8 @@ def component_series(directory: Path, job: JobPlaces) -> list[ComponentSeries]:
     """Series of the job's OSTs and of its forwarders, as far as there are any. Raises ArchiveError."""
 
     def client(node: str, name: str) -> str | None:
-        found = targets(name)
-        return found.pop() if short_name(node) in clients and len(found) == 1 else None
+        behind = targets(name)
+        return behind.pop() if short_name(node) in clients and len(behind) == 1 else None
 
     def server(_node: str, name: str) -> str | None:
         return name if name in job.osts else None
@@ -96,15 +96,15 @@ def component_series(directory: Path, job: JobPlaces) -> list[ComponentSeries]:
         wanted.append((OSTS, "lustre_ost", server, None))
     if behind:
         wanted.append((FORWARDERS, "lustre_llite", forwarder, frozenset(behind)))
-    found: dict[str, ComponentSeries] = {}
+    series: dict[str, ComponentSeries] = {}
     for layer, source, named, nodes in wanted:
-        if layer in found:
+        if layer in series:
             continue
         span = NamedSpan((job.start, job.end), named)
         (sums,) = Rollups(source, _FIELDS[source], nodes).read(directory, [span])
         if sums is not None:
-            found[layer] = ComponentSeries(layer, sums.names, sums.start, sums.values)
-    return list(found.values())
+            series[layer] = ComponentSeries(layer, sums.names, sums.start, sums.values)
+    return list(series.values())
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:

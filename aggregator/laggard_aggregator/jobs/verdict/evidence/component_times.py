@@ -85,8 +85,8 @@ class ComponentTimes:
             "factor": worst.factor,
             "lost_seconds": self.lost_seconds,
             "requests": {
-                direction: {key: value for key, value in asdict(each).items() if key != "stands_out"}
-                for direction, each in self.requests.items()
+                direction: {key: value for key, value in asdict(request).items() if key != "stands_out"}
+                for direction, request in self.requests.items()
             },
         }
 
@@ -107,32 +107,33 @@ def component_times(rows: Iterable[Row]) -> list[ComponentTimes]:
     }
     compared = _compared(own)
     busy = busy_servers(rows)
-    found = []
+    components = []
     for key, requests in compared.items():
-        lost = [each.lost_seconds for each in requests.values() if each.lost_seconds is not None]
-        found.append(
+        lost = [own.lost_seconds for own in requests.values() if own.lost_seconds is not None]
+        components.append(
             ComponentTimes(
                 *key,
                 shared=any(row["shared"] for parts in sums[key].values() for row in parts),
-                slow=key not in busy and any(each.stands_out for each in requests.values()),
+                slow=key not in busy and any(request.stands_out for request in requests.values()),
                 lost_seconds=sum(lost) if lost else None,
                 requests=requests,
             )
         )
 
-    def order(each: ComponentTimes) -> tuple[bool, float, float, str]:
-        moved = sum(one.bytes or 0.0 for one in each.requests.values())
-        return (not each.slow, -(each.lost_seconds or 0.0), -moved, each.name)
+    def order(component: ComponentTimes) -> tuple[bool, float, float, str]:
+        moved = sum(request.bytes or 0.0 for request in component.requests.values())
+        return (not component.slow, -(component.lost_seconds or 0.0), -moved, component.name)
 
-    return sorted(found, key=order)
+    return sorted(components, key=order)
 
 
 def slow_alike(components: Sequence[ComponentTimes]) -> list[list[ComponentTimes]]:
     """The slow ones among `components`, those of one name and direction on several nodes together."""
     alike: dict[tuple[str, str, str], list[ComponentTimes]] = defaultdict(list)
-    for each in components:
-        if each.slow:
-            alike[each.layer, each.component or each.node, each.worst[0]].append(each)
+    for component in components:
+        if component.slow:
+            key = component.layer, component.component or component.node, component.worst[0]
+            alike[key].append(component)
     return list(alike.values())
 
 
@@ -152,8 +153,8 @@ def slow_on(some: Sequence[ComponentTimes]) -> str:
     if len(some) == 1:
         far = f"{_times(requests)} times the median of the {requests.peers} others"
         return f"{some[0].name} took {took(requests.seconds)} {doing}, {far}"
-    by_factor = sorted((each.worst[1] for each in some), key=lambda one: one.factor or 0.0)
-    least, most = (_times(one) for one in (by_factor[0], by_factor[-1]))
+    by_factor = sorted((own.worst[1] for own in some), key=lambda request: request.factor or 0.0)
+    least, most = (_times(request) for request in (by_factor[0], by_factor[-1]))
     far = f"{least} times" if least == most else f"{least} to {most} times"
     where = f"on {counted(len(some), 'node')}"
     slowest = took(by_factor[-1].seconds)
@@ -184,15 +185,16 @@ def _compared(
     """Each component's requests with their factor over the others of its layer and direction."""
     judged: dict[tuple[str, str], dict[tuple[str, str, str], tuple[float, float]]] = defaultdict(dict)
     for key, requests in own.items():
-        for direction, each in requests.items():
-            if each.seconds and each.count and each.count >= LEAST_REQUESTS:
-                judged[key[0], direction][key] = each.seconds, (each.bytes or 0.0) / each.count
-    found = {}
+        for direction, request in requests.items():
+            if request.seconds and request.count and request.count >= LEAST_REQUESTS:
+                judged[key[0], direction][key] = request.seconds, (request.bytes or 0.0) / request.count
+    compared = {}
     for key, requests in own.items():
-        found[key] = {
-            direction: _beside(each, key, judged[key[0], direction]) for direction, each in requests.items()
+        compared[key] = {
+            direction: _beside(request, key, judged[key[0], direction])
+            for direction, request in requests.items()
         }
-    return found
+    return compared
 
 
 def _beside(

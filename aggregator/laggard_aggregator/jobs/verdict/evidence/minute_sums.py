@@ -76,27 +76,27 @@ class Rollups:
         """
         sums = [_Sums(span, len(self.fields)) for span in spans]
         by_day: dict[str, list[_Sums]] = {}
-        for each in sums:
-            for day in each.days:
-                by_day.setdefault(day, []).append(each)
+        for series in sums:
+            for day in series.days:
+                by_day.setdefault(day, []).append(series)
         columns = ["node", "name", "minute", *map(sum_column, self.fields)]
         own = () if self.nodes is None else (OnNodes(self.nodes),)
         for day, wanted in sorted(by_day.items()):
-            where = [WithinAny("minute", [each.times_ns for each in wanted]), *own]
+            where = [WithinAny("minute", [series.times_ns for series in wanted]), *own]
             for table in Table(directory, KIND, self.source).scan(
                 columns, *where, first_day=day, last_day=day
             ):
                 rows = _RollupRows(table, self.fields)
-                for each in wanted:
-                    each.add(rows)
-        return [each.series() for each in sums]
+                for series in wanted:
+                    series.add(rows)
+        return [series.series() for series in sums]
 
 
 class _RollupRows:
     """Rows of rollups: `pair` of node and name of each row, `minute` in ns, `values` (F, n) of F fields."""
 
     def __init__(self, table: pa.Table, fields: Sequence[str]) -> None:
-        node, name = (table[each].unify_dictionaries().combine_chunks() for each in ("node", "name"))
+        node, name = (table[column].unify_dictionaries().combine_chunks() for column in ("node", "name"))
         count = len(name.dictionary)
         codes, self.pair = np.unique(
             node.indices.to_numpy().astype(np.int64) * count + name.indices.to_numpy(), return_inverse=True
@@ -149,8 +149,8 @@ class _Sums:
         known: BoolArray = np.zeros(sums.shape[1], dtype=np.bool_)
         for cells, values in self._found:
             known[cells] = True
-            for row, each in zip(sums, values, strict=True):
-                np.add.at(row, cells, each)
+            for row, column in zip(sums, values, strict=True):
+                np.add.at(row, cells, column)
         sums[:, ~known] = np.nan
         names = sorted(self._places)
         order = [self._places[name] for name in names]

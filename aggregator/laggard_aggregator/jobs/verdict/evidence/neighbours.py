@@ -116,7 +116,7 @@ class PathState:
         """
         name, unit = place
         kind = self.kind(name)
-        if kind in _INNER and not any((each == "metadata") == (kind == MDT) for each in self.directions):
+        if kind in _INNER and not any((name == "metadata") == (kind == MDT) for name in self.directions):
             return 1.0
         part = self.parts.get(name)
         if part is None:
@@ -219,8 +219,8 @@ class NeighbourLoads:
         """Loads of runs of a job in their spans, on components of `job`. Raises ArchiveError."""
         self._shares = {}
         beside = self._beside(job, runs)
-        shares = target_shares(self._directory, [self._behind(each) for each in beside])
-        return [self._loads(job, each, own) for each, own in zip(beside, shares, strict=True)]
+        shares = target_shares(self._directory, [self._behind(run) for run in beside])
+        return [self._loads(job, run, own) for run, own in zip(beside, shares, strict=True)]
 
     def evidence(
         self, now: RunLoads, earlier: Sequence[RunLoads], factor: float, path: PathState
@@ -232,12 +232,12 @@ class NeighbourLoads:
         shared = [place for place in sorted(sums) if place[0] in used and not path.slowdown(place) < MOVED]
         before = [run.sums for run in earlier] if shared else []
         start, end = hull(now.spans)
-        found = []
+        neighbours = []
         for place in shared:
             total = sums[place]
-            key = max(now.others, key=lambda each: (now.others[each].get(place, 0.0), each))
+            key = max(now.others, key=lambda job: (now.others[job].get(place, 0.0), job))
             load, row = now.others[key].get(place, 0.0), now.rows[key]
-            history = np.array([each.get(place, 0.0) for each in before])
+            history = np.array([run_loads.get(place, 0.0) for run_loads in before])
             usual = float(np.median(history)) if history.size else 0.0
             if load < max(_LEAST_LOADS[place[1]], _LEAST_PART * (total - usual)) or _is_spared(
                 place, now.others[key], path
@@ -260,8 +260,8 @@ class NeighbourLoads:
                 path.by_chance(place[0]),
             )
             times = max(row["start"], start), min(row["end"], end)
-            found.append(NeighbourEvidence(evidence, row, load, place[1], times))
-        return found
+            neighbours.append(NeighbourEvidence(evidence, row, load, place[1], times))
+        return neighbours
 
     def _beside(
         self, judged: VisibleJob, runs: Sequence[tuple[Mapping[str, Any], Sequence[Times]]]
@@ -283,7 +283,7 @@ class NeighbourLoads:
 
     def _loads(self, judged: VisibleJob, beside: _Beside, shares: Mapping[str, TargetShares]) -> RunLoads:
         """Mean loads during the run; `shares` of targets by job."""
-        found: dict[str, Loads] = {}
+        by_job: dict[str, Loads] = {}
         for row in beside.jobs:
             key = row["job_key"]
             loads = _loads_of(
@@ -298,14 +298,14 @@ class NeighbourLoads:
             if row is not beside.run and max(written.values(), default=0.0) >= _LEAST_LOADS[SHARED_BYTES]:
                 share = self._share(VisibleJob(dict(row), judged.principal))
                 loads |= {(name, SHARED_BYTES): share * load for name, load in written.items() if share}
-            found[key] = {place: load for place, load in loads.items() if place[1] != _WRITTEN}
+            by_job[key] = {place: load for place, load in loads.items() if place[1] != _WRITTEN}
         key = beside.run["job_key"]
-        own = found.pop(key)
+        own = by_job.pop(key)
         told = [row for row in beside.series.get(key, ()) if row["node"] is None and row["layer"] in _CLIENTS]
         counts = [row["metadata_operations"] for row in told if row["metadata_operations"] is not None]
-        has_metadata = any(np.nansum(each) > 0 for each in counts)
+        has_metadata = any(np.nansum(column) > 0 for column in counts)
         components = beside.components.get(key, [])
-        return RunLoads(beside.spans, own, found, beside.rows, components, shares.get(key, {}), has_metadata)
+        return RunLoads(beside.spans, own, by_job, beside.rows, components, shares.get(key, {}), has_metadata)
 
     def _behind(self, beside: _Beside) -> JobsBehind:
         """Jobs behind forwarders, the run behind clients of its own, the others behind a few of theirs; none
@@ -345,20 +345,22 @@ class NeighbourWords:
     named: str
 
 
-def described(found: NeighbourEvidence) -> NeighbourWords:
+def described(neighbour: NeighbourEvidence) -> NeighbourWords:
     """A neighbour in words; for everybody without identity and with rounded times."""
-    row, usual = found.row, float(np.median(found.evidence.history)) if found.evidence.history.size else 0.0
-    unit, scale = _WORDS[found.unit], _MB if found.unit in (BYTES, SHARED_BYTES) else 1.0
-    load = rounded(found.load / scale)
+    row, evidence = neighbour.row, neighbour.evidence
+    usual = float(np.median(evidence.history)) if evidence.history.size else 0.0
+    unit, scale = _WORDS[neighbour.unit], _MB if neighbour.unit in (BYTES, SHARED_BYTES) else 1.0
+    load = rounded(neighbour.load / scale)
     name = f"a job with {load} {unit}"
-    grown = f"{rounded(found.evidence.load / usual)} times the usual load" if usual else ""
+    grown = f"{rounded(evidence.load / usual)} times the usual load" if usual else ""
     rise = grown or "which usually has no load"
-    where, rough = found.evidence.component, tuple(_tens(at) for at in found.times)
-    slower = found.evidence.slowdown
+    where, rough = evidence.component, tuple(_tens(at) for at in neighbour.times)
+    slower = evidence.slowdown
     so = f"{where} was {slower:.1f} times slower than usual: " if np.isfinite(slower) else ""
     text = f"{so}{name} ran on {where}, {rise}, {_span(*rough)} (times rounded to 10 minutes)"
     who = f"job {row['job']} of {row['user']} ran with {load} {unit}"
-    return NeighbourWords(name, text, row["job_key"], f"{so}{who} on {where}, {rise}, {_span(*found.times)}")
+    named = f"{so}{who} on {where}, {rise}, {_span(*neighbour.times)}"
+    return NeighbourWords(name, text, row["job_key"], named)
 
 
 def _span(start: float, end: float) -> str:
@@ -380,7 +382,7 @@ def _loads_of(
     `shares` of targets: of a job that no server names. Work of several jobs together on a server or a
     forwarder is the load of none. A forwarder has the load of the job's nodes behind it.
     """
-    found: dict[Place, float] = {}
+    loads: dict[Place, float] = {}
     seconds = sum(end - start for start, end in spans)
     clients = {served_by.get(row["node"]) for row in components if row["layer"] == CLIENT}
     told = {row["layer"] for row in components}
@@ -404,8 +406,8 @@ def _loads_of(
         own = _whole(series, layer)
         for place, amount in carried.items():
             share = amount * _part_of_time(work_done(job, own, MDT if place[1] == OPERATIONS else OST), spans)
-            found.setdefault(place, share / seconds if seconds else 0.0)
-    return found
+            loads.setdefault(place, share / seconds if seconds else 0.0)
+    return loads
 
 
 def _whole(series: Sequence[Row], layer: str) -> Row | None:

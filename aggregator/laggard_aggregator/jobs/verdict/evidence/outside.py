@@ -111,7 +111,7 @@ class OutsideLoads:
             return f"{own.pop()} {node}" if len(own) == 1 else None
 
         asked = [NamedSpan(hull(spans), named) for spans in runs]
-        found = []
+        rates_of = []
         for spans, sums in zip(runs, Rollups(source, fields, nodes).read(self.directory, asked), strict=True):
             rates: dict[str, dict[str, float]] = {target: {} for target in wanted}
             if sums is not None:
@@ -120,5 +120,5 @@ class OutsideLoads:
                 for name, rate in zip(sums.names, means, strict=True):
                     target, _, node = name.partition(" ")
                     rates[target][node] = rate
-            found.append(rates)
-        return found
+            rates_of.append(rates)
+        return rates_of

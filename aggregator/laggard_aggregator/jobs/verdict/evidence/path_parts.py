@@ -88,7 +88,7 @@ class PathPart:
     @property
     def worst(self) -> tuple[str, float]:
         """The direction with the largest slowdown, and that."""
-        return max(self.slowdowns.items(), key=lambda each: each[1])
+        return max(self.slowdowns.items(), key=lambda item: item[1])
 
     @property
     def is_slow(self) -> bool:
@@ -109,12 +109,12 @@ class _Layer:
     def fields(self) -> tuple[str, ...]:
         """Counts of all operations, their times, bytes read and bytes written."""
         every = [*(self.moves or [("", "", "")] * 2), *self.metadata]
-        counts, times = (tuple(each[place] for each in every) for place in (0, 1))
-        return (*counts, *times, *(each[2] for each in (self.moves or [("", "", "")] * 2)))
+        counts, times = (tuple(columns[place] for columns in every) for place in (0, 1))
+        return (*counts, *times, *(columns[2] for columns in (self.moves or [("", "", "")] * 2)))
 
 
 def _metadata(source: str) -> tuple[tuple[str, str], ...]:
-    return tuple((each, each.removesuffix("samples") + "sum") for each in SOURCES[source].metadata)
+    return tuple((counter, counter.removesuffix("samples") + "sum") for counter in SOURCES[source].metadata)
 
 
 _OSTS: Final = _Layer(
@@ -251,8 +251,8 @@ class PathParts:
         sums, *then = self._sums(layer, [now, *earlier])
         if sums is None:
             return []
-        known = [at for at, found in enumerate(then) if found is not None]
-        before = [(earlier[at], found) for at in known if (found := then[at]) is not None]
+        known = [at for at, during in enumerate(then) if during is not None]
+        before = [(earlier[at], during) for at in known if (during := then[at]) is not None]
         own = now.parts.get(layer.kind) or frozenset()
         slowdowns: dict[str, dict[str, float]] = {}
         others: dict[tuple[str, str], FloatArray] = {}
@@ -264,10 +264,10 @@ class PathParts:
             if not (layer.metadata if direction == "metadata" else layer.moves):
                 continue
             served = _served(layer, sums, now.during(direction))
-            history = [_served(layer, found, run.during(direction)) for run, found in before]
+            history = [_served(layer, during, run.during(direction)) for run, during in before]
             of_path = [
-                each.only(run.parts.get(layer.kind) or own)
-                for each, (run, _) in zip(history, before, strict=True)
+                times.only(run.parts.get(layer.kind) or own)
+                for times, (run, _) in zip(history, before, strict=True)
             ]
             usual = _usual(of_path, direction)
             factors, most = _own_slowdowns(served, history, direction)
@@ -277,7 +277,7 @@ class PathParts:
             of_earlier = np.full((len(earlier), len(served.names)), np.nan)
             of_earlier[known] = _earlier_slowdowns(served.names, history, direction)
             mine = served.slowdown(direction, usual)
-            past = np.array([float(each.slowdown(direction, usual)[0]) for each in of_path])
+            past = np.array([float(times.slowdown(direction, usual)[0]) for times in of_path])
             for at, name in enumerate(served.names):
                 if name not in own or not np.isfinite(mine[at]):
                     continue
@@ -300,7 +300,7 @@ class PathParts:
                         innocent.setdefault(name, set()).add(unit)
         parts = []
         for name, factors_of in slowdowns.items():
-            direction, worst = max(factors_of.items(), key=lambda each: each[1])
+            direction, worst = max(factors_of.items(), key=lambda item: item[1])
             rest = others[name, direction]
             beyond = worst / max(float(np.median(rest)), 1.0) if rest.size >= _LEAST_PEERS else np.nan
             chance = by_chance[name, direction]
@@ -358,10 +358,10 @@ def _served(layer: _Layer, sums: MinuteSums, spans: Sequence[Times]) -> _Served:
 
 def _usual(runs: Sequence[_Served], direction: str) -> tuple[FloatArray, FloatArray]:
     """Median latencies over earlier runs, by component: of an operation (k, C) and of a byte (C,)."""
-    known = [each.latencies(direction) for each in runs]
+    known = [run.latencies(direction) for run in runs]
     if not known:
         return np.full((1, 1), np.nan), np.full(1, np.nan)
-    return _median([each for each, _ in known]), _median([each for _, each in known])
+    return _median([of_call for of_call, _ in known]), _median([of_byte for _, of_byte in known])
 
 
 def _own_slowdowns(now: _Served, history: Sequence[_Served], direction: str) -> tuple[FloatArray, FloatArray]:
@@ -387,7 +387,7 @@ def _of_peers(now: _Served, direction: str) -> tuple[FloatArray, FloatArray]:
 def _median(values: Sequence[FloatArray]) -> FloatArray:
     """Median over the first axis, NaN where none is known."""
     stacked = np.stack(values)
-    found: FloatArray = np.full(stacked.shape[1:], np.nan)
+    medians: FloatArray = np.full(stacked.shape[1:], np.nan)
     known = np.isfinite(stacked).any(axis=0)
-    found[known] = np.nanmedian(stacked[:, known], axis=0)
-    return found
+    medians[known] = np.nanmedian(stacked[:, known], axis=0)
+    return medians

@@ -33,14 +33,14 @@ def carried_shares(components: Iterable[Row]) -> dict[str, float]:
     of_layer: dict[str, float] = defaultdict(float)
     for (layer, _, _), volume in moved.items():
         of_layer[layer] += volume
-    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    shares: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for key, volume in moved.items():
         layer, node, component = key
         if key in busy:
             continue
         for name in names(component, node):
-            found[name][layer] += volume / max(of_layer[layer], 1.0)
-    return {name: max(by_layer.values()) for name, by_layer in found.items()}
+            shares[name][layer] += volume / max(of_layer[layer], 1.0)
+    return {name: max(by_layer.values()) for name, by_layer in shares.items()}
 
 
 def busy_servers(components: Iterable[Row]) -> set[Place]:

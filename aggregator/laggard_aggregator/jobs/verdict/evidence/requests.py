@@ -58,12 +58,12 @@ def requests(components: Iterable[Row]) -> Mapping[str, Requests]:
             both = sums.setdefault((row["layer"], row["direction"]), [0.0, 0.0])
             both[0] += row["bytes"]
             both[1] += row["operations"]
-    found = {}
+    by_direction = {}
     for direction in _MEAN:
         both = next((sums[layer, direction] for layer in _LAYERS if (layer, direction) in sums), [])
         if both:
-            found[direction] = Requests(*both)
-    return found
+            by_direction[direction] = Requests(*both)
+    return by_direction
 
 
 def own_numbers(
@@ -79,16 +79,16 @@ def own_numbers(
     for name, text in _OF_SUMMARY.items():
         least = _LEAST[name]
         if job[name] is not None and job[name] >= least:
-            then = [max(each[name], _LEAST_USUAL) for each in earlier if each[name] is not None]
+            then = [max(run[name], _LEAST_USUAL) for run in earlier if run[name] is not None]
             yield OwnNumber(text, job[name], np.array(then))
     mine, *theirs = requests_of
     for direction, now in mine.items():
-        then = [each[direction].mean for each in theirs if direction in each]
+        then = [run[direction].mean for run in theirs if direction in run]
         yield OwnNumber(_MEAN[direction], now.mean, np.array(then), "lower")
     modes = modes_of(job)
-    traced = [shares(found) for run in earlier if (found := modes_of(run))] if modes else []
+    traced = [shares(modes_then) for run in earlier if (modes_then := modes_of(run))] if modes else []
     for mode, text in _MODES.items() if modes else ():
-        usual = np.array([max(each[mode], _LEAST_SHARE) for each in traced])
+        usual = np.array([max(modes_then[mode], _LEAST_SHARE) for modes_then in traced])
         yield OwnNumber(text, shares(modes)[mode], usual)
 
 
@@ -122,6 +122,6 @@ def waiting(job: Mapping[str, Any], components: Iterable[Row]) -> RequestWaits:
             sums[direction] += row["latency_seconds"]
     if job["start"] is None or job["end"] <= job["start"]:
         return UNKNOWN_WAITS
-    means = {each: total / len(nodes.get(each, " ")) for each, total in sums.items()}
+    means = {component: total / len(nodes.get(component, " ")) for component, total in sums.items()}
     reads, writes, metadata = (mean if mean >= 0 else None for mean in means.values())
     return RequestWaits(job["end"] - job["start"], job["s_active_seconds"], reads, writes, metadata)

@@ -33,7 +33,7 @@ def slow_nodes(
     others always waits longer. No node of a job with fewer than three nodes behind a forwarder is slow.
     """
     runs = list(earlier)
-    for direction in (each for each in directions if each in _VERBS):
+    for direction in (known for known in directions if known in _VERBS):
         usual = [max(_factors(run, direction, served_by).values(), default=1.0) for run in runs]
         least = SLOW * max(float(np.median(usual)) if usual else 1.0, 1.0)
         factors = _factors(components, direction, served_by)

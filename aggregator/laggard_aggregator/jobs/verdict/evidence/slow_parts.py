@@ -54,36 +54,36 @@ def slow_parts(series: ComponentSeries, method: str = LAGGARD) -> Iterator[SlowP
 
 
 def _by_detector(series: ComponentSeries) -> dict[str, tuple[float, str]]:
-    found: dict[str, tuple[float, str]] = {}
+    by_name: dict[str, tuple[float, str]] = {}
     load = series.load()
     for direction, count in _DIRECTIONS.items():
         if np.nansum(series.sums[count]) <= 0:
             continue
         slow = slow_in_job(series.names, series.latencies(count), load, MINUTE)
         for name, factor in slow.items():
-            if factor > found.get(name, (1.0, ""))[0]:
+            if factor > by_name.get(name, (1.0, ""))[0]:
                 others = f"the {len(series.names) - 1} other {series.layer}s of the job"
-                found[name] = factor, f"its {direction}s took {factor:.1f} times as long as on {others}"
-    return found
+                by_name[name] = factor, f"its {direction}s took {factor:.1f} times as long as on {others}"
+    return by_name
 
 
 def _by_peak(series: ComponentSeries) -> dict[str, tuple[float, str]]:
     """The peak of a component is not known: it is the largest minute of any of them."""
     rates = np.nan_to_num(series.rates)
     peak = float(rates.max())
-    found = {}
+    slow = {}
     for row in below_peak(rates, np.full(len(rates), peak), MINUTE):
         own = float(np.median(rates[row][rates[row] > 0]))
         most = f"the peak of the job's {series.layer}s, {peak / _MB:.3g} MB/s"
         text = f"it stayed below 30 % of {most}, for an hour"
-        found[series.names[row]] = peak / own, text
-    return found
+        slow[series.names[row]] = peak / own, text
+    return slow
 
 
 def _by_peers(series: ComponentSeries) -> dict[str, tuple[float, str]]:
     """The shortest of the rule's times in which a component is below its peers; no longer than the series."""
     rates: FloatArray = np.where(series.rates > 0, series.rates, np.nan)
-    found: dict[str, tuple[float, str]] = {}
+    slow: dict[str, tuple[float, str]] = {}
     for hours in PEERS_HOURS:
         if hours > PEERS_HOURS[0] and hours * 3600 > rates.shape[1] * MINUTE:
             break
@@ -91,8 +91,8 @@ def _by_peers(series: ComponentSeries) -> dict[str, tuple[float, str]]:
         for row in below_peers(rates, MINUTE, hours):
             others = float(np.delete(peaks, row)[np.delete(peaks, row) > 0].mean())
             text = f"its peak in the last {hours:g} h was {peaks[row] / others:.0%} of the others' mean peak"
-            found.setdefault(series.names[row], (others / peaks[row], text))
-    return found
+            slow.setdefault(series.names[row], (others / peaks[row], text))
+    return slow
 
 
 _JUDGES: Final = {LAGGARD: _by_detector, BELOW_PEAK: _by_peak, BELOW_PEERS: _by_peers}

@@ -85,32 +85,32 @@ def target_shares(directory: Path, runs: Sequence[JobsBehind]) -> list[dict[str,
     """Shares of targets in the requests of each job of each run. Raises ArchiveError."""
     nodes = frozenset(short_name(name) for run in runs for name in run.clients)
     asked = [NamedSpan(run.times, run.named()) for run in runs]
-    found: list[dict[str, dict[str, dict[str, float]]]] = [
+    used: list[dict[str, dict[str, dict[str, float]]]] = [
         defaultdict(lambda: {OST: {}, MDT: {}}) for _ in runs
     ]
     for kind, (source, fields) in USES.items() if nodes else ():
         every = Rollups(source, fields, nodes).read(directory, asked)
-        for run, sums, by_job in zip(runs, every, found, strict=True):
+        for run, sums, by_job in zip(runs, every, used, strict=True):
             if sums is not None:
                 _add_counts(by_job, run, kind, sums)
     return [
-        {key: {kind: _used(counts) for kind, counts in of.items()} for key, of in f.items()} for f in found
+        {key: {kind: _used(counts) for kind, counts in own.items()} for key, own in f.items()} for f in used
     ]
 
 
 def _add_counts(
-    found: Mapping[str, dict[str, dict[str, float]]], run: JobsBehind, kind: str, sums: MinuteSums
+    used: Mapping[str, dict[str, dict[str, float]]], run: JobsBehind, kind: str, sums: MinuteSums
 ) -> None:
     """Adds the requests to each target by job and kind."""
     edges = sums.start + MINUTE * np.arange(sums.values.shape[2] + 1)
     work = {
-        client: {key: np.diff(of[kind].at(edges)) for key, of in jobs.items()}
+        client: {key: np.diff(counts_of[kind].at(edges)) for key, counts_of in jobs.items()}
         for client, jobs in run.clients.items()
     }
     for name, counts in zip(sums.names, np.nansum(sums.values, axis=0), strict=True):
         client, _, target = name.rpartition(" ")
         for key, count in _divided(counts, work[client]).items():
-            of_kind = found[key][kind]
+            of_kind = used[key][kind]
             of_kind[target] = of_kind.get(target, 0.0) + count
 
 
