@@ -135,7 +135,7 @@ def device_numbers(mountinfo: bytes) -> dict[tuple[bytes, bytes], bytes]:
 
 def _are_one(mount: Mount, other: Mount, numbers: Mapping[tuple[bytes, bytes], bytes]) -> bool:
     """Whether mounts that are alike are one super block: unless both have numbers, which differ."""
-    own, others = (numbers.get((each.device, each.path)) for each in (mount, other))
+    own, others = (numbers.get((block.device, block.path)) for block in (mount, other))
     return own is None or others is None or own == others
 
 
