@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -53,7 +52,8 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> int:
     given = settings_given(args)
     trained = thresholds_file.load(args.thresholds) if args.thresholds else None
     with _progress() as progress:
-        topology = _topology(args.topology)
+        levels = None if args.topology is None else config.load(TopologyFile, args.topology).topology
+        topology = None if levels is None else from_settings.topology(levels)
         if args.prometheus is not None:
             opened = _open_prometheus(args, given, trained, topology, progress)
         else:
@@ -149,10 +149,6 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("", ["--shadow: expected without --detector"])
     if args.thresholds is not None and (detector is None or detector.training is None):
         raise ConfigError("", [f"--thresholds goes with --detector {' or '.join(registry.trainable())}"])
-
-
-def _topology(path: Path | None) -> Topology | None:
-    return None if path is None else from_settings.topology(config.load(TopologyFile, path).topology)
 
 
 @contextmanager

@@ -109,7 +109,8 @@ class _Job:
         self, folder: JobFolder, seen_since: float | None, counters: Sequence[_Counter], turn: int
     ) -> None:
         self.folder = folder
-        self.component = Component(folder.id, folder.id, _labels(folder))
+        node = (("slurm_node", folder.node),) if folder.node else ()
+        self.component = Component(folder.id, folder.id, (("job", folder.job), *node))
         self.counters = counters
         self._head = (folder.inode, seen_since, folder.uid)
         self._turn = turn
@@ -221,7 +222,3 @@ class Cgroup:
                 (f"{tree.format('memory')}/memory.usage_in_bytes", parse_number, 1),
             )
         return [_Counter(path, parse, width, stay_open=stay_open) for path, parse, width in files]
-
-
-def _labels(folder: JobFolder) -> tuple[tuple[str, str], ...]:
-    return (("job", folder.job), *((("slurm_node", folder.node),) if folder.node else ()))

@@ -65,10 +65,11 @@ class Namer:
             started = self._cpu_ns()
             symbols = _symbols(image, table.owner)
             self._left_ns -= self._cpu_ns() - started
+            file = image.path.removesuffix(_GONE).rpartition("/")[2]
             for i in places:
                 offset = table.functions[i][0]
                 name = symbols.lookup(offset) if symbols is not None else None
-                names[i] = function_id(program, _name_of(image), name or f"0x{offset:x}")
+                names[i] = function_id(program, file, name or f"0x{offset:x}")
 
     def _may_read(self, image: Module, owner: int) -> bool:
         """True when the image is cached, or time remains for another one."""
@@ -82,10 +83,6 @@ class Namer:
                 self._lately.clear()
             self._lately.add((image, owner))
         return True
-
-
-def _name_of(image: Module) -> str:
-    return image.path.removesuffix(_GONE).rpartition("/")[2]
 
 
 def _symbols(module: Module, owner: int) -> Symbols | None:

@@ -132,7 +132,10 @@ class Pages:
         self._streams = EventStreams(view, lambda: self._took)
         self._kept: OrderedDict[tuple[str, bytes, str], _Kept] = OrderedDict()
         self.lock = asyncio.Lock()  # one page at a time: at most one core
-        self._common = {"archive": archive is not None, "has_jobs": partial(_has_jobs, archive)}
+        self._common = {
+            "archive": archive is not None,
+            "has_jobs": lambda: archive is not None and (archive / "kind=jobs").is_dir(),
+        }
 
     def routes(self) -> list[BaseRoute]:
         """Routes of the pages."""
@@ -335,10 +338,6 @@ def _parts_of_name(name: str) -> Markup:
         style = "part" if len(part) <= _MAX_PART_CHARS else "long"
         spans.append(Markup('<span class="{}">{}</span>').format(style, part))
     return Markup("<wbr>").join(spans)
-
-
-def _has_jobs(archive: Path | None) -> bool:
-    return archive is not None and (archive / "kind=jobs").is_dir()
 
 
 def _alarms(now: Now, request: Request, events: Events) -> Any:

@@ -52,14 +52,10 @@ def page(report: CentreReport, site: str) -> str:
             strips=_strips(report.persistence, report.start, report.end),
             tables=[("Application", report.applications), ("User", report.users)],
             words=formatting,
-            hours_text=_hours,
+            hours_text=lambda row: "-" if row.core_hours is None else f"{row.core_hours:,.1f}",
             operations_text=_operations,
         )
     )
-
-
-def _hours(row: TopRow | Any) -> str:
-    return "-" if row.core_hours is None else f"{row.core_hours:,.1f}"
 
 
 def _operations(row: TopRow) -> str:
