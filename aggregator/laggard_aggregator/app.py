@@ -107,7 +107,7 @@ class App:
         self._run_ns = 0
         self._queue = IngestQueue(settings.mqtt.queue_messages, settings.mqtt.queue_max_bytes)
         self._subscriber = self._new_subscriber()
-        self.view = self._new_view(before.view.history if before is not None else WindowHistory())
+        self.view: Status = self._new_view(before.view.history if before is not None else WindowHistory())
         self._loads = LoadDays(settings.archive.directory) if settings.archive is not None else None
         self._background = self._new_background()
         self._watchdog = Watchdog(
