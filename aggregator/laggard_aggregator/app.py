@@ -177,7 +177,7 @@ class App:
             stack.callback(self._recovery.close)
         if s.mqtt.embedded:
             await stack.enter_async_context(embedded_broker(s.mqtt, self._subscriber.identifier))
-        _log.info("site %s: metrics at %s/metrics", s.site, self._http.url)
+        _log.info("site %s: pages at %s/, metrics at %s/metrics", s.site, self._http.url, self._http.url)
         await stack.enter_async_context(self._control)
         self._start(tasks, http=self._http.run(self._ended))
         await self._restore()

@@ -163,6 +163,9 @@ def test_a_name_wraps_at_its_slashes_alone() -> None:
         '<span class="part">oss-12/</span><wbr><span class="part">loop&lt;1&gt;</span>'
     )
     assert 'class="long"' in _parts_of_name("oss/" + "w" * 60)
+    group = _parts_of_name("storage/diskstats/INTEL_SSDPE2KX040T8_ssd_4TB")
+    assert '<span class="part">INTEL_</span><wbr><span class="part">SSDPE2KX040T8_</span><wbr>' in group
+    assert "long" not in group
 
 
 def test_jobs_are_sorted_by_a_click_on_a_heading(archive: Path) -> None:

@@ -332,11 +332,12 @@ def _answer(
 
 
 def _parts_of_name(name: str) -> Markup:
-    """A name that wraps at its slashes alone; only very long parts wrap anywhere."""
+    """A name that wraps at its slashes, long parts at underscores; only very long ones wrap anywhere."""
     spans = []
     for part in name.replace("/", "/\n").split("\n"):
-        style = "part" if len(part) <= _MAX_PART_CHARS else "long"
-        spans.append(Markup('<span class="{}">{}</span>').format(style, part))
+        for piece in [part] if len(part) <= _MAX_PART_CHARS else part.replace("_", "_\n").split("\n"):
+            style = "part" if len(piece) <= _MAX_PART_CHARS else "long"
+            spans.append(Markup('<span class="{}">{}</span>').format(style, piece))
     return Markup("<wbr>").join(spans)
 
 
