@@ -81,7 +81,7 @@ def add_jobs_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         help="jobs slower than this share of the median of their earlier runs, such as 0.5",
     )
-    about = f"most jobs, newest first (default {DEFAULT_LIMIT}; with --json and --csv: all)"
+    about = f"at most N jobs, newest first (default {DEFAULT_LIMIT}; with --json and --csv: all)"
     add("--limit", metavar="N", type=whole_number, help=about)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print records, one JSON object a line")

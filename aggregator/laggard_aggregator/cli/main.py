@@ -109,7 +109,7 @@ COMMANDS = (
     Entry(
         "mine",
         "laggard_aggregator.cli.mine",
-        "tell from Darshan logs why a job's I/O was slow",
+        "say from Darshan logs why a job's I/O was slow",
         "laggard_aggregator.cli.mine_options:add_mine_options",
         (
             _mine_verb("init", "convert Darshan, Slurm and LMT data into a store, each file once"),
@@ -158,7 +158,7 @@ COMMANDS = (
     Entry(
         "report",
         "laggard_aggregator.cli.report",
-        "write slow jobs, slow components and loads of a time to one HTML file",
+        "write an HTML report on slow jobs, slow components and loads",
         "laggard_aggregator.cli.jobs_options:add_report_options",
     ),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),

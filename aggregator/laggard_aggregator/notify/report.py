@@ -183,7 +183,7 @@ class Notification:
         claim = f"{report.name} {report.worst.predicate}"
         if self.kind == "test":
             return f"TEST, nothing is wrong: {claim}"
-        return spaced(f"{claim} for {formatting.lasting(report.lasted_seconds)} ({report.worst.metric})")
+        return spaced(f"{claim} ({report.worst.metric}, for {formatting.lasting(report.lasted_seconds)})")
 
 
 def report(

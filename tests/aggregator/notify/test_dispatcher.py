@@ -47,7 +47,7 @@ def test_one_mail_an_episode_and_one_when_it_is_over() -> None:
             await view.polled()
             told, over = box.mails
             assert told.subject == (
-                "[Laggard site] oss-1/sd1 is 4.0 times slower than its peers for 4 min (await)"
+                "[Laggard site] oss-1/sd1 is 4.0 times slower than its peers (await, for 4 min)"
             )
             assert over.subject.startswith("[Laggard site] oss-1/sd1 keeps up with its peers again")
             assert over.message["References"] == told.message["Message-ID"]

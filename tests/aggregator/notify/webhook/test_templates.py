@@ -57,7 +57,7 @@ def test_json_of_a_raised_incident() -> None:
         "id": "s.1",
         "kind": "straggler",
         "site": "site",
-        "subject": "oss-3/sdb is 3.9 times slower than its peers for 6 h (await)",
+        "subject": "oss-3/sdb is 3.9 times slower than its peers (await, for 6 h)",
         "url": f"{PAGE}/",
         "resolves": [],
         "count": 1,
@@ -143,11 +143,11 @@ def test_the_documentation_names_exactly_these_fields() -> None:
 
 def test_a_message_of_slack() -> None:
     made = payload("slack", raised("s.1", report("oss-3/sdb")))
-    assert made["text"] == "[Laggard site] oss-3/sdb is 3.9 times slower than its peers for 6 h (await)"
+    assert made["text"] == "[Laggard site] oss-3/sdb is 3.9 times slower than its peers (await, for 6 h)"
     assert [(block["type"], block["text"]["type"]) for block in made["blocks"]] == [("section", "mrkdwn")]
     assert made["blocks"][0]["text"]["text"].split("\n") == [
         "*Laggard site: alarm raised*",
-        "`oss-3/sdb` is 3.9 times slower than its peers for 6 h: `await` 83.3 ms, peers 21.5 ms",
+        "`oss-3/sdb` is 3.9 times slower than its peers (for 6 h): `await` 83.3 ms, peers 21.5 ms",
         f"<{PAGE}/|Open in Laggard>",
     ]
 
