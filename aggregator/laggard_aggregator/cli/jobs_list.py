@@ -151,7 +151,8 @@ def _details(job: Record, method: str = "") -> Iterator[str]:
     if method and all(finding["kind"] != "slow component" for finding in job["findings"]):
         yield f"  no slow component by {method}: {_NEEDS[method]}"
     for finding in job["findings"]:
-        yield f"    {finding['text']}. {finding['advice']}"
+        text = "" if finding["text"] in job["sentence"] else f"{finding['text']}. "
+        yield f"    {text}{finding['advice']}"
     read, written = job["summary"]["read_bytes"], job["summary"]["written_bytes"]
     if read is None and written is None:
         yield "  Not joined with counters: the archive has none of its nodes, or not yet"

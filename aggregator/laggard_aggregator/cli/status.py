@@ -90,7 +90,8 @@ def _located(stragglers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if row.get("located_level"):
             evidence_of.setdefault((row["located_level"], row["located_name"]), row["evidence"])
     for (level, name), evidence in evidence_of.items():
-        yield f"located: {level} {name}: {evidence}"
+        signs, _, place = evidence.rpartition(": ")
+        yield f"located: {level} {name}: {place} ({signs.replace(f' of {name}', '')})"
 
 
 def _unhealthy(unhealthy: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -75,9 +75,9 @@ def test_status_names_located_causes(capsys: pytest.CaptureFixture[str]) -> None
         assert main(["status", "--url", url]) == 0
     located = [line for line in capsys.readouterr().out.splitlines() if line.startswith("located: ")]
     assert located == [
-        "located: lun oss-1/sdb: await of oss-1/sdb 4.0×: the disk",
-        "located: lun oss-3/wwn-5: await of oss-3/wwn-5: the disk",
-        'located: lun oss-9/"odd\\name: await of oss-9/"odd\\name 4.0×: the disk',
+        "located: lun oss-1/sdb: the disk (await 4.0×)",
+        "located: lun oss-3/wwn-5: the disk (await)",
+        'located: lun oss-9/"odd\\name: the disk (await 4.0×)',
     ]
 
 
