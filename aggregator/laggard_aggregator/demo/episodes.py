@@ -59,7 +59,7 @@ def episodes(
 def _told(alarm: Alarm, *, over: bool) -> str:
     """Its factor now, and on average where that differs; of a cleared one the worst average."""
     if over:
-        return f"was on average up to {factor(alarm.worst_severity)} slower than its peers".replace(
+        return f"was up to {factor(alarm.worst_severity)} slower than its peers on average".replace(
             "×", " times"
         )
     return slower(factor_now(alarm), average=alarm.severity)

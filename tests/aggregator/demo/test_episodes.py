@@ -36,7 +36,7 @@ def test_an_episode_from_raising_to_clearing() -> None:
     now = Episode("oss-08/loop27", 180.0, 270.0, "is 6.0 times slower than its peers")
     assert found(RIGHT, other, standing=[steady]) == [now]
     events = (RIGHT, other, cleared(RIGHT, 1054.0, worst=21.0))
-    told = "was on average up to 21 times slower than its peers"
+    told = "was up to 21 times slower than its peers on average"
     assert found(*events) == [Episode("oss-08/loop27", 180.0, 270.0, told, 540.0)]
     assert errors(*events) == []
 
