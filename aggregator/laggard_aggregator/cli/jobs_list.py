@@ -45,7 +45,7 @@ _SHOWN_PHASES = 20
 MIB = 2**20
 _NEEDS = {
     LAGGARD: "the detector saw none, or had fewer than 18 minutes or 4 components",
-    BELOW_PEAK: "none stayed below 30 % of the peak for an hour, or fewer than 4 had I/O",
+    BELOW_PEAK: "none stayed below 30% of the peak for an hour, or fewer than 4 had I/O",
     BELOW_PEERS: "none had a peak below half the others', or fewer than 4 had I/O",
 }
 

@@ -1,5 +1,6 @@
 """The verdict on a job of an archive: by its own history, a straggler on its path, its own change, advice."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -15,6 +16,9 @@ from laggard_aggregator.archive.schemas import ALARMS, VERDICTS
 from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.verdict.analysis.cause_ranking import PathStraggler
+from laggard_aggregator.jobs.verdict.causes import alarm_finding
+from laggard_aggregator.jobs.verdict.evidence.alarms import PathAlarm
 from laggard_aggregator.jobs.verdict.judge import JobJudge, RunReport
 from tests.support.builders.job_tables import (
     DAY,
@@ -199,6 +203,21 @@ def test_twice_the_data_in_twice_the_time_is_no_slowness(tmp_path: Path, rng: np
     assert verdict_on(tmp_path, jobs[-1]).verdict == "as usual"
 
 
+@pytest.mark.parametrize(
+    ("lasted", "span"),
+    [
+        (math.inf, "since 2025-11-21 00:05 UTC"),
+        (2100.0, "from 2025-11-21 00:05 to 00:40 UTC"),
+        (86400.0, "from 2025-11-21 00:05 to 2025-11-22 00:05 UTC"),
+    ],
+)
+def test_an_alarm_on_the_path_is_told_with_its_days(lasted: float, span: str) -> None:
+    since = 1_763_683_500.0
+    straggler = PathStraggler("OST7", since, since + lasted, 3.2, 0.0, 0.12)
+    text = alarm_finding(PathAlarm(straggler, since, since + lasted)).text
+    assert text == f"OST7 was a straggler (3.2 times slower) {span} and carried 12% of its bytes"
+
+
 def test_a_straggler_on_the_path_is_named_with_its_share(tmp_path: Path, rng: np.random.Generator) -> None:
     jobs = archive_of(tmp_path, [*usual(rng), 930.0])
     start = jobs[-1]["start"]
@@ -209,8 +228,11 @@ def test_a_straggler_on_the_path_is_named_with_its_share(tmp_path: Path, rng: np
     assert found.factor == pytest.approx(3.1, rel=0.1)
     usually = "the median of 12 earlier runs"
     assert found.sentence.startswith(f"Writing took 3.2 times {usually}, all its I/O 3.1 times")
-    assert f"oss-8/{OST} was a straggler (3.2 times slower) since " in found.sentence
-    assert found.sentence.endswith("carried 12 % of its bytes")
+    assert (
+        f"oss-8/{OST} was a straggler (3.2 times slower) from 2025-11-21 00:05 to 00:40 UTC and"
+        in found.sentence
+    )
+    assert found.sentence.endswith("carried 12% of its bytes")
     assert [(each.kind, each.cause) for each in found.findings] == [("straggler", f"oss-8/{OST}")]
 
 

@@ -333,10 +333,13 @@ def alarm_finding(alarm: PathAlarm) -> JobFinding:
     """An alarm on a job's path, whether it explains how long the job takes or not."""
     straggler = alarm.straggler
     since = datetime.fromtimestamp(alarm.since, UTC).strftime("%Y-%m-%d %H:%M")
-    until = "" if np.isinf(alarm.until) else datetime.fromtimestamp(alarm.until, UTC).strftime(" to %H:%M")
+    span = f"since {since}"
+    if np.isfinite(alarm.until):
+        until = datetime.fromtimestamp(alarm.until, UTC).strftime("%Y-%m-%d %H:%M")
+        span = f"from {since} to {until.removeprefix(since[:11])}"
     text = (
         f"{straggler.component} was a straggler ({straggler.severity:.1f} times slower) "
-        f"since {since}{until} UTC and carried {100 * straggler.carried:.0f} % of its bytes"
+        f"{span} UTC and carried {100 * straggler.carried:.0f}% of its bytes"
     )
     name, factor = straggler.component, straggler.severity
     return JobFinding("straggler", name, factor, straggler.carried, text, _OPERATORS)

@@ -15,13 +15,13 @@ from laggard_aggregator.web.pages.tables import Filter, PageColumn, PageTable, Q
 
 _LEVELS: Final = np.array([WELL, WIDE, SLOW, SLOWEST, GONE], dtype=np.uint8)
 """Levels of a heat map by class; the last is that of GAP."""
-_SHARES: Final = (("above_90", "> 90 %"), ("to_90", ""), ("to_50", ""), ("to_10", ""))
+_SHARES: Final = (("above_90", "> 90%"), ("to_90", ""), ("to_50", ""), ("to_10", ""))
 """Columns of the classes, highest first, and their headings: the page has the strips."""
 _LEGEND: Final = (
-    (SLOWEST, "above 90 % of the peak"),
-    (SLOW, "50 to 90 %"),
-    (WIDE, "10 to 50 %"),
-    (WELL, "0 to 10 %"),
+    (SLOWEST, "above 90% of the peak"),
+    (SLOW, "50 to 90%"),
+    (WIDE, "10 to 50%"),
+    (WELL, "0 to 10%"),
     (GONE, "no data"),
 )
 _JOBS_ON: Final = {"osts": "ost", "forwarders": "ost", COMPUTE: "node", "mdts": "ost", "bricks": "ost"}
@@ -50,7 +50,7 @@ def component_table(loads: ComponentLoad, kind_name: str, when: TimeRange, query
 
     def row(at: int) -> dict[str, Any]:
         name, above = heat.components[at], shares[at, 0]
-        label = "no data" if np.isnan(above) else f"above 90 % of the peak {above:.0%} of the time"
+        label = "no data" if np.isnan(above) else f"above 90% of the peak {above:.0%} of the time"
         return {
             "name": name,
             "url": urls.node(name) if kind.has_nodes else urls.page("/search", q=name),
