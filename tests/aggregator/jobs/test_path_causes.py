@@ -264,6 +264,20 @@ def test_writers_of_one_file_with_a_small_part_of_the_bytes_are_innocent(tmp_pat
     assert causes(scene.verdict()) == [("slow component", "fwd-1")]
 
 
+def test_writers_of_one_file_on_an_ost_that_another_job_loads_more_are_not_the_cause(tmp_path: Path) -> None:
+    """They have 70 % of the bytes on the slow OST, and the other job nearly all of the requests."""
+    slow = replace(USUAL, ost_us={OSTS[0]: 5 * OST_US}, mount_us=MOUNT_US + 4 * OST_US // 2)
+    scene = Scene(tmp_path, slow, shared=False)
+    small = replace(slow, writes=54_000, size=4096, osts=OSTS[:1])
+    other = scene.beside(4357, NODES["fwd-4"][:2], small)
+    scene.site.traced(other, NODES["fwd-4"][:2], scene.first + 5, shared=False)
+    writers = scene.beside(4370, NODES["fwd-3"][:2], replace(slow, writes=600, osts=OSTS[:1]))
+    scene.site.traced(writers, NODES["fwd-3"][:2], scene.first + 5, shared=True)
+    job = scene.verdict()
+    assert causes(job)[0] == ("neighbour", other["job_key"])
+    assert "into one file" not in " ".join(finding["text"] for finding in job["findings"])
+
+
 def test_a_load_that_is_less_than_the_jobs_own_was_is_innocent(tmp_path: Path) -> None:
     """Its forwarder had 300 operations a second in earlier runs, and now 160, the neighbour's with them."""
     slow = replace(USUAL, operations=6000, mount_extra_meta_us=9 * META_US)
@@ -369,6 +383,25 @@ def test_a_slow_compute_node_is_the_cause(tmp_path: Path) -> None:
         "cn-02 was slow in this job: its writes took 5.0 times as long as on the 3 other nodes"
         in job["sentence"]
     )
+
+
+def test_a_compute_node_whose_files_lie_on_a_slow_ost_is_innocent(tmp_path: Path) -> None:
+    """One node of four has its files on the slow OST, and waits 5 times as long as the others."""
+    slow = replace(USUAL, ost_us={OSTS[0]: 6 * OST_US}, mount_us=MOUNT_US + 20_000)
+    job = Scene(tmp_path, slow, NODES["fwd-1"], slow_node="cn-02").verdict()
+    assert causes(job) == [("slow component", OSTS[0])]
+
+
+def test_a_few_metadata_operations_on_a_slow_forwarder_are_innocent(tmp_path: Path) -> None:
+    """They are 24 times the usual number, and a third of all requests through it."""
+    scene = Scene(tmp_path, SLOW_FORWARDER, NODES["fwd-1"][:3], has_job_stats=False)
+    for run in range(RUNS):
+        first, is_slow = run * MINUTES + 5, run == RUNS - 1
+        work = SLOW_FORWARDER if is_slow else USUAL
+        small = replace(work, writes=6_000 if is_slow else 18_000, size=65_536, operations=0)
+        scene.site.works(NODES["fwd-1"][:1], first, first + (15 if is_slow else 5), small, 100 + run)
+    scene.beside(4357, NODES["fwd-1"][3:], replace(SLOW_FORWARDER, writes=0, operations=3_600))
+    assert causes(scene.verdict()) == [("slow component", "fwd-1")]
 
 
 def test_a_load_at_which_its_component_was_as_slow_clears_nobody() -> None:

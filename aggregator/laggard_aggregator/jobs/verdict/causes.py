@@ -158,7 +158,8 @@ class JobCauses:
         shares = part_shares(components, self._served_by)
         kinds = Counter(part.kind for part in path.parts.values())
         parts = {name: _slow_part(part, shares.get(name, 1 / kinds[part.kind])) for name, part in ill.items()}
-        nodes = slow_nodes(components, [run.components for run in then], self._served_by, path.directions)
+        before = [run.components for run in then]
+        nodes = slow_nodes(components, before, self._served_by, path.directions, path.parts.values())
         parts |= {part.component: part for part in nodes}
         within = {part.component: part for part in self._slow_parts(asked, components, method)}
         usual = {name for name, part in path.parts.items() if part.worst[1] < MOVED}

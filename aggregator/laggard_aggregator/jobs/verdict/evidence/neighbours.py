@@ -57,7 +57,7 @@ _SERVERS: Final = (SERVER, FORWARDER)
 _CLIENTS: Final = (CLIENT, FORWARDER)
 _LEAST_PART: Final = 0.5
 """Share of a load's rise that the heaviest job must have to be named for it, and of all work on a component
-that N-1 writes must have to slow down the rest."""
+that N-1 writes, or on a forwarder metadata operations, must have to slow down the rest."""
 _MIB: Final = 2.0**20
 _MB: Final = 1e6
 _LEAST_LOADS: Final = {BYTES: _MIB, REQUESTS: 50.0, OPERATIONS: 50.0, SHARED_BYTES: _MIB}
@@ -246,8 +246,14 @@ class NeighbourLoads:
             own = now.own.get(place, 0.0)
             if total + own < _AS_MUCH * _usual_most(place, earlier, before, path):
                 continue
-            if place[1] == SHARED_BYTES and _part_of_work(place[0], key, now) < _LEAST_PART:
+            if place[1] == SHARED_BYTES and not _has_most_work(place[0], key, now):
                 continue
+            if place[1] == OPERATIONS and path.kind(place[0]) == FORWARDER:
+                work = (
+                    total + own + sums.get((place[0], REQUESTS), 0.0) + now.own.get((place[0], REQUESTS), 0.0)
+                )
+                if load < _LEAST_PART * work or work < _AS_MUCH * _usual_work(earlier, before, path):
+                    continue
             evidence = Neighbour(
                 key,
                 place[0],
@@ -422,13 +428,15 @@ def _is_spared(place: Place, loads: Loads, path: PathState) -> bool:
     return any(loads.get((peer, place[1]), 0.0) >= _AS_MUCH * loads[place] for peer in peers)
 
 
-def _part_of_work(name: str, key: str, run: RunLoads) -> float:
-    """Part of all bytes, or of all requests, on a component that one job's are."""
-    parts = []
+def _has_most_work(name: str, key: str, run: RunLoads) -> bool:
+    """Whether a job has half of the bytes or requests on a component, and no other a larger part."""
+    sums = run.sums
+    parts = dict.fromkeys(run.others, 0.0)
     for unit in (BYTES, REQUESTS):
-        of_all = run.sums.get((name, unit), 0.0) + run.own.get((name, unit), 0.0)
-        parts.append(run.others[key].get((name, unit), 0.0) / of_all if of_all else 0.0)
-    return max(parts)
+        of_all = sums.get((name, unit), 0.0) + run.own.get((name, unit), 0.0)
+        for job, loads in run.others.items():
+            parts[job] = max(parts[job], loads.get((name, unit), 0.0) / of_all if of_all else 0.0)
+    return parts[key] >= max(_LEAST_PART, *parts.values())
 
 
 def _usual_most(place: Place, runs: Sequence[RunLoads], others: Sequence[Loads], path: PathState) -> float:
@@ -449,6 +457,18 @@ def _usual_most(place: Place, runs: Sequence[RunLoads], others: Sequence[Loads],
         for run, beside in zip(runs, others, strict=True)
     ]
     return float(np.median(most)) if kind is not None and most else 0.0
+
+
+def _usual_work(runs: Sequence[RunLoads], others: Sequence[Loads], path: PathState) -> float:
+    """Median over earlier runs of the most requests and metadata operations on a forwarder of the run."""
+    most = []
+    for run, beside in zip(runs, others, strict=True):
+        work: dict[str, float] = defaultdict(float)
+        for name, unit in run.own:
+            if unit in (REQUESTS, OPERATIONS) and path.kind(name) == FORWARDER:
+                work[name] += run.own[name, unit] + beside.get((name, unit), 0.0)
+        most.append(max(work.values(), default=0.0))
+    return float(np.median(most)) if most else 0.0
 
 
 def shared_components(row: Row) -> Iterable[str]:

@@ -1,10 +1,11 @@
 """Latencies of the components on a job's path in its slow phases, against earlier runs and against peers.
 
 The path goes from the job's nodes over forwarders to OSTs and MDTs. A component that waits for a slower one
-behind it is not slow itself: a forwarder is judged by the rest of its slowdown that its targets leave.
+behind it is not slow itself: a forwarder is judged by the rest of its slowdown that its targets leave, and so
+is a compute node.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -35,7 +36,7 @@ _LEAST_PEERS: Final = 2
 _SPREAD: Final = 0.2
 """Usual spread of the log of a component's mean latency from run to run."""
 _OF_INNER: Final = 0.7
-"""Share of a forwarder's slowdown from which an equally slow target explains it."""
+"""Share of a slowdown of a forwarder or node from which an equally slow target explains it."""
 _AS_MUCH: Final = 0.8
 """Share of a load from which a peer counts as having as much."""
 _OF_SLOW: Final = 0.2
@@ -343,11 +344,18 @@ def _clients(run: RunPath) -> frozenset[str]:
 
 def _beyond(forwarder: PathPart, behind: Collection[PathPart]) -> PathPart:
     """A forwarder; not slower in directions in which a target behind it is about as slow."""
-    slowdowns = {}
-    for direction, slowdown in forwarder.slowdowns.items():
-        inner = max((part.slowdowns.get(direction, 1.0) for part in behind), default=1.0)
-        slowdowns[direction] = 1.0 if inner >= max(MOVED, _OF_INNER * slowdown) else slowdown
+    slowdowns = {
+        direction: 1.0 if waits_for_target(direction, slowdown, behind) else slowdown
+        for direction, slowdown in forwarder.slowdowns.items()
+    }
     return replace(forwarder, slowdowns=slowdowns)
+
+
+def waits_for_target(direction: str, slowdown: float, behind: Iterable[PathPart]) -> bool:
+    """Whether an OST or MDT behind a component that is slower is about as slow in that direction."""
+    targets_behind = (part for part in behind if part.kind != FORWARDER)
+    inner = max((part.slowdowns.get(direction, 1.0) for part in targets_behind), default=1.0)
+    return inner >= max(MOVED, _OF_INNER * slowdown)
 
 
 def _served(layer: _Layer, sums: MinuteSums, spans: Sequence[Times]) -> _Served:

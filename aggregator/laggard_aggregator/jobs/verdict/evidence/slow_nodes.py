@@ -4,7 +4,7 @@ Traces have no latencies: nodes that are known by them are compared by the time 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.join.client_traces import COMPONENT as TRACED
 from laggard_aggregator.jobs.join.volumes import CLIENT
-from laggard_aggregator.jobs.verdict.evidence.path_parts import SLOW
+from laggard_aggregator.jobs.verdict.evidence.path_parts import SLOW, PathPart, waits_for_target
 from laggard_aggregator.jobs.verdict.evidence.slow_parts import SlowPart
 
 NODE: Final = "node"
@@ -26,11 +26,13 @@ def slow_nodes(
     earlier: Iterable[Sequence[Row]],
     served_by: Mapping[str, str],
     directions: Iterable[str],
+    path: Collection[PathPart] = (),
 ) -> Iterator[SlowPart]:
     """Yields the nodes whose requests took longer than on those behind the same forwarder, known alike.
 
     They must be as much slower than any node was in most of the `earlier` runs, since one that writes for the
-    others always waits longer. No node of a job with fewer than three nodes behind a forwarder is slow.
+    others always waits longer. A node whose files lie on a slow OST of the `path` waits for that. No node of
+    a job with fewer than three nodes behind a forwarder is slow.
     """
     runs = list(earlier)
     for direction in (known for known in directions if known in _VERBS):
@@ -39,7 +41,7 @@ def slow_nodes(
         factors = _factors(components, direction, served_by)
         total = sum(moved for _, _, moved in _waits(components, direction).values())
         for node, factor in factors.items():
-            if factor >= least:
+            if factor >= least and not waits_for_target(direction, factor, path):
                 _, _, moved = _waits(components, direction)[node]
                 others = f"the {len(factors) - 1} other nodes of the job"
                 text = f"its {_VERBS[direction]} took {factor:.1f} times as long as on {others}"
