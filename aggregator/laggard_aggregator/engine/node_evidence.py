@@ -1,7 +1,8 @@
 """Evidence that is shown beside alarms of a node and raises none: errors of disks, of links, of LNet.
 
 Kept in memory: the latest values, and for a day the times at which counters rose. A counter that is seen for
-the first time, or that fell, has not risen.
+the first time, or that fell, has not risen. Values are compared by the id of a component, as other disks may
+have the names after a boot, and shown by its name.
 """
 
 import math
@@ -22,8 +23,13 @@ MOST_TABLES = 32_768
 MOST_RISES = 256
 """Limit of rises kept for one node."""
 
-Values = Mapping[str, Mapping[str, int]]
-"""Known values by component and field."""
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """The name of a component, and its known values by field."""
+
+    name: str
+    values: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +70,8 @@ class _LatestTable:
     block: Block
     tick_ns: int
 
-    def values(self, table: EvidenceTable) -> Values:
-        """The latest values of the fields that `table` declares."""
+    def told(self, table: EvidenceTable) -> Mapping[str, _Told]:
+        """The latest values of the fields that `table` declares, by the id of their component."""
         wanted = {*(count.field for count in table.counts), *(state.field for state in table.states)}
         latest, present = self.block.values[-1], self.block.present
         columns = [
@@ -73,11 +79,13 @@ class _LatestTable:
             for at, field in enumerate(self.schema.fields[: latest.shape[1]])
             if field.name in wanted and field.type != FieldType.F64
         ]
+        components = (self.schema.components[index] for index in self.block.indexes.tolist())
         return {
-            self.schema.components[index].name: {
-                name: int(latest[row, at]) for at, name in columns if present is None or present[row, at]
-            }
-            for row, index in enumerate(self.block.indexes.tolist())
+            component.id: _Told(
+                component.name,
+                {name: int(latest[row, at]) for at, name in columns if present is None or present[row, at]},
+            )
+            for row, component in enumerate(components)
         }
 
 
@@ -104,7 +112,7 @@ class NodeEvidence:
             return
         now = _LatestTable(schema, _last_row(block), tick_ns)
         if before is not None:
-            self._note(key, table, before.values(table), now.values(table), tick_ns / 1e9)
+            self._note(key, table, before.told(table), now.told(table), tick_ns / 1e9)
         self._latest.pop(key, None)
         self._latest[key] = now
         if len(self._latest) > MOST_TABLES:
@@ -113,14 +121,19 @@ class NodeEvidence:
             self._rises.pop(node, None)
 
     def _note(
-        self, key: tuple[str, str], table: EvidenceTable, before: Values, now: Values, at: float
+        self,
+        key: tuple[str, str],
+        table: EvidenceTable,
+        before: Mapping[str, _Told],
+        now: Mapping[str, _Told],
+        at: float,
     ) -> None:
         node, source = key
-        for component, values in now.items():
-            old = before.get(component, {})
+        for id_, told in now.items():
+            values, old = told.values, before[id_].values if id_ in before else {}
             for count in table.counts:
                 if count.field in values and count.field in old and values[count.field] > old[count.field]:
-                    rise = _Rise(at, source, component, count.field, values[count.field] - old[count.field])
+                    rise = _Rise(at, source, told.name, count.field, values[count.field] - old[count.field])
                     self._rises.setdefault(node, deque(maxlen=MOST_RISES)).append(rise)
 
     def of(self, node: str, now: float) -> tuple[NodeSign, ...]:
@@ -129,7 +142,8 @@ class NodeEvidence:
         for source, table in self._declared.items():
             latest = self._latest.get((node, source))
             is_fresh = latest is not None and latest.tick_ns / 1e9 > now - KEPT_SECONDS
-            values = latest.values(table) if latest is not None and is_fresh else {}
+            latest_told = latest.told(table).values() if latest is not None and is_fresh else ()
+            values = {told.name: told.values for told in latest_told}
             counts: dict[str, Counter[str]] = {}
             since: dict[str, float] = {}
             for rise in self._rises.get(node, ()):

@@ -66,6 +66,17 @@ def test_another_stream_of_the_same_disks_goes_on() -> None:
     assert [(s.component, [e.count for e in s.events]) for s in evidence.of("oss-1", START)] == [("sdb", [1])]
 
 
+def test_disks_that_exchange_their_names_have_no_new_errors() -> None:
+    evidence, of = NodeEvidence(), schema("sda", "sdb")
+    one, two = (
+        replace(component, id=id_) for component, id_ in zip(of.components, ("w1", "w2"), strict=True)
+    )
+    evidence.add(batch(replace(of, components=(one, two)), 0, [900, 0, 0, 0], [0, 0, 0, 0]))
+    swapped = replace(of, components=(replace(one, id="w2"), replace(two, id="w1")))
+    evidence.add(batch(swapped, 60, [0, 0, 0, 0], [901, 0, 0, 0]))
+    assert [(s.component, [e.count for e in s.events]) for s in evidence.of("oss-1", START)] == [("sdb", [1])]
+
+
 def test_states_stand_without_an_event() -> None:
     evidence, of = NodeEvidence(), schema("sda", "sdb")
     evidence.add(batch(of, 0, [0, 0, 0, 1], [0, 0, 0, 0]))

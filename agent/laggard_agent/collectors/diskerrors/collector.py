@@ -12,10 +12,11 @@ from errno import EINVAL, EIO, ENODEV, ENXIO, EOPNOTSUPP
 from pathlib import Path
 from typing import ClassVar
 
-from laggard_agent.collectors.diskstats.sysfs_device import names_in
+from laggard_agent.collectors.diskstats.identities import Identities
+from laggard_agent.collectors.diskstats.sysfs_device import SysfsDevice, names_in
 from laggard_agent.collectors.interface import ABSENT, Context, Reading, read_file
 from laggard_agent.collectors.registry import register
-from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges, named, raise_first
+from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges, raise_first
 from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
 from laggard_common.trace_formats.kernel_text import MOST, number
@@ -75,6 +76,7 @@ class DiskErrors:
         self._context = context
         self._due_ns = 0
         self._found: dict[Component, Row] = {}
+        self._identities = Identities()
         self._left_out = self._odd = 0
         self._failures: list[CollectError] = []
         self._rows = RowCache("disk_errors")
@@ -99,10 +101,15 @@ class DiskErrors:
         self._failures, self._odd = [], 0
         names = sorted(names_in(str(self._block))) if self._block is not None else []
         rows = ((name, self._row(name)) for name in names if name.isprintable() and name.isascii())
-        disks = {named(name[:MAX_NAME_CHARS].replace("!", "/")): row for name, row in rows if row is not None}
-        most = self._settings.max_disks
-        self._left_out = max(0, len(disks) - most)
-        self._found = dict(list(disks.items())[:most])
+        disks = {name: row for name, row in rows if row is not None}
+        chosen = list(disks.items())[: self._settings.max_disks]
+        self._left_out = len(disks) - len(chosen)
+        facts = {name: SysfsDevice(f"{self._block}/{name}", name).facts() for name, _ in chosen}
+        ids = self._identities.assign(facts)
+        self._found = {
+            Component(ids[name].replace("!", "/"), name[:MAX_NAME_CHARS].replace("!", "/")): row
+            for name, row in chosen
+        }
 
     def _row(self, name: str) -> Row | None:
         """The values of a device; None for one without any, such as loop0."""

@@ -25,9 +25,13 @@ _NVME = {
 
 @dataclass(slots=True)
 class SmartReport:
-    """Values by disk, those that it has. `odd`: lines that are not smartctl's document on a disk."""
+    """Values by disk, those that it has, and its model and serial number, empty when unknown.
+
+    `odd`: lines that are not smartctl's document on a disk.
+    """
 
     disks: dict[str, dict[str, int]] = field(default_factory=dict)
+    serials: dict[str, tuple[str, str]] = field(default_factory=dict)
     odd: int = 0
 
 
@@ -43,6 +47,7 @@ def parse_report(data: bytes) -> SmartReport:
         name = _disk_name(document) if isinstance(document, dict) else ""
         if name:
             report.disks[name] = dict(_values(document))
+            report.serials[name] = _text(document, "model_name"), _text(document, "serial_number")
         else:
             report.odd += 1
     return report
@@ -57,6 +62,11 @@ def _disk_name(document: Mapping[str, Any]) -> str:
         return ""
     place = f" {kind}" if isinstance(kind, str) and "," in kind else ""
     return printable(name.removeprefix("/dev/") + place)[:MAX_NAME_CHARS]
+
+
+def _text(document: Mapping[str, Any], key: str) -> str:
+    value = document.get(key)
+    return printable(value.strip())[:MAX_NAME_CHARS] if isinstance(value, str) else ""
 
 
 def _values(document: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

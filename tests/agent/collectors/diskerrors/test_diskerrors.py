@@ -72,6 +72,18 @@ def test_disks_with_their_links(sysfs: Path) -> None:
     assert list(agent.row("diskerrors", "diskerrors").values()) == [4, 0, 0, 0]
 
 
+def test_a_disk_is_its_identifier_whatever_its_name(sysfs: Path) -> None:
+    for name, wwid in (("sda", "naa.5000c500a1b2c3d4"), ("sdb", "naa.5000c500a1b2c3d5")):
+        (sysfs / f"block/{name}/device/wwid").write_text(f"{wwid}\n")
+    agent = sampled(sysfs).sample()
+    assert agent.ids("disk_errors") == ["nvme0n1", "nvme1n1", "naa.5000c500a1b2c3d4", "naa.5000c500a1b2c3d5"]
+    assert agent.row("disk_errors", "naa.5000c500a1b2c3d4")["errors"] == 12
+    for name, other in (("sda", "x"), ("sdb", "sda"), ("x", "sdb")):
+        (sysfs / "block" / name).rename(sysfs / "block" / other)
+    agent.sample(60)
+    assert agent.row("disk_errors", "naa.5000c500a1b2c3d4")["errors"] == 12
+
+
 def test_they_are_read_once_a_minute(sysfs: Path) -> None:
     agent = sampled(sysfs, max_disks=3).sample()
     assert agent.row("diskerrors", "diskerrors")["disks_left_out"] == 1

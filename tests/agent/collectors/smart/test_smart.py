@@ -41,6 +41,24 @@ def test_every_disk_by_hand(report: Path) -> None:
     }
 
 
+def test_a_disk_is_its_serial_number_whatever_its_name(report: Path) -> None:
+    def documents(*serials: str) -> str:
+        line = REPORT.read_text().splitlines()[2]
+        return "".join(
+            line.replace("/dev/sda", f"/dev/sd{letter}").replace("{", f'{{"serial_number":"{serial}",', 1)
+            + "\n"
+            for letter, serial in zip("abcd", serials, strict=False)
+        )
+
+    report.write_text(documents("S1", "S2", "S3", "S3"))
+    agent = sampled(report)
+    assert agent.ids("disk_health") == ["S1", "S2", "S3@sdc", "S3@sdd"]
+    report.write_text(documents("S2", "S1", "0000"))
+    os.utime(report, ns=(agent.clock.wall_ns(), agent.clock.wall_ns()))
+    agent.sample()
+    assert agent.ids("disk_health") == ["S2", "S1", "sdc"]
+
+
 IN_TEXT = {
     "media_errors": r'"media_errors":(\d+)',
     "log_entries": r'"num_err_log_entries":(\d+)',
