@@ -8,6 +8,7 @@ A saved output of `lctl get_param` may take their place, for support cases. Ther
 several commands). Parameters that are not in the file are not errors.
 """
 
+import codecs
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from laggard_agent.collectors.interface import note_name, note_not_read, read_file
+from laggard_common.errors import CollectError
 
 MOST_FILE_BYTES = 64 * 1024 * 1024  # job_stats of 10,000 jobs is 25 MB
 
@@ -162,4 +164,7 @@ class ParamDump:
 
     def refresh(self) -> None:
         """Reads the file. Raises CollectError."""
-        self._parameters = parse_dump(read_file(self._path, MOST_FILE_BYTES))
+        data = read_file(self._path, MOST_FILE_BYTES).removeprefix(codecs.BOM_UTF8)
+        self._parameters = parse_dump(data)
+        if data.strip() and not self._parameters:
+            raise CollectError(str(self._path), "has no line such as obdfilter.fs-OST0000.stats=")

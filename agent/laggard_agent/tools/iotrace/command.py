@@ -23,6 +23,13 @@ FORMATS: dict[str, Callable[[str], LogParser]] = {
     "dxt": lambda _node: DxtParser(),
 }
 
+_NO_TEXT = {
+    b"\x1f\x8b": "is compressed: zcat FILE | laggard-agent --fold -",
+    b"\xfd7zXZ": "is compressed: xzcat FILE | laggard-agent --fold -",
+    b"\x28\xb5\x2f\xfd": "is compressed: zstdcat FILE | laggard-agent --fold -",
+    b"\xff\xfe": "is text in UTF-16, as PowerShell writes it: iconv -f UTF-16 -t UTF-8",
+}
+"""By their first bytes, files that people have in place of a log, with a remedy."""
 _OF_STRACE = (b"strace: ", b"Process ")
 
 
@@ -33,9 +40,12 @@ def fold_file(path: str, format_name: str, node: str, out: TextIO) -> str:
     InputError when the file is unreadable, or none of its lines has the format.
     """
     with _opened(path) as stream:
+        first = stream.peek(4096)[:4096]
+        if problem := next((text for magic, text in _NO_TEXT.items() if first.startswith(magic)), None):
+            raise InputError(path, problem)
         if format_name == "auto":
             format_name = detect(stream)
-        if format_name == "strace" and (fault := time_fault(stream.peek(4096)[:4096])):
+        if format_name == "strace" and (fault := time_fault(first)):
             raise InputError(path, fault)
         parser = FORMATS[format_name](node)
         reader = TraceReader(parser.parse)

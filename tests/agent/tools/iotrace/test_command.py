@@ -1,7 +1,9 @@
 """`laggard-agent --fold`: output, summary, errors, exit codes."""
 
+import gzip
 import io
 import json
+import lzma
 import signal
 import subprocess
 import sys
@@ -84,6 +86,24 @@ def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["--fold", str(path), "--format", "laggard"]) == 0
     _, err = capsys.readouterr()
     assert err.endswith("; 1 lines not understood; the last line has no end and was left out\n")
+
+
+@pytest.mark.parametrize(
+    ("packed", "said"),
+    [
+        (gzip.compress(b"x\n"), "zcat"),
+        (lzma.compress(b"x\n"), "xzcat"),
+        (b"\x28\xb5\x2f\xfd\n", "zstdcat"),
+        ("\ufeffx\n".encode("utf-16-le"), "iconv"),
+    ],
+)
+def test_a_file_that_is_no_plain_text_is_told_with_the_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: bytes, said: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(packed)
+    assert main(["--fold", str(path)]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
