@@ -28,6 +28,7 @@ _UNFINISHED = (" <unfinished ...>", " <detached ...>")
 _OF_STRACE = ("strace: ", "Process ", "[ Process ", " > ")  # the last: a line of a stack, with -k
 _CALL_HEAD = r"(?:[a-z_][a-z0-9_]*\(|<\.\.\. |---|\+\+\+)"
 _OF_DAY = re.compile(_PROCESS + r" *[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})? +" + _BRACKETS + _CALL_HEAD)
+_WHOLE_SECONDS = re.compile(_PROCESS + r" *[0-9]{9,10} +" + _BRACKETS + _CALL_HEAD)
 _WITHOUT_TIME = re.compile(_PROCESS + r" *[a-z_][a-z0-9_]*\(.*(?:\) *= (?:-?[0-9]|0x|\?)|<unfinished)")
 _LIKE_STRACE = re.compile(_PROCESS + r" *[0-9]{1,10}\.[0-9]{1,9} +" + _BRACKETS + _CALL_HEAD)
 _MOST_KEPT_CHARS = 8192  # of an unfinished call
@@ -39,7 +40,9 @@ OPTIONS = "strace -f -ttt -T -y"
 def is_strace(first: bytes) -> bool:
     """Whether one of the first lines is of strace, with whatever times."""
     return any(
-        pattern.match(line) for line in _lines(first) for pattern in (_LIKE_STRACE, _OF_DAY, _WITHOUT_TIME)
+        pattern.match(line)
+        for line in _lines(first)
+        for pattern in (_LIKE_STRACE, _OF_DAY, _WHOLE_SECONDS, _WITHOUT_TIME)
     )
 
 
@@ -52,6 +55,8 @@ def time_fault(first: bytes) -> str | None:
             return None
         if _OF_DAY.match(line):
             return f"has times of day without a date (strace -t or -tt): record with {OPTIONS}"
+        if _WHOLE_SECONDS.match(line):
+            return f"has times of whole seconds (strace --absolute-timestamps=unix): record with {OPTIONS}"
         if _WITHOUT_TIME.match(line):
             return f"is a log of strace without times: record with {OPTIONS}"
     return None

@@ -170,6 +170,8 @@ def test_ways_to_show_a_file(tmp_path: Path, shown: str) -> None:
         ('[pid  4242] 10:00:01 read(3</d/a>, "", 512) = 512', "strace -t or -tt"),
         ('read(3</d/a>, "", 512)        = 512', "without times"),
         ('[pid  4242] read(3</d/a>, "", 512) = 512', "without times"),
+        ('77 1700000000 read(3</d/a>, "", 512) = 512', "whole seconds"),
+        ('1700000000 read(3</d/a>, "", 512) = 512', "whole seconds"),
     ],
 )
 def test_times_that_cannot_be_read_are_refused(
