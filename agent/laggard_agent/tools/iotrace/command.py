@@ -25,7 +25,7 @@ FORMATS: dict[str, Callable[[str], LogParser]] = {
 
 _NO_TEXT = {
     b"\x1f\x8b": "is compressed: zcat FILE | laggard-agent --fold -",
-    b"\xfd7zXZ": "is compressed: xzcat FILE | laggard-agent --fold -",
+    b"\xfd7zX": "is compressed: xzcat FILE | laggard-agent --fold -",
     b"\x28\xb5\x2f\xfd": "is compressed: zstdcat FILE | laggard-agent --fold -",
     b"\xff\xfe": "is text in UTF-16, as PowerShell writes it: iconv -f UTF-16 -t UTF-8",
 }
