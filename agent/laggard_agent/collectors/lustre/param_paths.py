@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Protocol
 
 from laggard_agent.collectors.interface import note_name, note_not_read, read_file
-from laggard_common.errors import CollectError
 
 MOST_FILE_BYTES = 64 * 1024 * 1024  # job_stats of 10,000 jobs is 25 MB
 
@@ -164,7 +163,5 @@ class ParamDump:
 
     def refresh(self) -> None:
         """Reads the file. Raises CollectError."""
-        data = read_file(self._path, MOST_FILE_BYTES).removeprefix(codecs.BOM_UTF8)
-        self._parameters = parse_dump(data)
-        if data.strip() and not self._parameters:
-            raise CollectError(str(self._path), "has no line such as obdfilter.fs-OST0000.stats=")
+        data = read_file(self._path, MOST_FILE_BYTES)
+        self._parameters = parse_dump(data.removeprefix(codecs.BOM_UTF8))
