@@ -29,6 +29,8 @@ SERVICES = {"disk": DISK, "flash": FLASH}
 DISKS = 24
 """Members of the group with I/O now and then."""
 BURST_FAULT_HOURS = 4.0
+NOISE = 0.06
+"""Log-deviation of the mean of an interval."""
 MIN_BUSY = 40
 """Intervals with I/O that the fault of such a member lasts, if any member has so many."""
 
@@ -124,7 +126,7 @@ class SizesCase:
     curve: str
     members: int
     factor: float
-    noise: float = 0.06
+    noise: float = NOISE
 
     @property
     def fault_hours(self) -> float:

@@ -215,13 +215,72 @@ def test_state_goes_on_to_the_bit() -> None:
 
 def test_sizes_that_others_never_had_are_in_doubt_by_as_much_as_they_are_larger() -> None:
     rng, time = np.random.default_rng(4), ExpectedTime(SHIFT * 15.0)
-    for _ in range(5):
-        load = {"request_bytes": 16384.0 * 2.0 ** rng.uniform(0.0, 1.0, SHAPE)}
-        load["request_bytes"][0] *= 64.0
-        time.learn(NAMES, load, rng.normal(2.0, 0.1, SHAPE), None, np.ones(SHAPE[0], np.bool_), 0.01)
+    load = {"request_bytes": 16384.0 * 2.0 ** rng.uniform(0.0, 1.0, SHAPE)}
+    load["request_bytes"][0] *= 64.0
+    time.learn(NAMES, load, rng.normal(2.0, 0.1, SHAPE), None, np.ones(SHAPE[0], np.bool_), 0.01)
     doubt = expected_by(time, load).doubt
     assert doubt[0] == pytest.approx(np.log(64.0), abs=np.log(2.0))
     assert not doubt[1:].any()
+
+
+@pytest.mark.parametrize("name", ["request_bytes", "read_share"])
+@pytest.mark.parametrize("factor", [1.0, 1.3])
+def test_kinds_that_only_one_has_excuse_no_more_than_its_own_times_of_them(name: str, factor: float) -> None:
+    rng, time = np.random.default_rng(11), ExpectedTime(SHIFT * 15.0)
+    load = {"request_bytes": np.full(SHAPE, 16384.0), "read_share": np.full(SHAPE, 0.9)}
+    load[name][0] *= {"request_bytes": 64.0, "read_share": 0.1}[name]
+    for _ in range(10):
+        logs = rng.normal(2.0, 0.05, SHAPE)
+        logs[0] += np.log(factor)
+        time.learn(NAMES, load, logs, None, np.ones(SHAPE[0], np.bool_), 0.01)
+    expected = expected_by(time, load)
+    left = logs[0] - np.median(logs[1:]) - (expected.log_time[0] - np.median(expected.log_time[1:]))
+    assert expected.doubt[0] == pytest.approx(max(left.mean(), 0.0), abs=0.05)
+    assert not expected.doubt[1:].any()
+
+
+def test_larger_requests_of_others_tell_of_smaller_ones() -> None:
+    """A size for each member, an octave apart: beyond the third largest of the others there is doubt."""
+    time = ExpectedTime(SHIFT * 15.0)
+    load = {"request_bytes": 4096.0 * 2.0 ** np.arange(SHAPE[0])[:, None] * np.ones(SHAPE)}
+    time.learn(NAMES, load, np.log(4000.0 + load["request_bytes"]), None, np.ones(SHAPE[0], np.bool_), 0.01)
+    doubt = expected_by(time, load).doubt
+    assert not doubt[:-2].any()
+    assert doubt[-2:, 0] == pytest.approx(np.log([2.0, 4.0]), abs=np.log(2.0))
+
+
+def test_kinds_are_told_from_the_load_that_they_come_with() -> None:
+    """Jobs of requests of any size on a quarter of the members, which queue; the rest are all but idle."""
+    rng, time = np.random.default_rng(12), ExpectedTime(SHIFT * 15.0)
+    for _ in range(60):
+        busy = rng.random((SHAPE[0], 1)) < 0.25
+        size = np.where(busy, 4096.0 * 2.0 ** rng.integers(0, 11, busy.shape), 16384.0) * np.ones(SHAPE)
+        used = np.where(busy, rng.uniform(0.2, 0.85, busy.shape), 0.02) * rng.uniform(0.9, 1.1, SHAPE)
+        service = 4.0 + size / 150_000.0
+        load = {"operations": 15_000.0 * used / service, "request_bytes": size}
+        logs = np.log(service / (1.0 - used)) + rng.normal(0.0, 0.05, SHAPE)
+        time.learn(NAMES, load, logs, None, np.ones(SHAPE[0], np.bool_), 0.01)
+    small, large = (
+        expected_by(
+            time,
+            {
+                "operations": np.full(SHAPE, 300.0 / (4.0 + size / 150_000.0)),
+                "request_bytes": np.full(SHAPE, size),
+            },
+        ).log_time.mean()
+        for size in (16384.0, 1048576.0)
+    )
+    assert large - small == pytest.approx(np.log(10.99 / 4.109), abs=0.15)
+
+
+def test_only_what_all_higher_loads_show_is_growth() -> None:
+    curve = LoadCurve()
+    curve.pooled = np.full(CELLS, 0.9)
+    curve.pooled[:8] = [-0.1, -0.1, 0.5, 0.2, 0.3, 0.8, 0.6, 0.7]
+    at = np.array([[0.0, 2.0, 3.0, 5.0, 6.5, 20.0, np.nan]])
+    assert curve.growth_at(at)[0] == pytest.approx([0.0, 0.3, 0.3, 0.7, 0.75, 1.0, 0.0])
+    curve.pooled = -curve.pooled
+    assert not curve.growth_at(at).any()
 
 
 def test_sizes_in_a_first_window_are_held_against_those_of_the_others_in_it() -> None:

@@ -146,7 +146,7 @@ class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 18
+    version = 19
     restores_from = 5  # without what was learned of loads, steadiness and the second kind of evidence
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:

@@ -12,12 +12,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
-from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays
+from laggard_aggregator.detect.laggard.component_arrays import ComponentArrays, Places
 from laggard_aggregator.detect.laggard.evidence import MEMORY_WINDOWS
 from laggard_aggregator.detect.laggard.load_curve import (
     CURVE_LOG_RATIO,
     LOG_CELL,
     MIN_OTHERS,
+    MIN_OWN_SAMPLES,
     SURE_SAMPLES,
     LoadCurve,
     seen_by_others,
@@ -71,27 +72,36 @@ class Expected:
 
 
 class KnownKinds(ComponentArrays):
-    """Samples of each member by request size and by read share; (cells, N)."""
+    """Samples of each member by request size and by read share, and sums of the logs by which these took
+    longer than expected; (cells, N).
+    """
 
     SHAPES: ClassVar[Mapping[str, tuple[int, ...]]] = {
         "request_bytes": (SIZE_CELLS,),
+        "request_bytes_longer": (SIZE_CELLS,),
         "read_share": (SHARE_CELLS,),
+        "read_share_longer": (SHARE_CELLS,),
     }
     request_bytes: FloatArray
+    request_bytes_longer: FloatArray
     read_share: FloatArray
+    read_share_longer: FloatArray
 
-    def learn(self, components: Sequence[str], load: Load, known: BoolArray, kept: float) -> None:
-        """Counts the samples of `load` that are `known` (C, T); of those before, `kept` stay."""
+    def learn(self, components: Sequence[str], load: Load, longer: FloatArray, kept: float) -> None:
+        """Adds the samples of `load` and `longer` (C, T), logs; of those before, `kept` stay."""
         at = self.places(components)
-        for name, (cells,) in self.SHAPES.items():
-            samples = getattr(self, name)
+        for name in ("request_bytes", "read_share"):
+            samples, sums = getattr(self, name), getattr(self, f"{name}_longer")
+            cells = len(samples)
             samples[:, at] *= kept
+            sums[:, at] *= kept
             if name in load:
                 cell = _cell(name, load[name])
-                told = known & np.isfinite(cell)
+                told = np.isfinite(longer) & np.isfinite(cell)
                 row = np.broadcast_to(np.arange(at.size)[:, None], cell.shape)[told]
-                flat = row * cells + cell[told].astype(np.intp)
-                samples[:, at] += np.bincount(flat, minlength=at.size * cells).reshape(-1, cells).T
+                flat, size = row * cells + cell[told].astype(np.intp), at.size * cells
+                samples[:, at] += np.bincount(flat, minlength=size).reshape(-1, cells).T
+                sums[:, at] += np.bincount(flat, longer[told], size).reshape(-1, cells).T
 
     def doubt(self, components: Sequence[str], load: Load, shape: tuple[int, ...]) -> FloatArray:
         """The log of how much longer requests may take for being larger than others', or of another mix;
@@ -99,7 +109,9 @@ class KnownKinds(ComponentArrays):
         """
         at, doubt = self.places(components), np.zeros(shape)
         if "request_bytes" in load:
-            seen = seen_by_others(self.request_bytes[:, at].T, SURE_SAMPLES)
+            # Time grows by the byte: larger requests tell of smaller ones, too.
+            as_large = np.cumsum(self.request_bytes[::-1, at], axis=0)[::-1].T
+            seen = seen_by_others(as_large, SURE_SAMPLES)
             upper = np.where(seen, np.arange(SIZE_CELLS) + 1.0, -np.inf).max(axis=1)
             sizes = load["request_bytes"]  # 0 where a source does not count bytes
             octaves = np.log2(np.where(sizes > 0, sizes, np.nan) / SMALLEST_BYTES)
@@ -107,14 +119,27 @@ class KnownKinds(ComponentArrays):
             everyone = np.ones(at.size, dtype=np.bool_)
             middle = leave_one_out_median(row_median(octaves)[:, None], everyone) + 1.0
             beyond = octaves - np.where(np.isfinite(upper)[:, None], upper[:, None], middle)
-            doubt += np.log(2.0) * np.nan_to_num(np.maximum(beyond, 0.0), posinf=0.0)
+            larger = np.log(2.0) * np.nan_to_num(np.maximum(beyond, 0.0), posinf=0.0)
+            doubt += np.minimum(larger, self._own(at, "request_bytes", load))
         if "read_share" in load:
             seen = seen_by_others(self.read_share[:, at].T, SURE_SAMPLES)
             cell = _cell("read_share", load["read_share"])
             within = np.take_along_axis(seen, np.nan_to_num(cell).astype(np.intp), 1)
             odd = np.isfinite(cell) & ~within & np.asarray(seen.any(axis=1))[:, None]
-            doubt += np.where(odd, UNSEEN_SHARE_LOG_RATIO, 0.0)
+            mixed = np.where(odd, UNSEEN_SHARE_LOG_RATIO, 0.0)
+            doubt += np.minimum(mixed, self._own(at, "read_share", load))
         return doubt
+
+    def _own(self, at: Places, name: str, load: Load) -> FloatArray:
+        """The log by which a member's own requests of such a kind usually take longer; (C, T), infinite where
+        it has shown too few.
+        """
+        samples = getattr(self, name)[:, at].T
+        shown = np.where(samples >= MIN_OWN_SAMPLES, samples, np.nan)
+        usual = np.maximum(getattr(self, f"{name}_longer")[:, at].T / shown, 0.0)
+        cell = _cell(name, load[name])
+        own = np.take_along_axis(usual, np.nan_to_num(cell).astype(np.intp), 1)
+        return np.where(np.isfinite(cell) & np.isfinite(own), own, np.inf)
 
 
 class ExpectedTime:
@@ -217,14 +242,17 @@ class ExpectedTime:
         level = self._group_level(np.where(healthy[:, None], rest, np.nan))
         self._learn_level(level)
         above = logs - level
-        self._service.learn(components, kinds, above, self._kept)
+        unloaded = above if position is None else above - self._curve.growth_at(position)
+        self._service.learn(components, kinds, unloaded, self._kept)
         if served is not None:
             self._busy.learn_means(components, kinds, served, load["operations"], self._kept)
+        service = self._kinds_time(kinds, logs.shape)
+        longer = above - service
         if position is not None:
-            service = self._kinds_time(kinds, logs.shape)
             position = self._curve.position(self._demand(load, service, logs))
             self._curve.learn(components, position, above - service, self._kept)
-        self._kinds.learn(components, load, np.isfinite(logs), self._kept)
+            longer = longer - self._curve.pooled_at(position)
+        self._kinds.learn(components, load, longer, self._kept)
 
     def _kinds_time(self, kinds: FloatArray | None, shape: tuple[int, ...]) -> FloatArray:
         """The part of log times that the kind of requests explains: by busy times where these were told.
@@ -297,7 +325,8 @@ class ExpectedTime:
         if "busy" in state:  # before version 16: not learned
             self._busy.restored(state["busy"])
         self._curve.restored(state["curve"])
-        self._kinds.restored(state["kinds"])
+        if "request_bytes_longer" in state["kinds"]:  # before version 19: not learned
+            self._kinds.restored(state["kinds"])
         self._level = float("nan") if state["level"] is None else float(state["level"])
         self._wander, self._ticks = float(state["wander"]), float(state["ticks"])
         self._windows = float(state["windows"])

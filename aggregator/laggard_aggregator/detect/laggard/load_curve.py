@@ -205,11 +205,15 @@ class LoadCurve(ComponentArrays):
 
     def pooled_at(self, position: FloatArray) -> FloatArray:
         """The pooled curve at `position` (C, T), 0 where that is NaN."""
-        known = np.isfinite(position)
-        level: FloatArray = np.where(
-            known, np.interp(np.where(known, position, 0.0), np.arange(CELLS), self.pooled), 0.0
-        )
-        return level
+        return _between(position, self.pooled)
+
+    def growth_at(self, position: FloatArray) -> FloatArray:
+        """By how much longer requests take at `position` (C, T) than at the least load, 0 where that is NaN.
+
+        By the pooled curve, as far as all higher loads show as much: a queue's times do not fall with load.
+        """
+        lasting = np.minimum.accumulate(self.pooled[::-1])[::-1]
+        return _between(position, lasting - lasting[0])
 
     def learn_pooled(self, position: FloatArray, ratio: FloatArray, level: FloatArray, kept: float) -> None:
         """Learns the pooled curve from `ratio` (C, T), log times over the group's usual level.
@@ -313,6 +317,15 @@ class LoadCurve(ComponentArrays):
         self.origin = None if state["origin"] is None else float(state["origin"])
         self.prior = float(state["prior"])
         return super().restored(state)
+
+
+def _between(position: FloatArray, by_cell: FloatArray) -> FloatArray:
+    """`by_cell` (CELLS,) at `position` (C, T), on a line between cells; 0 where that is NaN."""
+    known = np.isfinite(position)
+    level: FloatArray = np.where(
+        known, np.interp(np.where(known, position, 0.0), np.arange(CELLS), by_cell), 0.0
+    )
+    return level
 
 
 def _largest_of_others(values: FloatArray) -> FloatArray:
