@@ -208,7 +208,7 @@ def _dup(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
 def _fcntl(table: DescriptorTable, call: Call) -> Sequence[TraceRecord]:
     fd = call.fd
     command, _, flags = call.arguments[_matched(_FD, call.arguments).end() :].partition(", ")
-    command = _COMMANDS.get(command, command)
+    command = _COMMANDS.get(command.partition(" ")[0], command)  # `0x2 /* F_SETFD */` of -X verbose
     if command.startswith("F_DUPFD"):
         table.put(call.result, table.get(fd), close_on_exec=command.startswith("F_DUPFD_CLOEXEC"))
     elif command.startswith("F_SETFD"):

@@ -46,6 +46,9 @@ def test_a_file_switched_to_append(tmp_path: Path) -> None:
     assert "1 reads and writes have no known file position" in found.remarks
 
 
+SWITCH = "fcntl(3</d/a>, 0x4 /* F_SETFL */, "  # of strace -X verbose
+
+
 @pytest.mark.parametrize(
     ("calls", "known"),
     [
@@ -53,7 +56,12 @@ def test_a_file_switched_to_append(tmp_path: Path) -> None:
         (['openat(-100, "/d/a", 0x42, 0644) = 3</d/a>', 'write(3</d/a>, "x", 100) = 100'], 1),
         (['openat2(-100, "/d/a", {flags=0x441, mode=0}, 24) = 3</d/a>', 'write(3</d/a>, "x", 9) = 9'], 0),
         ([OPEN, "fcntl(3</d/a>, 0x4, 0x402) = 0", 'write(3</d/a>, "x", 100) = 100'], 0),
+        ([OPEN, f"{SWITCH}0x402 /* O_RDWR|O_APPEND */) = 0", 'write(3</d/a>, "x", 100) = 100'], 0),
         ([OPEN, "fcntl(3</d/a>, 0x406, 10) = 10</d/a>", 'write(10</d/a>, "x", 100) = 100'], 1),
+        (
+            [OPEN, "fcntl(3</d/a>, 0 /* F_DUPFD */, 10) = 10</d/a>", 'write(10</d/a>, "x", 100) = 100'],
+            1,
+        ),
         ([OPEN, 'pwritev2(3</d/a>, [{"x", 100}], 1, 0, 0x10) = 100'], 0),
         ([OPEN, 'pwritev2(3</d/a>, [{"x", 100}], 1, 0, 0x2) = 100'], 1),
     ],
