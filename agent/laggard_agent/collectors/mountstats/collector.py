@@ -109,12 +109,14 @@ class Mountstats:
                 left_out += 1
                 continue
             key = mount.device, mount.path
-            id_ = before.get(key) or (f"{device} on {path}" if device in kept else device)
+            id_ = before.get(key)
+            if id_ is None or id_ in chosen:  # two mounts over one another have one key
+                id_ = f"{device} on {path}" if device in kept else device
             if id_ in chosen or len(id_) > MAX_NAME_CHARS:
                 left_out += 1
             else:
                 chosen[id_] = _component(id_, device, path, mount), mount
-                self._ids[key] = id_
+                self._ids.setdefault(key, id_)
                 kept.add(id_)
         return chosen, left_out
 

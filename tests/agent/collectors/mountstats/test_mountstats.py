@@ -99,6 +99,18 @@ def test_mounts_that_look_alike_are_told_apart_by_their_super_blocks(tmp_path: P
     assert client.sampled.row("nfs_mount", f"{HOME} on /copy")["READ_ops"] == 70
 
 
+def test_two_mounts_over_one_another_keep_their_ids(tmp_path: Path) -> None:
+    client = Client(tmp_path, "client-4.18")
+    text = client.file.read_text()
+    home = next(part for part in text.split("device ") if part.startswith(f"{HOME} "))
+    again = home.replace("opts:\t", "opts:\tnosharecache,").replace("READ: 6000 6000", "READ: 70 70")
+    client.file.write_text(f"{text}device {again}")
+    for _ in range(3):
+        assert client.node()["mounts"] == 3
+        assert client.sampled.row("nfs_mount", HOME)["READ_ops"] == 6000
+        assert client.sampled.row("nfs_mount", f"{HOME} on /home")["READ_ops"] == 70
+
+
 def test_a_mount_does_not_take_over_the_id_of_one_that_goes(tmp_path: Path) -> None:
     client = Client(tmp_path, "client-6.8")
     client.sampled.sample()
