@@ -89,7 +89,10 @@ class BlockDevices:
     def is_peer(self, name: str) -> bool:
         """Whether `name` is a peer by /sys/block alone, where every device above others counts."""
         devices = self._devices((name,))
-        return name in devices and self._is_peer(name, devices[name], Layers(devices, {}))
+        if name not in devices:
+            return False
+        devices |= self._devices(devices[name].holders())  # of which partitions of dm stand for nobody
+        return self._is_peer(name, devices[name], Layers(devices, {}))
 
     def _devices(self, names: Collection[str]) -> dict[str, SysfsDevice]:
         if self._block is None:

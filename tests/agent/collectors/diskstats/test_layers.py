@@ -104,6 +104,15 @@ def test_a_multipath_disk_stands_for_its_partitions(tmp_path: Path) -> None:
     assert selected(tmp_path, files | volume, **below, dm_2=UNTIMED) == {"dm-0": ("dm-0",)}
 
 
+def test_a_multipath_disk_with_partitions_counts_by_sysfs_alone(tmp_path: Path) -> None:
+    files = {**MPATH, "sys/block/dm-0/holders/dm-1/x": "", "sys/block/dm-1/dm/uuid": "part1-mpath-3600"}
+    devices = BlockDevices(tree(tmp_path / "alone", files) / "sys")
+    assert [devices.is_peer(name) for name in ("sda", "sdb", "dm-0", "dm-1")] == [False, False, True, False]
+    files |= {"sys/block/dm-1/holders/dm-2/x": "", "sys/block/dm-2/dm/uuid": "LVM-abc"}
+    devices = BlockDevices(tree(tmp_path / "volume", files) / "sys")
+    assert [devices.is_peer(name) for name in ("sda", "dm-0", "dm-1", "dm-2")] == [False, False, False, True]
+
+
 def test_holders_in_a_circle_end(tmp_path: Path) -> None:
     files = {"sys/block/dm-0/holders/dm-1/x": "", "sys/block/dm-1/holders/dm-0/x": ""}
     assert selected(tmp_path, files, dm_0=UNTIMED, dm_1=UNTIMED) == {}
