@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,7 +92,9 @@ def _located(stragglers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             evidence_of.setdefault((row["located_level"], row["located_name"]), row["evidence"])
     for (level, name), evidence in evidence_of.items():
         signs, _, place = evidence.rpartition(": ")
-        yield f"located: {level} {name}: {place} ({signs.replace(f' of {name}', '')})"
+        # A name as a whole: `oss-1` begins those of its components.
+        shown = re.sub(rf" of {re.escape(name)}(?![^ ,])", "", signs)
+        yield f"located: {level} {name}: {place} ({shown})"
 
 
 def _unhealthy(unhealthy: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.cli import top
 from laggard_aggregator.cli.client import Client
 from laggard_aggregator.cli.main import main
+from laggard_aggregator.cli.status import _located
 from laggard_aggregator.status.view import ChannelView, Counters
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.server import HttpServer
@@ -79,6 +80,13 @@ def test_status_names_located_causes(capsys: pytest.CaptureFixture[str]) -> None
         "located: lun oss-3/wwn-5: the disk (await)",
         'located: lun oss-9/"odd\\name: the disk (await 4.0×)',
     ]
+
+
+def test_a_located_node_is_cut_from_its_own_signs_alone() -> None:
+    evidence = "await of oss-1 4.0×, await of oss-1/sdb 9.0×, all its disks together: the server"
+    row = {"located_level": "server", "located_name": "oss-1", "evidence": evidence}
+    said = "await 4.0×, await of oss-1/sdb 9.0×, all its disks together"
+    assert list(_located([row])) == [f"located: server oss-1: the server ({said})"]
 
 
 @pytest.mark.usefixtures("wide")
