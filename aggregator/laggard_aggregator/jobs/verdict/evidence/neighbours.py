@@ -116,7 +116,8 @@ class PathState:
         """
         name, unit = place
         kind = self.kind(name)
-        if kind in _INNER and not any((name == "metadata") == (kind == MDT) for name in self.directions):
+        is_waited_for = any((direction == "metadata") == (kind == MDT) for direction in self.directions)
+        if kind in _INNER and not is_waited_for:
             return 1.0
         part = self.parts.get(name)
         if part is None:
