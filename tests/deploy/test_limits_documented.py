@@ -42,7 +42,7 @@ SENTENCES = (
     ("api.md", f"a read that was ended after {READ_SECONDS:.0f} s"),
     ("api.md", f"longer than {MAX_RANGE_SECONDS // 86_400} days"),
     ("jobs.md", f"node list of more than {hostlist.MAX_NODES:,} nodes"),
-    ("jobs.md", f"Output is bounded to {sacct_poll.MAX_OUTPUT_BYTES >> 30} GiB and ten minutes a query"),
+    ("jobs.md", f"A query may take ten minutes and return {sacct_poll.MAX_OUTPUT_BYTES >> 30} GiB."),
     ("jobs.md", f"a poll {poll_task.TOLD_SECONDS:.0f} s later that reaches "),
     ("jobs.md", f"reaches {poll_task.BRIEF_REACH_SECONDS / 60:.0f} minutes back"),
     ("jobs.md", f"at most 5 % of a core, {findings_pass.MAX_JOBS} jobs a minute"),
