@@ -8,9 +8,11 @@ import pytest
 
 from laggard_aggregator.jobs.join.accounts import JobAccount, JoinedJob
 from laggard_aggregator.jobs.join.active_times import ActiveTimes, Moves, TimedMoves
-from laggard_aggregator.jobs.join.busy_time import busy_shares
+from laggard_aggregator.jobs.join.busy_time import BusyTime, busy_shares
 from laggard_aggregator.jobs.join.scan import Join
 from laggard_aggregator.jobs.join.summary import series_rows, summary_row
+from laggard_aggregator.jobs.verdict.analysis.phases import find_phases
+from laggard_aggregator.jobs.verdict.analysis.rate_series import rate_series
 from tests.aggregator.jobs.job_archives import MS, job_batch, write_parts
 from tests.naive_jobs import NaiveReading
 from tests.support.builders.archives import START_NS
@@ -100,6 +102,45 @@ def test_a_phase_ends_with_its_last_node(tmp_path: Path, interval: int) -> None:
     true = 4 * 130 * 763 / (130 / 0.7)
     assert row["mean_read_mib_per_second"] == pytest.approx(true, rel=0.005)
     assert abs(row["mean_read_mib_per_second"] - true) <= row["mean_read_mib_per_second_error"] < 0.03 * true
+
+
+PROCESS = 100 * 2**20
+
+
+def test_the_error_covers_a_process_that_ends_after_the_others(tmp_path: Path) -> None:
+    """Of three processes that begin at 60 s two end at 116 and one at 118.5: 17,050 MiB in 58.5 s.
+
+    From 115 s to 120 they move 550 MiB, which at their common rate of 300 take 1.83 s.
+    """
+    work = {"n0": [(60.0, 116.0, PROCESS), (60.0, 116.0, PROCESS), (60.0, 118.5, PROCESS)]}
+    account = join(tmp_path, work, 5, 400)
+    row = summary_row(account, 1)
+    assert row["mean_read_mib_per_second"] == pytest.approx(300.0, rel=0.002)
+    for name in ("mib_per_second", "mean_read_mib_per_second"):
+        assert 17_050 / 58.5 >= row[name] - row[f"{name}_error"] > 285.0, name
+    (series,) = series_rows(account, 1)
+    seconds = np.arange(400.0)
+    (phase,) = find_phases(
+        rate_series(seconds, series["read_bytes"], series["read_busy_seconds"]),
+        "read",
+        reading_seconds=series["reading_seconds"],
+    )
+    assert phase.rate_error is not None
+    assert 17_050 / 58.5 >= (phase.rate - phase.rate_error) / 2**20 > 285.0
+
+
+def test_late_ends_of_reads_and_writes_add_up() -> None:
+    """Each of two directions may last a quarter of an interval of 4 s more than its 40 s, and 0.57 s by its
+    edges."""
+    amounts, busy = np.zeros((2, 200)), np.zeros((2, 2, 200))
+    amounts[0, 20:60], amounts[1, 100:140] = 5.0, 5.0
+    busy[:, 1] = amounts > 0
+    directions = [BusyTime.of(amounts[at], busy[at], 4.0, 1.0, 0.0) for at in (0, 1)]
+    edge = 2.5 * 0.04 * 4.0 * 2**0.5
+    assert [direction.most for direction in directions] == pytest.approx([40 + edge + 1] * 2)
+    together = BusyTime.together(directions)
+    assert together.most == pytest.approx(80 + 2 * (edge + 1))
+    assert together.mean_error == pytest.approx(5.0 * (1 - 80 / together.most))
 
 
 def test_a_short_pause_is_within_the_error(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ _SPREADS: Final = 2.5
 """Spreads of an edge within which its place is uncertain."""
 _EXACT: Final = 1.0
 """Values within which an edge of exact times is uncertain."""
+_LATE: Final = 0.25
+"""Intervals by which the last process of a stretch may end later than at the rate of the interval beside."""
 _PAUSE: Final = 0.25
 """A value this share below those around it may hold a pause."""
 
@@ -60,7 +62,8 @@ class BusyTime:
         interval = interval_seconds / step_seconds
         within = np.maximum(busy[1] - busy[0], 0.0)
         shares = np.zeros(amounts.size)
-        edges = paused = short = 0.0
+        lasting = 0
+        paused = short = 0.0
         for start, end in stretches(amounts, interval):
             stretch = within[start:end]
             total = float(stretch.sum())
@@ -68,11 +71,12 @@ class BusyTime:
             if total <= _LEAST_READINGS * interval:
                 short += max(total, 1.0)
             else:
-                edges += 2
+                lasting += 1
                 paused += pauses(amounts[start:end], max(interval, 1.0))
-        doubt = edge_doubt(edges, interval, change)
+        doubt = edge_doubt(lasting, interval, change)
         seconds = float(shares.sum())
-        return cls(amounts, shares, step_seconds, max(seconds - doubt - paused, 0.0), seconds + doubt, short)
+        most = seconds + doubt + late_ends(lasting, interval)
+        return cls(amounts, shares, step_seconds, max(seconds - doubt - paused, 0.0), most, short)
 
     @classmethod
     def together(cls, directions: Sequence["BusyTime"]) -> "BusyTime":
@@ -81,7 +85,7 @@ class BusyTime:
         shares = np.max([direction.shares for direction in directions], axis=0)
         seconds = float(shares.sum())
         less = math.hypot(*(direction.shares.sum() - direction.least for direction in directions))
-        more = math.hypot(*(direction.most - direction.shares.sum() for direction in directions))
+        more = sum(float(direction.most - direction.shares.sum()) for direction in directions)
         short = min(sum(direction.short for direction in directions), seconds)
         step = directions[0].step_seconds
         return cls(amounts, shares, step, max(seconds - less, 0.0), seconds + more, short)
@@ -106,8 +110,7 @@ class BusyTime:
             return 0.0
         if self.short > _MOST_SHORT * self.shares.sum() or not self.least:
             return None
-        total = float(self.shares.sum())
-        return self.mean * max(total / self.least - 1.0, 1.0 - total / self.most)
+        return self.mean * share_in_doubt(float(self.shares.sum()), self.least, self.most)
 
     @property
     def largest(self) -> float:
@@ -159,10 +162,24 @@ def _of_stretch(amounts: FloatArray, start: int, end: int, edge: int) -> FloatAr
     return shares
 
 
-def edge_doubt(edges: float, interval: float, change: float) -> float:
-    """Doubt, in values, about the time of stretches with this number of edges."""
+def edge_doubt(number: int, interval: float, change: float) -> float:
+    """Doubt, in values, about the time of a number of stretches, by their edges."""
     share = min(_USUAL_CHANGE if math.isnan(change) else max(change, _LEAST_CHANGE), 1.0)
-    return _SPREADS * share * max(interval, _EXACT) * math.sqrt(edges)
+    return _SPREADS * share * max(interval, _EXACT) * math.sqrt(2 * number)
+
+
+def late_ends(number: int, interval: float) -> float:
+    """Time, in values, by which a number of stretches may last longer than their edges tell.
+
+    Processes begin together and end one after another, so in the last interval the rate is less than in the
+    one beside. Those of one job are alike: this adds up.
+    """
+    return _LATE * interval * number
+
+
+def share_in_doubt(busy: float, least: float, most: float) -> float:
+    """By which share a rate over the time `busy` may differ, which is from `least`, above 0, to `most`."""
+    return max(busy / least - 1.0, 1.0 - busy / most)
 
 
 def usual_change(stretch: FloatArray, interval: float) -> float:

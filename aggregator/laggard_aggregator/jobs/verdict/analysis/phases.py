@@ -10,7 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laggard_aggregator.jobs.join.busy_time import busy_shares, edge_doubt, pauses, usual_change
+from laggard_aggregator.jobs.join.busy_time import (
+    busy_shares,
+    edge_doubt,
+    late_ends,
+    pauses,
+    share_in_doubt,
+    usual_change,
+)
 from laggard_aggregator.jobs.verdict.analysis.background import Background, Mask, is_white, median_byte_rate
 from laggard_aggregator.jobs.verdict.analysis.rate_series import FloatArray, RateSeries
 from laggard_aggregator.jobs.verdict.analysis.spans import Span, closed, refined, runs, span_means, united
@@ -240,18 +247,20 @@ def _with_times(series: RateSeries, direction: str, spans: Iterable[Span], inter
         busy = _busy_rows(rows, first, past, interval)
         if series.busy is not None:
             busy = float(series.busy[low:high].sum()) / series.step
-        doubt = edge_doubt(2, interval, usual_change(rows[first:past], interval))
-        doubt += pauses(rows[first:past], interval)
+        doubt = edge_doubt(1, interval, usual_change(rows[first:past], interval))
+        paused = pauses(rows[first:past], interval)
         busy_seconds = min(busy * series.step, seconds) or seconds
+        least = busy_seconds - (doubt + paused) * series.step
+        most = busy_seconds + (doubt + late_ends(1, interval)) * series.step
         is_timed = busy > _WITHIN_READING * interval
-        is_known = busy > _SHORT_READINGS * interval and doubt * series.step < busy_seconds
+        is_known = busy > _SHORT_READINGS * interval and least > 0
         phases.append(
             Phase(
                 direction,
                 *(start - half, end + half, amount, unknown),
                 busy_seconds=busy_seconds,
                 is_timed=is_timed,
-                rate_error=amount / (busy_seconds - doubt * series.step) - amount / busy_seconds
+                rate_error=amount / busy_seconds * share_in_doubt(busy_seconds, least, most)
                 if is_known
                 else None,
             )
