@@ -247,7 +247,7 @@ class NeighbourLoads:
             own = now.own.get(place, 0.0)
             if total + own < _AS_MUCH * _usual_most(place, earlier, before, path):
                 continue
-            if place[1] == SHARED_BYTES and not _has_most_work(place[0], key, now):
+            if place[1] == SHARED_BYTES and not _has_most_work(place[0], key, now, sums):
                 continue
             if place[1] == OPERATIONS and path.kind(place[0]) == FORWARDER:
                 work = (
@@ -429,9 +429,11 @@ def _is_spared(place: Place, loads: Loads, path: PathState) -> bool:
     return any(loads.get((peer, place[1]), 0.0) >= _AS_MUCH * loads[place] for peer in peers)
 
 
-def _has_most_work(name: str, key: str, run: RunLoads) -> bool:
-    """Whether a job has half of the bytes or requests on a component, and no other a larger part."""
-    sums = run.sums
+def _has_most_work(name: str, key: str, run: RunLoads, sums: Loads) -> bool:
+    """Whether a job has half of the bytes or requests on a component, and no other a larger part.
+
+    `sums`: those of `run`.
+    """
     parts = dict.fromkeys(run.others, 0.0)
     for unit in (BYTES, REQUESTS):
         of_all = sums.get((name, unit), 0.0) + run.own.get((name, unit), 0.0)
