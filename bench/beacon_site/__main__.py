@@ -114,7 +114,13 @@ async def _run(folder: Path, size: str, seed: int, clients: str) -> dict[str, An
         "clients": clients,
         "runs": [_record(verdict, answers.get(verdict.truth.run.number, {})) for verdict in judged],
         "numbers": {
-            name: {"within": n.within, "mean": n.mean, "worst": n.worst, "absent": n.absent}
+            name: {
+                "within": n.within,
+                "as_stated": n.stated if n.as_stated else None,
+                "mean": n.mean,
+                "worst": n.worst,
+                "absent": n.absent,
+            }
             for name, n in (shown | of_pages).items()
         },
     }

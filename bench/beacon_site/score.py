@@ -111,16 +111,26 @@ def rows(verdicts: Iterable[Verdict]) -> dict[str, Row]:
 
 @dataclass(slots=True)
 class Number:
-    """One number of all answers beside the truth: relative errors, and how often it was not given."""
+    """One number of all answers beside the truth: relative errors, and how often it was not given.
+
+    `as_stated`: of those that state an error, whether the truth is within it; of rates without one, which are
+    the least that they can be, whether the truth is as high (within 1 %).
+    """
 
     errors: list[float] = field(default_factory=list)
     absent: int = 0
+    as_stated: list[bool] = field(default_factory=list)
 
     @property
     def within(self) -> float:
         """Share of all runs with this number that are within 1 %."""
         n = len(self.errors) + self.absent
         return sum(abs(error) <= WITHIN for error in self.errors) / n if n else float("nan")
+
+    @property
+    def stated(self) -> float:
+        """Share of answers that agree with the truth by their stated error; NaN where none states one."""
+        return sum(self.as_stated) / len(self.as_stated) if self.as_stated else float("nan")
 
     @property
     def mean(self) -> float:
@@ -138,7 +148,8 @@ def numbers(pairs: Iterable[tuple[Truth, Mapping[str, Any]]]) -> dict[str, Numbe
     found: dict[str, Number] = {}
     for truth, answer in pairs:
         given = {**(answer.get("summary") or {}), **_by_phases(answer)}
-        given["mib_per_second"] = answer.get("mib_per_second")
+        for name in ("mib_per_second", "mib_per_second_error"):
+            given[name] = answer.get(name)
         for name, true in truth.numbers.items():
             if not true or name not in given:
                 continue
@@ -146,8 +157,13 @@ def numbers(pairs: Iterable[tuple[Truth, Mapping[str, Any]]]) -> dict[str, Numbe
             value = given[name]
             if value is None:
                 number.absent += 1
-            else:
-                number.errors.append(float(value) / true - 1.0)
+                continue
+            number.errors.append(float(value) / true - 1.0)
+            if f"{name}_error" in given:
+                error = given[f"{name}_error"]
+                least = float(value) - (WITHIN * true if error is None else error)
+                most = float("inf") if error is None else float(value) + error
+                number.as_stated.append(least <= true <= most)
     return found
 
 
@@ -186,10 +202,15 @@ def _line(kind: str, row: Row) -> str:
 
 def numbers_table(found: Mapping[str, Number]) -> str:
     """The table of numbers."""
-    lines = [f"{'number':<32}{'runs':>6}{'absent':>8}{'within 1 %':>12}{'mean error':>12}{'worst':>9}"]
+    lines = [
+        f"{'number':<32}{'runs':>6}{'absent':>8}{'within 1 %':>12}{'as stated':>11}"
+        f"{'mean error':>12}{'worst':>9}"
+    ]
     for name, number in found.items():
         n = len(number.errors) + number.absent
+        stated = f"{number.stated:.3f}" if number.as_stated else ""
         lines.append(
-            f"{name:<32}{n:>6}{number.absent:>8}{number.within:>12.3f}{number.mean:>+12.4f}{number.worst:>+9.3f}"
+            f"{name:<32}{n:>6}{number.absent:>8}{number.within:>12.3f}{stated:>11}"
+            f"{number.mean:>+12.4f}{number.worst:>+9.3f}"
         )
     return "\n".join(lines)

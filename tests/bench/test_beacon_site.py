@@ -11,12 +11,12 @@ import pytest
 from bench.beacon_site.messages import Agents
 from bench.beacon_site.pages import SiteTruth, page_numbers
 from bench.beacon_site.plan import KINDS, Cause, Plan, make_plan
-from bench.beacon_site.score import judge
+from bench.beacon_site.score import judge, numbers, numbers_table
 from bench.beacon_site.shape import SHAPES, hardware, ost_name
 from bench.beacon_site.simulate import Simulation
 from bench.beacon_site.tables import tables
 from bench.beacon_site.traces import Traces
-from bench.beacon_site.truth import kind_of, truths
+from bench.beacon_site.truth import Truth, kind_of, truths
 from laggard_common import wire
 
 SHAPE = replace(SHAPES["quick"], forwarders=4, warm_up_waves=1, wave_seconds=700, repeats=0)
@@ -168,11 +168,30 @@ def test_numbers_of_pages_are_held_against_the_truth() -> None:
                 rows = [{"name": name, "operations": of} for name, of in of_site.metadata(kind).items()]
         return json.dumps({page[1:]: rows}).encode()
 
-    numbers = page_numbers(get, of_site, of_compute=True)
-    assert numbers["/metadata by nodes operations"].within == 1.0
-    assert numbers["/amplification jobs"].within == 1.0
-    assert numbers["/loads osts mean"].absent == 1
-    assert numbers["/loads osts mean"].within == pytest.approx(1 - 1 / SHAPE.osts)
-    assert numbers["/report total read_bytes"].within == 1.0
-    assert numbers["/report total jobs"].worst > 0
-    assert numbers["/report total amplified_jobs"].absent == 1
+    of_pages = page_numbers(get, of_site, of_compute=True)
+    assert of_pages["/metadata by nodes operations"].within == 1.0
+    assert of_pages["/amplification jobs"].within == 1.0
+    assert of_pages["/loads osts mean"].absent == 1
+    assert of_pages["/loads osts mean"].within == pytest.approx(1 - 1 / SHAPE.osts)
+    assert of_pages["/report total read_bytes"].within == 1.0
+    assert of_pages["/report total jobs"].worst > 0
+    assert of_pages["/report total amplified_jobs"].absent == 1
+
+
+def test_stated_errors_of_rates_are_held_against_the_truth() -> None:
+    """Ten off with an error of 12 and of 8, and the least rate: below the truth, and above it."""
+    (run, *_) = plan().runs
+    truth = Truth(run, "none", (), 1.0, {"mib_per_second": 100.0, "mdops": 50.0, "read_bytes": 7.0})
+    answers: list[dict[str, Any]] = [
+        {"mib_per_second": 110.0, "mib_per_second_error": 12.0},
+        {"mib_per_second": 110.0, "mib_per_second_error": 8.0},
+        {"mib_per_second": 80.0, "mib_per_second_error": None},
+        {"mib_per_second": 102.0, "mib_per_second_error": None},
+        {"summary": {"mdops": 49.0, "mdops_error": 2.0, "read_bytes": 7.0}},
+    ]
+    shown = numbers((truth, answer) for answer in answers)
+    assert shown["mib_per_second"].as_stated == [True, False, True, False]
+    assert shown["mib_per_second"].absent == 1
+    assert shown["mdops"].stated == 1.0
+    assert shown["read_bytes"].as_stated == []
+    assert "0.500" in numbers_table(shown).splitlines()[1]
