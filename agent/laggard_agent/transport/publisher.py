@@ -131,6 +131,7 @@ class Publisher:
         batch = self._spool.append(new)
         if batch is None or not self.connected:
             return
+        is_first = not self._live
         if len(self._live) >= _LIVE_BATCHES:
             self._live.popleft()
             self._backlog_grew = True
@@ -138,7 +139,8 @@ class Publisher:
             self._spool.took_over_late = False
             self._backlog_grew = True
         self._live.append((self._now() + self._delay_seconds, batch))
-        self._worker.run_on_loop(self._wake.set)
+        if is_first:  # the loop knows when the others are due
+            self._worker.run_on_loop(self._wake.set)
 
     def store_document(self, document: EncodedBatch) -> bool:
         """Spools a document for the backlog, on the spool's thread.
@@ -312,8 +314,18 @@ class Publisher:
             await self._sleep(min(due) - now)
 
     async def _publish_live(self) -> None:
-        await self._publish(self._live[0][1])
-        self._live.popleft()
+        """Publishes the live batches together, also those that are due a little later than the first.
+
+        One after the other, each wakes the loop several times.
+        """
+        batches = [batch for _, batch in list(self._live)]
+        for batch in batches:
+            await self._publish_schema_of(batch)
+        results = await asyncio.gather(*map(self._publish_batch, batches), return_exceptions=True)
+        for failure in filter(None, results):
+            raise failure
+        for _ in batches:
+            self._live.popleft()
 
     async def _publish_backlog(self, now: float) -> None:
         """Publishes the next backlog message if there is one and the rate allows it."""
@@ -340,9 +352,10 @@ class Publisher:
 
     async def _send(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publishes a batch or schema, whose size may be too large for the broker."""
-        self._unanswered.sending(len(topic) + len(payload))
+        size = len(topic) + len(payload)
+        self._unanswered.sending(size)
         await self._client.publish(topic, payload, retain=retain)
-        self._unanswered.sent()
+        self._unanswered.sent(size)
 
     async def _report_unanswered(self, now: float) -> None:
         """Logs the answer of the broker to such messages."""
@@ -374,12 +387,19 @@ class Publisher:
 
     async def _publish(self, batch: SpooledBatch) -> None:
         """Publishes a batch, after its schema when this session has not published that one."""
-        s, schema, envelope = self._settings, batch.schema, self._own(batch.envelope)
-        if schema is not None and self._published_schemas.get(batch.key, -1) < envelope.schema_epoch:
+        await self._publish_schema_of(batch)
+        await self._publish_batch(batch)
+
+    async def _publish_schema_of(self, batch: SpooledBatch) -> None:
+        schema = batch.schema
+        if schema is not None and self._published_schemas.get(batch.key, -1) < batch.envelope.schema_epoch:
             await self._publish_schema(schema)
+
+    async def _publish_batch(self, batch: SpooledBatch) -> None:
+        envelope = self._own(batch.envelope)
         await self._send(self._data_topic(envelope.source), wire.encode_envelope(envelope))
         self._unanswered.published(self._now())
-        if s.spool.acknowledge == "broker":
+        if self._settings.spool.acknowledge == "broker":
             self._worker.piggyback(partial(self._spool.acknowledge, batch.key, (batch.seqs,)))
         else:
             self._worker.piggyback(partial(self._spool.mark_sent, batch))

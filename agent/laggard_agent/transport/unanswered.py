@@ -18,22 +18,22 @@ class Unanswered:
         self._by_aggregator = by_aggregator
         self._since: float | None = None
         self._is_reported = False
-        self._in_flight = 0
+        self._in_flight: list[int] = []
         self.largest_bytes = 0
 
     def sending(self, size: int) -> None:
         """A packet of `size` bytes is on its way."""
-        self._in_flight = size
+        self._in_flight.append(size)
         self.largest_bytes = max(self.largest_bytes, size)
 
-    def sent(self) -> None:
-        """The broker acknowledged the packet."""
-        self._in_flight = 0
+    def sent(self, size: int) -> None:
+        """The broker acknowledged a packet of `size` bytes."""
+        self._in_flight.remove(size)
 
     def lost_bytes(self) -> int:
-        """Size of the packet that was on its way when the connection was lost, 0 for none; once."""
-        size, self._in_flight = self._in_flight, 0
-        return size
+        """Size of the largest packet that was on its way when the connection was lost, 0 for none; once."""
+        sizes, self._in_flight = self._in_flight, []
+        return max(sizes, default=0)
 
     def published(self, now: float) -> None:
         """A batch is with the broker."""

@@ -8,6 +8,7 @@ A publish that the broker's ACL denies raises nothing: MQTT 3.1.1 has no answer 
 import asyncio
 import contextlib
 import logging
+import math
 import socket
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -64,6 +65,7 @@ class MqttClient:
             socket_options=_NODELAY,
             logger=_aiomqtt_log,
         )
+        self._timeout_seconds = timeout_seconds
         self._on_message = on_message
         self._on_lost = on_lost
         self._reader: asyncio.Task[None] | None = None
@@ -92,11 +94,12 @@ class MqttClient:
 
     async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publishes at QoS 1 and waits for the broker's PUBACK. Raises MqttError."""
-        await self._answered(self._client.publish(topic, payload, qos=1, retain=retain))
+        publishing = self._client.publish(topic, payload, qos=1, retain=retain, timeout=math.inf)
+        await self._answered(publishing)
 
     async def subscribe(self, topic: str) -> bool:
         """Subscribes at QoS 1; False when the broker denies it. Raises MqttError."""
-        codes = await self._answered(self._client.subscribe(topic, qos=1))
+        codes = await self._answered(self._client.subscribe(topic, qos=1, timeout=math.inf))
         return all(getattr(code, "value", code) < _REFUSED for code in codes)
 
     def check(self) -> None:
@@ -118,13 +121,15 @@ class MqttClient:
             await self._client.__aexit__(None, None, None)
 
     async def _answered(self, call: Coroutine[Any, Any, T]) -> T:
-        """Result of `call`; aiomqtt alone would wait for its time-out after a disconnection."""
+        """Result of `call`. Raises MqttError when the connection is lost, or at the time-out."""
         task = asyncio.ensure_future(call)
         try:
             if self._reader is not None:
-                await asyncio.wait({task, self._reader}, return_when=asyncio.FIRST_COMPLETED)
+                waiting, timeout = {task, self._reader}, self._timeout_seconds
+                await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 self.check()
+                raise MqttError(_PLAINER["Operation timed out"])
             return await task
         except aiomqtt.MqttError as exc:
             raise MqttError(_plain(exc)) from exc

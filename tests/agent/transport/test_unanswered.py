@@ -33,9 +33,12 @@ def test_nothing_is_expected_without_a_session_or_from_the_broker_alone() -> Non
 def test_the_packet_on_its_way_is_known() -> None:
     unanswered = Unanswered(by_aggregator=True)
     unanswered.sending(9000)
-    unanswered.sent()
+    unanswered.sending(300)
+    unanswered.sent(9000)
+    unanswered.sent(300)
     assert unanswered.lost_bytes() == 0
     unanswered.sending(500)
+    unanswered.sending(200)
     assert (unanswered.lost_bytes(), unanswered.lost_bytes(), unanswered.largest_bytes) == (500, 0, 9000)
 
 

@@ -1,20 +1,17 @@
-"""CPU, memory and load of the node, and the agent's own use, through psutil."""
+"""CPU, memory and load of the node, and the agent's own use."""
 
-import threading
-import warnings
+import os
+import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-import psutil
-
 from laggard_agent.collectors.host import self_usage
-from laggard_agent.collectors.interface import Context, Reading, is_recorded, read_file
+from laggard_agent.collectors.interface import Context, KernelFile, Reading
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import raise_first
 from laggard_common.errors import CollectError
-from laggard_common.trace_formats.kernel_text import MOST
+from laggard_common.trace_formats.kernel_text import MOST, number, numbers
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType
 
@@ -33,10 +30,12 @@ FIELDS = (
 )
 COMPONENTS = (Component("host", "host"),)
 
-_psutil_root = threading.Lock()  # psutil.PROCFS_PATH is global; agents with other roots may share the process
-
-# psutil sets memory that it cannot find to 0 and warns; a false 0 is worse than an error.
-warnings.filterwarnings("error", r".*memory stats couldn't be determined", RuntimeWarning)
+_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
+_TIMES = re.compile(rb"cpu +([ \d]+)\n")
+_COUNTS = re.compile(rb"^(ctxt|intr|softirq) (\S+)\s", re.MULTILINE)
+_SIZES = re.compile(
+    rb"^(MemTotal|MemAvailable|MemFree|Buffers|Cached|Shmem|SReclaimable): +(\S+) kB\n", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +45,29 @@ class HostSettings:
 
 @register
 class Host:
-    """Reads `<procfs>/stat` and `meminfo` through psutil; `loadavg` itself, where psutil knows no root.
-
-    A failure of one affects no other.
-    """
+    """Reads `<procfs>/stat`, `meminfo` and `loadavg`; a failure of one affects no other."""
 
     name = "host"
     settings = HostSettings
     sources: ClassVar = {"host": FIELDS}
 
     def __init__(self, settings: HostSettings, context: Context) -> None:  # noqa: ARG002
-        self._procfs = context.roots.procfs
         self._now = context.now
+        procfs = context.roots.procfs
+        self._parts = (
+            (KernelFile(procfs / "stat"), parse_stat, len(_CPU) + len(_EVENTS)),
+            (KernelFile(procfs / "meminfo"), parse_meminfo, len(_MEMORY)),
+            (KernelFile(procfs / "loadavg"), parse_loadavg, len(_LOAD)),
+        )
 
     def read(self) -> Iterator[Reading]:
         """One row for the node. Raises CollectError at the end, where values of a file are missing."""
         read_at_ns = self._now()
         row: list[int | float | None] = []
         failures = []
-        for file, read, count in (
-            ("stat", self._cpu, len(_CPU) + len(_EVENTS)),
-            ("meminfo", self._memory, len(_MEMORY)),
-            ("loadavg", self._load, len(_LOAD)),
-        ):
+        for file, parse, count in self._parts:
             try:
-                row += self._checked(file, read)
+                row += _values(file, parse)
             except CollectError as exc:
                 failures.append(exc)
                 row += [None] * count
@@ -78,42 +75,63 @@ class Host:
         yield Reading("host", FIELDS, read_at_ns, COMPONENTS, [row])
         raise_first(failures)
 
-    def _checked(self, file: str, read: Callable[[], Row]) -> Row:
-        """The values that `read` finds in `file`. Raises CollectError, which names the file."""
-        path = self._procfs / file
-        try:
-            values = read()
-            if not all(value is None or 0 <= value < MOST for value in values):
-                raise ValueError("a number out of range")
-        except OSError as exc:
-            raise CollectError(str(path), exc.strerror or str(exc)) from exc
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeWarning) as exc:
-            raise CollectError(str(path), f"not as expected: {exc}") from exc
-        return values
 
-    def _cpu(self) -> Row:
-        with self._psutil("stat"):
-            times, events = psutil.cpu_times(), psutil.cpu_stats()
-        spent = (round(getattr(times, name) * 1e6) for name in _CPU)
-        return (*spent, *(getattr(events, name) for name in _EVENTS))
+def parse_stat(data: bytes) -> Row:
+    """CPU times in microseconds and numbers of events in /proc/stat. Raises ValueError.
 
-    def _memory(self) -> Row:
-        with self._psutil("meminfo"):
-            memory = psutil.virtual_memory()
-        return [getattr(memory, name) for name in _MEMORY]
+    An event whose line is missing is None.
+    """
+    times = _TIMES.match(data)
+    ticks = times and numbers(times[1].split())
+    if not ticks or len(ticks) < len(_CPU):
+        raise ValueError(f"no {len(_CPU)} times of all CPUs in its first line")
+    events = _numbers(_COUNTS, data)
+    return (
+        *(spent * _TICK_US for spent in ticks[: len(_CPU)]),
+        *(events.get(key) for key in (b"ctxt", b"intr", b"softirq")),
+    )
 
-    def _load(self) -> Row:
-        one, five, fifteen = map(float, read_file(self._procfs / "loadavg").split()[:3])
-        return (one, five, fifteen)
 
-    @contextmanager
-    def _psutil(self, file: str) -> Iterator[None]:
-        """Points psutil to this root of /proc; `--dump` records `file`, as psutil opens files by itself."""
-        if is_recorded():
-            read_file(self._procfs / file)
-        with _psutil_root:
-            before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(self._procfs)
-            try:
-                yield
-            finally:
-                psutil.PROCFS_PATH = before
+def parse_meminfo(data: bytes) -> Row:
+    """Sizes in /proc/meminfo, bytes. Raises ValueError.
+
+    Kernels before 3.14 do not say how much is available; it is then None. Cached are the page cache and what
+    slabs give back, as `free` counts it.
+    """
+    kib = _numbers(_SIZES, data)
+    needed = (b"MemTotal", b"MemFree", b"Buffers", b"Cached", b"SReclaimable", b"Shmem")
+    for key in needed:
+        if key not in kib:
+            raise ValueError(f"no {key.decode()} in kB")
+    total, free, buffers, cached, slabs, shared = (kib[key] * 1024 for key in needed)
+    available = kib[b"MemAvailable"] * 1024 if b"MemAvailable" in kib else None
+    return (total, available, free, buffers, cached + slabs, shared)
+
+
+def parse_loadavg(data: bytes) -> Row:
+    """The three averages in /proc/loadavg. Raises ValueError."""
+    one, five, fifteen = map(float, data.split()[:3])
+    return (one, five, fifteen)
+
+
+def _values(file: KernelFile, parse: Callable[[bytes], Row]) -> Row:
+    """The values that `parse` gets from `file`. Raises CollectError, which names the file."""
+    data = file.read()
+    try:
+        values = parse(data)
+        if not all(value is None or 0 <= value < MOST for value in values):
+            raise ValueError("a number out of range")
+    except ValueError as exc:
+        raise CollectError(str(file.path), f"not as expected: {exc}") from exc
+    return values
+
+
+def _numbers(pattern: re.Pattern[bytes], data: bytes) -> dict[bytes, int]:
+    """The numbers in `data` by key. Raises ValueError for what is none."""
+    values = {}
+    for key, word in pattern.findall(data):
+        value = number(word)
+        if value is None:
+            raise ValueError(f"{key.decode()} is no number")
+        values[key] = value
+    return values

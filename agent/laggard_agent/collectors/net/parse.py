@@ -9,6 +9,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import pairwise
 
 from laggard_common.trace_formats.kernel_text import number, numbers
@@ -69,10 +70,17 @@ def parse_pairs(data: bytes) -> dict[str, int]:
     for heads, row in pairwise(lines):
         protocol = heads.partition(b" ")[0]
         if protocol in (b"Tcp:", b"TcpExt:") and row.startswith(protocol + b" "):
-            for name, word in zip(heads.split(), row.split(), strict=False):
-                if name in _WANTED and (value := number(word)) is not None:
-                    values[_WANTED[name]] = value
+            words = row.split()
+            for name, at in _places(heads):
+                if at < len(words) and (value := number(words[at])) is not None:
+                    values[name] = value
     return values
+
+
+@lru_cache(4)  # 130 names, which stay the same
+def _places(heads: bytes) -> tuple[tuple[str, int], ...]:
+    """The names of TCP_FIELDS in a line of names, and where."""
+    return tuple((_WANTED[name], at) for at, name in enumerate(heads.split()) if name in _WANTED)
 
 
 def parse_softnet(data: bytes) -> tuple[dict[str, Row], list[bytes]]:
