@@ -7,7 +7,7 @@ import math
 import random
 import time
 from asyncio import FIRST_COMPLETED
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -202,14 +202,19 @@ class App:
         directory = self._settings.outbox.directory
         if directory is None:
             return
-        outbox = self._outbox = NodeOutbox(directory, self._publisher.store_document, self._clock.wall_ns)
+        store = partial(self._worker.wait_for, self._publisher.store_document)
+        outbox = self._outbox = NodeOutbox(directory, store, self._clock.wall_ns)
+        worker = Worker("outbox", self._fail)
         problem = ""
-        while True:
-            await self._worker.call(outbox.send)
-            if outbox.problem != problem:
-                problem = outbox.problem
-                self._publisher.publish_status_soon()
-            await asyncio.sleep(POLL_SECONDS)
+        try:
+            while True:
+                await self._told_if_hung(worker.call(outbox.send), f"outbox: {directory}")
+                if outbox.problem != problem:
+                    problem = outbox.problem
+                    self._publisher.publish_status_soon()
+                await asyncio.sleep(POLL_SECONDS)
+        finally:
+            worker.end()
 
     async def _follow_traces(self) -> None:
         """Moves records of the trace logs to the spool until cancelled."""
@@ -222,9 +227,21 @@ class App:
             TraceFollower, s.traces, s.node, s.spool.directory, self._roots.procfs, self._clock
         )
         while True:
-            await asyncio.to_thread(follower.read)
+            await self._told_if_hung(asyncio.to_thread(follower.read), "traces: a file or folder")
             await self._worker.call(partial(follower.send, self._publisher.store_document))
             await asyncio.sleep(POLL_SECONDS)
+
+    async def _told_if_hung(self, call: Coroutine[Any, Any, object], what: str) -> None:
+        """Waits for `call`, with one WARNING if files on which it works do not answer."""
+        working = asyncio.ensure_future(call)
+        try:
+            if not await _ends_within(working, _HUNG_SECONDS) and not self._worker.busy_seconds:
+                _log.warning("%s does not answer; what is in it waits", what)
+                await asyncio.wait({working})
+                _log.info("%s answers again", what)
+            await working
+        finally:
+            working.cancel()
 
     async def _watch(self) -> None:
         """Watches the threads and raises the exception of one that failed.

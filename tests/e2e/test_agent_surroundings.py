@@ -215,6 +215,26 @@ def test_a_spool_on_a_mount_that_never_answers(tmp_path: Path) -> None:
         check_sampling_in_memory(site)
 
 
+@pytest.mark.skipif(not IS_ROOT or not Path("/dev/fuse").exists(), reason="needs root and /dev/fuse")
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ('[outbox]\ndirectory = "{}/outbox"\n', "outbox: {}/outbox does not answer"),
+        ('[traces]\nfiles = ["{}/*.log"]\n', "traces: a file or folder does not answer"),
+    ],
+)
+def test_a_folder_beside_the_spool_that_never_answers(tmp_path: Path, more: str, told: str) -> None:
+    hung = tmp_path / "hung"
+    site = Site(tmp_path, more=more.format(hung))
+    listener = Listener(site.port)
+    with hanging_mount(hung), site.broker(), site.agent() as agent:
+        asyncio.run(listener.until(lambda: site.logged(told.format(hung))))
+        before = len(listener.times["oss-1"])
+        asyncio.run(listener.until(lambda: len(listener.times["oss-1"]) >= before + 20))
+        ended_within(agent, 5.0)
+    assert len(site.warnings()) == 1
+
+
 def test_a_spool_whose_lock_never_opens(tmp_path: Path) -> None:
     site = Site(tmp_path)
     (tmp_path / "spool").mkdir()

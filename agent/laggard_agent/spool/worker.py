@@ -12,6 +12,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TypeVar
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 Job = Callable[[], object]
@@ -86,6 +87,12 @@ class Worker:
 
         self._jobs.put(run)
         return await future
+
+    def wait_for(self, function: Callable[[A], T], argument: A) -> T:
+        """Result of `function` on the thread, for another thread; never returns after `end`."""
+        result: SimpleQueue[T] = SimpleQueue()
+        self.submit(lambda: result.put(function(argument)))
+        return result.get()
 
     def run_on_loop(self, callback: Callable[[], object]) -> None:
         """Runs `callback` on the event loop, from any thread; a closed loop drops it."""

@@ -64,7 +64,7 @@ class NodeOutbox:
         return f"{visible(name)}: {stuck.reason}{others}"
 
     def send(self) -> int:
-        """Spools and deletes up to MAX_FILES files, on the spool's thread; returns their number.
+        """Spools and deletes up to MAX_FILES files, on a thread of its own; returns their number.
 
         A file that is no document is deleted with a WARNING. A file that cannot be read or deleted is one
         WARNING and stays, and those after it are sent; once spooled, it is not spooled again.
