@@ -7,7 +7,7 @@ import math
 import random
 import time
 from asyncio import FIRST_COMPLETED
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from laggard_agent.transport.publisher import Publisher
 from laggard_common.clock import Clock, SystemClock
 from laggard_common.daemon.host_name import HostName, host_name
 from laggard_common.daemon.sd_notify import Notifier
-from laggard_common.daemon.service import is_set_within
+from laggard_common.daemon.service import HUNG_SECONDS, answer_of, is_set_within
 from laggard_common.mqtt.settings import client_arguments
 from laggard_common.wire.codec import Encoder
 
@@ -37,7 +37,6 @@ _WATCH_SECONDS = 10.0
 _WATCHES_A_WATCHDOG = 3
 _NAME_SECONDS = 1.0
 _OPENING_SECONDS = 5.0
-_HUNG_SECONDS = 10.0
 _FEW_BYTES = 64 * 1024
 """Batches in memory that may be lost when the spool returns to its directory; they are with the broker."""
 # An orderly end takes at most the sum of these, spooling counted twice (batches, then closing).
@@ -208,13 +207,16 @@ class App:
         problem = ""
         try:
             while True:
-                await self._told_if_hung(worker.call(outbox.send), f"outbox: {directory}")
+                await answer_of(worker.call(outbox.send), f"outbox: {directory}", self._spool_answers)
                 if outbox.problem != problem:
                     problem = outbox.problem
                     self._publisher.publish_status_soon()
                 await asyncio.sleep(POLL_SECONDS)
         finally:
             worker.end()
+
+    def _spool_answers(self) -> bool:
+        return not self._worker.busy_seconds
 
     async def _follow_traces(self) -> None:
         """Moves records of the trace logs to the spool until cancelled."""
@@ -227,21 +229,9 @@ class App:
             TraceFollower, s.traces, s.node, s.spool.directory, self._roots.procfs, self._clock
         )
         while True:
-            await self._told_if_hung(asyncio.to_thread(follower.read), "traces: a file or folder")
+            await answer_of(asyncio.to_thread(follower.read), "traces: a file or folder")
             await self._worker.call(partial(follower.send, self._publisher.store_document))
             await asyncio.sleep(POLL_SECONDS)
-
-    async def _told_if_hung(self, call: Coroutine[Any, Any, object], what: str) -> None:
-        """Waits for `call`, with one WARNING if files on which it works do not answer."""
-        working = asyncio.ensure_future(call)
-        try:
-            if not await _ends_within(working, _HUNG_SECONDS) and not self._worker.busy_seconds:
-                _log.warning("%s does not answer; what is in it waits", what)
-                await asyncio.wait({working})
-                _log.info("%s answers again", what)
-            await working
-        finally:
-            working.cancel()
 
     async def _watch(self) -> None:
         """Watches the threads and raises the exception of one that failed.
@@ -267,7 +257,7 @@ class App:
             _log.warning("the host was renamed from %s to %s; restarting under the new name", node, name)
             self._again.set()
         elif self._hung is None:
-            if self._worker.busy_seconds > _HUNG_SECONDS:
+            if self._worker.busy_seconds > HUNG_SECONDS:
                 self._abandon_disk(self._spool.close)
                 self._again.set()
         elif self._hung.has_ended and self._publisher.connected:

@@ -57,6 +57,7 @@ from laggard_aggregator.web.server import HttpServer
 from laggard_aggregator.windows.schedule import WindowClock
 from laggard_common.clock import Clock, SystemClock
 from laggard_common.daemon.sd_notify import Notifier
+from laggard_common.daemon.service import answer_of
 from laggard_common.errors import LaggardError
 from laggard_common.mqtt.settings import client_arguments
 
@@ -173,7 +174,8 @@ class App:
         self._http.bind()
         stack.callback(self._http.close)
         if s.state is not None:
-            self._recovery = Recovery(s.state, self._clock)
+            opening = asyncio.to_thread(Recovery, s.state, self._clock)
+            self._recovery = await answer_of(opening, f"state: {s.state.directory}")
             stack.callback(self._recovery.close)
         if s.mqtt.embedded:
             await stack.enter_async_context(embedded_broker(s.mqtt, self._subscriber.identifier))
@@ -357,7 +359,8 @@ class App:
         if not continues:
             self.view.history.drop_shadows()
         if self._settings.archive is not None:
-            self._archive = await asyncio.to_thread(self._open_archive, head)
+            opening = asyncio.to_thread(self._open_archive, head)
+            self._archive = await answer_of(opening, f"archive: {self._settings.archive.directory}")
         judged: list[Judgement] = []
         if self._recovery is not None:
             await asyncio.to_thread(self._replay, self._recovery, judged, head)

@@ -219,8 +219,8 @@ def test_a_spool_on_a_mount_that_never_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ('[outbox]\ndirectory = "{}/outbox"\n', "outbox: {}/outbox does not answer"),
-        ('[traces]\nfiles = ["{}/*.log"]\n', "traces: a file or folder does not answer"),
+        ('[outbox]\ndirectory = "{}/outbox"\n', "outbox: {}/outbox has not answered for 10 s"),
+        ('[traces]\nfiles = ["{}/*.log"]\n', "traces: a file or folder has not answered for 10 s"),
     ],
 )
 def test_a_folder_beside_the_spool_that_never_answers(tmp_path: Path, more: str, told: str) -> None:
@@ -296,6 +296,24 @@ def test_a_state_folder_that_hangs_later_and_comes_back(tmp_path: Path) -> None:
         asyncio.run(listener.until(lambda: samples() >= before + 10))
         ended_within(agent, 5.0)
     assert len(site.warnings()) == 1
+
+
+@pytest.mark.skipif(not IS_ROOT or not Path("/dev/fuse").exists(), reason="needs root and /dev/fuse")
+@pytest.mark.parametrize("table", ["state", "archive"])
+def test_an_aggregator_says_which_folder_it_waits_for(tmp_path: Path, table: str) -> None:
+    folders = {name: tmp_path / name for name in ("state", "archive")} | {table: tmp_path / "hung" / "x"}
+    config = tmp_path / "aggregator.toml"
+    config.write_text(
+        f'[http]\nlisten = "127.0.0.1:0"\n[mqtt]\nport = {free_port()}\n'
+        + "".join(f'[{name}]\ndirectory = "{folder}"\n' for name, folder in folders.items())
+    )
+    command = [sys.executable, "-m", "laggard_aggregator.cli.daemon", "--config", str(config)]
+    told = f"{table}: {folders[table]} has not answered for 10 s; waiting for it"
+    log = tmp_path / "aggregator.log"
+    with hanging_mount(tmp_path / "hung"), log.open("w") as opened, started(command, stderr=opened) as daemon:
+        wait_until(lambda: told in log.read_text(), "the warning")
+        daemon.kill()
+        daemon.wait()
 
 
 # -- R10: certificates that arrive after the start

@@ -4,15 +4,19 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
 
 from laggard_common.daemon.sd_notify import Notifier
 from laggard_common.errors import LaggardError
 
 _log = logging.getLogger(__name__)
 
+HUNG_SECONDS = 10.0
+"""Time without an answer from which on a file system hangs."""
+
 S = TypeVar("S")
+T = TypeVar("T")
 
 
 class Runnable(Protocol):
@@ -110,3 +114,22 @@ async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
         async with asyncio.timeout(seconds):
             await event.wait()
     return event.is_set()
+
+
+async def answer_of(
+    call: Coroutine[Any, Any, T], files: str, is_blamed: Callable[[], bool] = lambda: True
+) -> T:
+    """Result of `call`, which works on `files`: one WARNING names them while they do not answer.
+
+    `is_blamed`: whether `call` waits for them.
+    """
+    working = asyncio.ensure_future(call)
+    try:
+        await asyncio.wait({working}, timeout=HUNG_SECONDS)
+        if not working.done() and is_blamed():
+            _log.warning("%s has not answered for %.0f s; waiting for it", files, HUNG_SECONDS)
+            await asyncio.wait({working})
+            _log.info("%s answers again", files)
+        return await working
+    finally:
+        working.cancel()

@@ -95,8 +95,8 @@ def parse_stat(data: bytes) -> Row:
 def parse_meminfo(data: bytes) -> Row:
     """Sizes in /proc/meminfo, bytes. Raises ValueError.
 
-    Kernels before 3.14 do not say how much is available; it is then None. Cached are the page cache and what
-    slabs give back, as `free` counts it.
+    Available memory is None on kernels before 3.14, which do not count it. Cached memory includes reclaimable
+    slabs, as in `free`.
     """
     kib = _numbers(_SIZES, data)
     needed = (b"MemTotal", b"MemFree", b"Buffers", b"Cached", b"SReclaimable", b"Shmem")
