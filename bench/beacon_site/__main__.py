@@ -19,7 +19,7 @@ from typing import Any
 from bench.beacon_site.messages import SECOND_NS, Agents, Message
 from bench.beacon_site.pages import SiteTruth, page_numbers
 from bench.beacon_site.plan import Plan, make_plan
-from bench.beacon_site.product import PATIENCE_SECONDS, Product, ProductError, product
+from bench.beacon_site.product import Product, ProductError, all_archived, last_answers, product
 from bench.beacon_site.score import Verdict, judge, numbers, numbers_table, rows, table
 from bench.beacon_site.shape import SHAPES, START_SECONDS, forwarder_name, hardware, node_name
 from bench.beacon_site.simulate import Simulation
@@ -31,9 +31,6 @@ from bench.machine import machine
 CLIENTS = ("both", "counters", "traces")
 _SETTLING_SECONDS = 1200
 _HOUR = 3600
-_LOOKS = 200
-_STILL = 4
-"""Looks at which nothing has changed, after which the verdicts are complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +84,10 @@ async def _run(folder: Path, size: str, seed: int, clients: str) -> dict[str, An
             of_site = SiteTruth(simulation)
             agents = await _feed(site, of_site, seed, clients)
             fed = time.monotonic()
-            now = await _archived(site, simulation.now, agents.samples + agents.records)
+            now = await all_archived(site, simulation.now, agents.samples + agents.records)
             _import_jobs(site, simulation)
             found = truths(plan, simulation, await asyncio.to_thread(twin.result))
-            answers = await _answers(site, now, [truth.run.number for truth in found])
+            answers = await last_answers(site, now, [truth.run.number for truth in found])
             of_pages = await asyncio.to_thread(
                 page_numbers, site.get, of_site, of_compute=clients != "traces"
             )
@@ -204,50 +201,6 @@ def _import_jobs(site: Product, simulation: Simulation) -> None:
     records = site.folder / "jobs.jsonl"
     records.write_text("\n".join(lines) + "\n")
     site.command("jobs", "import", "--jsonl", str(records), "--archive", str(site.archive))
-
-
-async def _archived(site: Product, second: int, rows: int) -> int:
-    """The site's second at which the archive's files have all rows."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while (written := await asyncio.to_thread(site.archived)) < rows:
-        if time.monotonic() > deadline:
-            raise ProductError(f"the archive has {written:,} of {rows:,} rows")
-        second += 20
-        site.set_time((START_SECONDS + second) * SECOND_NS)
-        await asyncio.sleep(2.0)
-    return second
-
-
-async def _answers(site: Product, second: int, jobs: Sequence[int]) -> dict[int, Mapping[str, Any]]:
-    """The answer about each job, once no stored verdict changes any more while the site's time goes on."""
-    now = START_SECONDS + second
-    before: dict[str, Any] = {}
-    still = 0
-    for _ in range(_LOOKS):
-        now += _HOUR // 4
-        site.set_time(now * SECOND_NS)
-        await asyncio.sleep(3.0)
-        stored: dict[str, Any] = {}
-        listed = await asyncio.to_thread(site.json, "/api/v1/jobs?limit=1000")
-        while listed is not None:
-            stored |= {job["job"]: (job["verdict"], job["findings"]) for job in listed["jobs"]}
-            if listed["next"] is None:
-                break
-            listed = await asyncio.to_thread(site.json, f"/api/v1/jobs?limit=1000&cursor={listed['next']}")
-        complete = len(stored) == len(jobs) == len(await asyncio.to_thread(site.judged))
-        waiting = await asyncio.to_thread(site.metric, "laggard_waiting_jobs")
-        still = still + 1 if complete and not waiting and stored == before else 0
-        before = stored
-        if still == _STILL:
-            break
-    else:
-        print(f"# verdicts of {len(before)} of {len(jobs)} jobs still change", file=sys.stderr)
-    found = {}
-    for job in jobs:
-        answer = await asyncio.to_thread(site.json, f"/api/v1/jobs/{job}")
-        if answer is not None:
-            found[job] = answer["jobs"][0]
-    return found
 
 
 def _record(verdict: Verdict, answer: Mapping[str, Any]) -> dict[str, Any]:

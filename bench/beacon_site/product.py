@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from typing import Any
 import aiomqtt
 import pyarrow.parquet as pq
 
-from bench.beacon_site.messages import SITE, Message
+from bench.beacon_site.messages import SECOND_NS, SITE, Message
 from bench.beacon_site.past_daemon import set_time
+from bench.beacon_site.shape import START_SECONDS
 from bench.chaos.processes import Process
 from laggard_aggregator.demo.site import free_port
 
@@ -26,6 +27,10 @@ PATIENCE_SECONDS = 1800.0
 _AGAIN_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 _AT_ONCE = 500
+_LOOKS = 200
+_LOOK_SECONDS = 900
+_STILL = 4
+"""Looks at which nothing has changed, after which the verdicts are complete."""
 _CONFIG = """\
 site = "{site}"
 [mqtt]
@@ -203,3 +208,47 @@ async def _until_ready(site: Product) -> None:
         if time.monotonic() > deadline or not site.daemon.runs:
             raise ProductError(f"the daemon is not ready: see {site.daemon.log}")
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def all_archived(site: Product, second: int, rows: int) -> int:
+    """The site's second at which the archive's files have all rows."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (written := await asyncio.to_thread(site.archived)) < rows:
+        if time.monotonic() > deadline:
+            raise ProductError(f"the archive has {written:,} of {rows:,} rows")
+        second += 20
+        site.set_time((START_SECONDS + second) * SECOND_NS)
+        await asyncio.sleep(2.0)
+    return second
+
+
+async def last_answers(site: Product, second: int, jobs: Sequence[int]) -> dict[int, Mapping[str, Any]]:
+    """The answer about each job, once no stored verdict changes any more while the site's time goes on."""
+    now = START_SECONDS + second
+    before: dict[str, Any] = {}
+    still = 0
+    for _ in range(_LOOKS):
+        now += _LOOK_SECONDS
+        site.set_time(now * SECOND_NS)
+        await asyncio.sleep(3.0)
+        stored: dict[str, Any] = {}
+        listed = await asyncio.to_thread(site.json, "/api/v1/jobs?limit=1000")
+        while listed is not None:
+            stored |= {job["job"]: (job["verdict"], job["findings"]) for job in listed["jobs"]}
+            if listed["next"] is None:
+                break
+            listed = await asyncio.to_thread(site.json, f"/api/v1/jobs?limit=1000&cursor={listed['next']}")
+        complete = len(stored) == len(jobs) == len(await asyncio.to_thread(site.judged))
+        waiting = await asyncio.to_thread(site.metric, "laggard_waiting_jobs")
+        still = still + 1 if complete and not waiting and stored == before else 0
+        before = stored
+        if still == _STILL:
+            break
+    else:
+        print(f"# verdicts of {len(before)} of {len(jobs)} jobs still change", file=sys.stderr)
+    found = {}
+    for job in jobs:
+        answer = await asyncio.to_thread(site.json, f"/api/v1/jobs/{job}")
+        if answer is not None:
+            found[job] = answer["jobs"][0]
+    return found
