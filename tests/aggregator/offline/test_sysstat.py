@@ -208,7 +208,7 @@ def test_a_device_whose_requests_have_no_times_is_named_and_not_judged(
         took = timed == "all" or (timed == "one" and at == 0)
         own = replace(line, reads=requests, writes=0.0, await_ms=line.await_ms if took else 0.0)
         lines.append(own if line.device == "md0" else line)
-    path = write(tmp_path_factory.mktemp("md") / "file", FORMS[form](lines))
+    path = write(tmp_path_factory.mktemp("untimed") / "file", FORMS[form](lines))
     remarks: list[str] = []
     (rows,) = read_sysstat([path], 60.0, zone=UTC, remarks=remarks)
     is_untimed = timed == "none" and 60 * requests * count >= 1000
@@ -292,7 +292,9 @@ def test_json_that_is_slightly_wrong(tmp_path: Path, damage: tuple[str, str]) ->
 def test_documents_put_together_are_all_read(tmp_path: Path) -> None:
     first, second = forms.steady(["sda"], 3, {}), forms.steady(["sdb"], 3, {})
     text = forms.sadf_json(first) + "\n" + forms.sadf_json(second)
-    assert_same(rows(write(tmp_path / "sa.json", text)), expected([*first, *second]))
+    remarks: list[str] = []
+    assert_same(rows(write(tmp_path / "sa.json", text), remarks=remarks), expected([*first, *second]))
+    assert remarks == []
     for form in (forms.sadf_x, forms.sadf_d, forms.sar_d, forms.iostat_x):
         assert_same(rows(write(tmp_path / "text", form(first) + form(second))), expected([*first, *second]))
 

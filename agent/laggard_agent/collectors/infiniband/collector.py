@@ -6,6 +6,7 @@ maximum until they are reset. Such a value is omitted and counted in `counters_s
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from errno import EINVAL, ENODATA, ENODEV, EOPNOTSUPP
@@ -102,6 +103,7 @@ class Infiniband:
         self._context = context
         self._look_at_ns: int | None = None
         self._ports: dict[Component, dict[str, str]] = {}  # files by the name of the field
+        self._suffixes: dict[tuple[str, str], str] = {}  # of the IDs of devices, by name and GUID
         self._left_out = 0
         self._rows = ColumnTable("infiniband_port", PORT_FIELDS)
         self._own = OwnRow("infiniband", NODE_FIELDS)
@@ -160,8 +162,12 @@ class Infiniband:
         failures: list[CollectError] = []
         ports: dict[Component, dict[str, str]] = {}
         taken: set[str] = set()
-        for device in _listed(self._folder, failures):
-            guid = attribute(f"{self._folder}/{device}/node_guid").replace(":", "")
+        guids = {
+            device: attribute(f"{self._folder}/{device}/node_guid").replace(":", "")
+            for device in _listed(self._folder, failures)
+        }
+        self._tell_apart(guids)
+        for device, guid in guids.items():
             for port in _listed(self._folder / device / "ports", failures):
                 folder = self._folder / device / "ports" / port
                 files = {field.name: f"{folder}/{field.name}" for field in PORT_FIELDS[:3]}
@@ -170,8 +176,9 @@ class Infiniband:
                         if file not in _NO_COUNTERS:
                             files.setdefault(prefix + file.partition(",")[0], f"{folder}/{group}/{file}")
                 component = _component(device, port, guid, attribute(f"{folder}/link_layer"))
-                if component.id in taken:
-                    component = replace(component, id=f"{component.id}@{device}")
+                suffix = self._suffixes[device, guid]
+                if suffix or component.id in taken:
+                    component = replace(component, id=f"{component.id}{suffix or f'@{device}'}")
                 taken.add(component.id)
                 ports[component] = files
         self._ports = ports
@@ -182,6 +189,14 @@ class Infiniband:
         if failures:
             self._look_at_ns = None  # an unlistable folder is an error of every sample
         return failures
+
+    def _tell_apart(self, guids: Mapping[str, str]) -> None:
+        """Chooses suffixes for devices with one GUID; a device keeps its own as long as it is there."""
+        sharers = Counter(guid for guid in guids.values() if guid.strip("0"))
+        self._suffixes = {
+            (device, guid): self._suffixes.get((device, guid), f"@{device}" if sharers[guid] > 1 else "")
+            for device, guid in guids.items()
+        }
 
 
 def _field(name: str) -> Field:

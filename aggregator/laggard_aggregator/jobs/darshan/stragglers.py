@@ -360,18 +360,21 @@ def _shared(tables: JobTables, accesses: Accesses, explained: NDArray[np.bool_])
     worst: IoFinding | None = None
     slowest_us, slowest_bytes = integers(rows, "slowest_time_us"), integers(rows, "slowest_bytes")
     slowest_rank = integers(rows, "slowest_rank")
-    variance = np.nan_to_num(rows["time_variance"].to_numpy())
+    variance = rows["time_variance"].to_numpy()
+    columns = ("time_variance", "bytes_read", "bytes_written", "read_time_us", "write_time_us")
+    is_known = np.isfinite(np.array([rows[name].to_numpy() for name in columns], np.float64)).all(axis=0)
+    is_known &= variance >= 0
     total_bytes = integers(rows, "bytes_read", 0) + integers(rows, "bytes_written", 0)
     total_us = accesses.meta_us + integers(rows, "read_time_us", 0) + integers(rows, "write_time_us", 0)
     for at in accesses.path.place:
         count = int(accesses.processes[at])
         if accesses.rank[at] != ALL_RANKS or explained[at] or count <= MIN_PEERS or slowest_us[at] <= 0:
             continue
+        if not is_known[at]:  # 0 in place of a time or a spread would blame the slowest rank
+            continue
         slow, mean = slowest_us[at] / _MICROS, total_us[at] / _MICROS / count
         others = (mean * count - slow) / (count - 1)
-        squares = max(
-            (count * (max(float(variance[at]), 0.0) + mean**2) - slow**2) / (count - 1) - others**2, 0.0
-        )
+        squares = max((count * (float(variance[at]) + mean**2) - slow**2) / (count - 1) - others**2, 0.0)
         spread = max(float(np.sqrt(squares)), 0.05 * others, 1e-6)
         if others <= 0 or slow / others < MIN_RATIO or (slow - others) / spread < MIN_SHARED_SCORE:
             continue

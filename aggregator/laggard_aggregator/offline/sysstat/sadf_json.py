@@ -81,7 +81,7 @@ def _samples(host: str, statistic: Mapping[str, Any], report: Report) -> Iterato
 
 def _hosts(text: bytes, report: Report) -> list[Mapping[str, Any]]:
     try:
-        return _checked(json.loads(text), report)
+        return _checked(text, report)
     except ValueError:
         pass
     if comma := _DECIMAL_COMMA.search(text):
@@ -90,7 +90,7 @@ def _hosts(text: bytes, report: Report) -> list[Mapping[str, Any]]:
         raise InputError(str(report.path), problem)
     mended = _SUPERFLUOUS.sub(b"", _MISSING.sub(rb"},\1{", _NOT_A_NUMBER.sub(rb"\1null", text)))
     try:
-        return _checked(json.loads(mended), report)
+        return _checked(mended, report)
     except ValueError as exc:
         hosts = _hosts_of_cut_text(mended.decode(errors="replace"))
         if not hosts:
@@ -99,12 +99,28 @@ def _hosts(text: bytes, report: Report) -> list[Mapping[str, Any]]:
         return hosts
 
 
-def _checked(document: Any, report: Report) -> list[Mapping[str, Any]]:
-    root = document.get("sysstat") if isinstance(document, dict) else None
-    hosts = root.get("hosts") if isinstance(root, dict) else None
-    if not isinstance(hosts, list):
-        raise InputError(str(report.path), 'not the JSON of sadf or iostat: no list "hosts" in "sysstat"')
-    return [host for host in hosts if isinstance(host, dict)]
+def _checked(text: bytes, report: Report) -> list[Mapping[str, Any]]:
+    """The hosts of all documents. Raises ValueError for text that is no JSON, InputError for other JSON."""
+    every: list[Mapping[str, Any]] = []
+    for document in _documents(text):
+        root = document.get("sysstat") if isinstance(document, dict) else None
+        hosts = root.get("hosts") if isinstance(root, dict) else None
+        if not isinstance(hosts, list):
+            raise InputError(str(report.path), 'not the JSON of sadf or iostat: no list "hosts" in "sysstat"')
+        every += [host for host in hosts if isinstance(host, dict)]
+    return every
+
+
+def _documents(text: bytes) -> Iterator[Any]:
+    """The documents of a file, one or, as `cat` puts them together, several. Raises ValueError."""
+    decoder, shown = json.JSONDecoder(), text.decode(json.detect_encoding(text))
+    place = _end_of(_BETWEEN, shown, 0)
+    while True:
+        document, place = decoder.raw_decode(shown, place)
+        yield document
+        place = _end_of(_BETWEEN, shown, place)
+        if place == len(shown):
+            return
 
 
 def _hosts_of_cut_text(text: str) -> list[Mapping[str, Any]]:

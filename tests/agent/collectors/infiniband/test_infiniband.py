@@ -110,7 +110,19 @@ def test_identity_is_the_guid_of_the_device(tmp_path: Path) -> None:
 def test_two_devices_with_one_guid_stay_two(tmp_path: Path) -> None:
     node = Node(tmp_path, "mlx5").write("mlx5_1/node_guid", "0c42:a103:0010:2030\n").sample()
     ids = node.sampled.ids("infiniband_port")
-    assert ids == ["0c42a10300102030/1", "0c42a10300102030/1@mlx5_1", "bnxt_re0/1"]
+    assert ids == ["0c42a10300102030/1@mlx5_0", "0c42a10300102030/1@mlx5_1", "bnxt_re0/1"]
+
+
+def test_of_two_devices_with_one_guid_the_one_that_stays_keeps_its_own_id(tmp_path: Path) -> None:
+    node = Node(tmp_path, "mlx5").sample()
+    node.write("mlx5_1/node_guid", "0c42:a103:0010:2030\n").sample(10)
+    assert node.sampled.ids("infiniband_port") == [
+        *("0c42a10300102030/1", "0c42a10300102030/1@mlx5_1"),
+        "bnxt_re0/1",
+    ]
+    shutil.rmtree(node.folder / "mlx5_0")
+    node.sample(10)
+    assert node.sampled.ids("infiniband_port") == ["0c42a10300102030/1@mlx5_1", "bnxt_re0/1"]
 
 
 def test_a_saturated_counter_is_absent_and_counted(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Verdicts on small logs in Darshan's own format, written by tests/support/builders/darshan_log.py."""
 
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,33 @@ def test_damaged_logs_are_one_line_each_and_the_whole_one_is_judged(tmp_path: Pa
     assert len(errors) > 3
     (whole_one,) = (each for each in verdicts if each.tables.job_id == 7)
     assert findings(whole_one) == [("ost", "OST14")]
+
+
+@pytest.mark.parametrize("counter", ["VARIANCE_RANK_TIME", "READ_TIME", ""])
+@pytest.mark.parametrize("value", [math.nan, -1.0])
+def test_no_rank_is_named_where_the_others_times_are_unknown(
+    tmp_path: Path, counter: str, value: float
+) -> None:
+    mean = (511 * 10.0 + 40.0) / 512
+    log = LogWriter(processes=512)
+    counters = {
+        "VARIANCE_RANK_TIME": (511 * 100.0 + 1600.0) / 512 - mean**2,
+        "READ_TIME": 0.0,
+        "SLOWEST_RANK": 3,
+        "SLOWEST_RANK_BYTES": 10 * MIB,
+        "SLOWEST_RANK_TIME": 40.0,
+    }
+    if counter:
+        counters[counter] = value
+    log.posix(
+        *("/scratch/shared", -1, "write", 1.0, 41.0),
+        requests=5120,
+        bytes=5120 * MIB,
+        seconds=mean * 512,
+        **counters,
+    )
+    found = judged(log.write(tmp_path / "a.darshan"))
+    assert ("rank" in {finding.kind for finding in found.findings}) == (not counter)
 
 
 def test_no_rank_of_100_jobs_of_uniform_ranks_is_named(tmp_path: Path) -> None:

@@ -206,6 +206,18 @@ def test_cpus_of_each_dialect(hosts: str, more: str, cpus: int | None) -> None:
     assert row["cpus"] == cpus
 
 
+@pytest.mark.parametrize(
+    "vnodes",
+    [
+        "(n1[0]:ncpus=4:mem=1gb)+(n1[1]:ncpus=4)+(n2[0]:ncpus=8)",
+        "(n1[0]:ncpus=1+n1[10]:ncpus=2)+(n2:ncpus=1)",
+    ],
+)
+def test_vnodes_of_a_host_are_that_host(vnodes: str) -> None:
+    (row,), _ = read_bytes(pbs(f"Exit_status=0 exec_vnode={vnodes}", ""), "pbs")
+    assert row["node_list"] == "n1,n2"
+
+
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=6))
 def test_slots_are_counted(ranges: list[tuple[int, int]]) -> None:
     hosts = "+".join(f"n{at}/{low}-{low + more}" for at, (low, more) in enumerate(ranges))

@@ -20,6 +20,7 @@ _ID: Final = re.compile(
 _ARRAY: Final = re.compile(r"\d{1,15}\[\](?:\..*)?", re.ASCII)
 """A whole array, whose tasks have records of their own."""
 _KEY: Final = re.compile(r"(?:^| )([A-Za-z_][A-Za-z0-9_.\-]*)=")
+_VNODE: Final = re.compile(r"\[\d{1,9}\]$", re.ASCII)
 _CHUNK: Final = re.compile(r"([^+/:()]+)(?:[/:][^+]*)?")
 _EXCLUSIVE: Final = ("excl", "exclhost")
 _OF_PROFESSIONAL: Final = (
@@ -184,12 +185,15 @@ def _slots(hosts: str) -> int | None:
 
 
 def _nodes(hosts: str) -> dict[str, None]:
-    """Hosts of `node1/0*4+node2/1`, or of vnodes `(node1:ncpus=4)+(node2:ncpus=4)`, each once."""
+    """Hosts of `node1/0*4+node2/1`, or of vnodes `(node1:ncpus=4)+(node2:ncpus=4)`, each once.
+
+    A host with several vnodes has them as `node1[0]`.
+    """
     nodes: dict[str, None] = {}
     for chunk in re.split(r"[+()]+", hosts):
         if chunk:
             match = _CHUNK.fullmatch(chunk)
             if match is None:
                 raise JobDataError("no list of hosts")
-            nodes[match[1]] = None
+            nodes[_VNODE.sub("", match[1])] = None
     return nodes
