@@ -109,6 +109,18 @@ def test_threads_with_opens_of_their_own(tmp_path: Path) -> None:
     assert analysed(built.write(tmp_path)).layer("syscall")["streams"] > 0
 
 
+@pytest.mark.parametrize("opens", [False, True])
+def test_positions_that_are_taken_for_the_beginning_are_told(tmp_path: Path, opens: bool) -> None:
+    calls = Calls()
+    if opens:
+        calls.open(0)
+    calls.move("read", 4096, 4096)
+    calls.move("read", 4096, 4096)
+    calls.call("pread64", "fd: 3, buf: 7f00, count: 1000, pos: 0", 4096)
+    found = analysed(calls.write(tmp_path))
+    assert ("2 calls are placed as if each file had been at its beginning" in found.remarks) == (not opens)
+
+
 def test_calls_that_are_not_counted_are_named(tmp_path: Path) -> None:
     built = Calls()
     built.open(0)

@@ -157,7 +157,12 @@ def _io_only(
     columns.done[copied] = np.where(_are_fresh(columns, moving, opened, copied, sources), 0, ABSENT)
     moving |= copied
     is_seek = (name == _LSEEK) | new
-    _place(columns, moving, is_seek, appends & moving, recording, has_openings=bool(opened.any()))
+    assumed = _place(columns, moving, is_seek, appends & moving, recording, has_openings=bool(opened.any()))
+    if assumed:
+        remarks.append(
+            f"no call that opens a file is in the trace: {assumed} calls are placed as if each file had been "
+            "at its beginning"
+        )
     columns.start[_shared(columns, moving, opened, remarks)] = -1
     is_io = (_IS_MOVING[name] | _IS_PLACED[name]) & ((columns.done >= 0) | (columns.callback == ABSENT))
     order = np.flatnonzero(is_io)
@@ -249,20 +254,21 @@ def _place(
     recording: LayerRecording,
     *,
     has_openings: bool,
-) -> None:
+) -> int:
     """Sets the offset of calls at the file position: the bytes moved since the last seek or open.
 
     After a write that appends (`is_append`) the position is unknown.
 
     Without either: since, or until, the position that the description has. Else since 0 in a trace without
-    opens and times of descriptors, as those of other tools, and unknown in others.
+    opens and times of descriptors, as those of other tools, and unknown in others. Returns the number of the
+    calls since such a 0.
     """
     done = np.where(is_seek | (columns.done >= 0), columns.done, -1)
     done = np.where(is_append & (done >= 0), ABSENT, done)
     is_seek = is_seek | is_append
     chosen = np.flatnonzero(moving & (columns.callback != ABSENT) & (done != -1))
     if not len(chosen):
-        return
+        return 0
     known = _known_positions(
         recording, descriptor_keys(columns)[chosen], columns.callback[chosen], is_seek[chosen], done[chosen]
     )
@@ -288,6 +294,7 @@ def _place(
     position = np.where(base == ABSENT, -1, np.maximum(base + before - before[anchor], -1))
     mine = order < len(chosen)
     columns.start[chosen[order[mine]]] = np.where(seeks, -1, position)[mine]
+    return int((is_unknown & ~back & (base == 0) & mine & ~seeks).sum())
 
 
 def _known_positions(
