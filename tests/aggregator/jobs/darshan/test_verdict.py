@@ -279,7 +279,7 @@ def test_no_rank_is_named_where_the_others_times_are_unknown(
 ) -> None:
     mean = (511 * 10.0 + 40.0) / 512
     log = LogWriter(processes=512)
-    counters = {
+    counters: dict[str, Any] = {
         "VARIANCE_RANK_TIME": (511 * 100.0 + 1600.0) / 512 - mean**2,
         "READ_TIME": 0.0,
         "SLOWEST_RANK": 3,

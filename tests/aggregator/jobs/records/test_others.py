@@ -22,6 +22,15 @@ def test_data_parsers_say_the_same() -> None:
     assert (het["job"], het["state"], het["start"], het["node_list"]) == ("20+1", "PENDING", None, "")
 
 
+@pytest.mark.parametrize("offset", [None, {"set": False, "infinite": False, "number": 0}])
+def test_components_without_an_offset_are_not_all_the_first(offset: object) -> None:
+    document = json.loads((FOLDER / "sacct-0.0.42.json").read_text())
+    for job in document["jobs"]:
+        job["het"]["job_offset"] = offset
+    _, het = read_bytes(json.dumps(document).encode())[0]
+    assert (het["job"], het["het_job"], het["het_offset"]) == (str(het["raw_id"]), 20, None)
+
+
 def test_forecasts_of_the_controller_are_unknown() -> None:
     pending, between = read_rows(FOLDER / "squeue-0.0.38.json")[0]
     assert (pending["start"], pending["end"]) == (None, None)

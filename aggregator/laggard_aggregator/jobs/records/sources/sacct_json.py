@@ -175,7 +175,8 @@ def _shown(
         shown = f"{array}_{task}" if task is not None else str(array)
         return {"job": shown, "array_job": array, "array_task": task}
     if het:
-        return {"job": f"{het}+{offset or 0}", "het_job": het, "het_offset": offset or 0}
+        shown = str(raw) if offset is None else f"{het}+{offset}"
+        return {"job": shown, "het_job": het, "het_offset": offset}
     return {"job": str(raw)}
 
 
