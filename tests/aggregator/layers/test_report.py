@@ -68,4 +68,6 @@ def test_page_is_one_file_without_scripts(tmp_path: Path) -> None:
     assert (marks[0], len(marks)) == ("0", 5), "the picture has its times"
     assert f'aria-label="time from 0 to {marks[-1]}"' in axis
     assert "serialisation: between library and system call" in text
+    assert "prefers-color-scheme: dark" in text
+    assert not re.search(r'(?:fill|stroke)="#', text), "colours are those of the style, light or dark"
     assert text.index("serialisation: between") > text.index(">library</div>")
