@@ -37,7 +37,7 @@ pytestmark = [
 ]
 
 PAST = f"/component/storage%2Fdiskstats/{SLOW}/wwn?from=2027-01-15T08:00Z&to=2027-01-15T08:01Z"
-ANSWER = re.compile(rf"{SLOW}/sda is (9\.\d|10)× slower than its peers since 2027-01-15 07:59 UTC")
+ANSWER = re.compile(rf"{SLOW}/sda has been (9\.\d|10)× slower than its peers since 2027-01-15 07:59 UTC")
 LEAST_CONTRAST = """
 () => {
   const channels = (colour) => colour.match(/[0-9.]+/g).map(Number);

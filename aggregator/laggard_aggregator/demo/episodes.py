@@ -12,11 +12,10 @@ from laggard_aggregator.status.formatting import factor, slower
 class Episode:
     """An alarm from raising to clearing, in recorded seconds; `cleared` None while it is raised.
 
-    `told`: how slow it is, the predicate of a sentence.
+    `told`: how slow it is and since when, the predicate of a sentence.
     """
 
     component: str
-    since: float
     raised: float
     told: str
     cleared: float | None = None
@@ -30,8 +29,7 @@ class Episode:
         else:
             ended = f"cleared {self.cleared - seconds:.0f} s after the end of the recording"
         return (
-            f"laggard: alarm on {self.component}: it {self.told}, since second {self.since:.0f}, "
-            f"raised at second {self.raised:.0f}, {ended}"
+            f"laggard: alarm on {self.component}: it {self.told}; raised at second {self.raised:.0f}, {ended}"
         )
 
 
@@ -48,21 +46,19 @@ def episodes(
         if alarm.group == group:
             episode_of[alarm.key, event.alarm.raised_at] = Episode(
                 alarm.component,
-                recorded_at(alarm.since),
                 recorded_at(alarm.raised_at),
-                _told(alarm, over=event.kind == "cleared"),
+                _told(alarm, recorded_at(alarm.since), over=event.kind == "cleared"),
                 recorded_at(event.at) if event.kind == "cleared" else None,
             )
     return list(episode_of.values())
 
 
-def _told(alarm: Alarm, *, over: bool) -> str:
+def _told(alarm: Alarm, since: float, *, over: bool) -> str:
     """Its factor now, and on average where that differs; of a cleared one the worst average."""
     if over:
-        return f"was up to {factor(alarm.worst_severity)} slower than its peers on average".replace(
-            "×", " times"
-        )
-    return slower(factor_now(alarm), average=alarm.severity)
+        worst = factor(alarm.worst_severity).replace("×", " times")
+        return f"was slower than its peers from second {since:.0f} on, up to {worst} on average"
+    return slower(factor_now(alarm), average=alarm.severity, span=f"since second {since:.0f}")
 
 
 def shortcomings(observed: Iterable[Episode], faulty: str, fault_start: float) -> list[str]:

@@ -9,10 +9,11 @@ from typing import Literal
 from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.factors import factor_now
 from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.notify.incidents import AlarmTimelines, Incident, rank
-from laggard_aggregator.status import formatting, urls
+from laggard_aggregator.status import formatting, next_steps, urls
 from laggard_aggregator.status.formatting import (
     factor,
     led_by_average,
@@ -32,11 +33,19 @@ MAX_COMPARISONS = 8
 MAX_CAUSES = 10
 MAX_COMMENTS = 5
 _PARENTS = {
-    "node": "node: nearly all that belongs to it is slow together",
-    "controller": "controller: nearly all behind it is slow together",
-    "couplet": "couplet: nearly all behind it is slow together",
-    "split": "one side of the group is slower than the rest; peers alone cannot tell which is normal",
-    "group": "the whole group: its members are slow together, against their own past",
+    "node": "It is a node: nearly all that belongs to it is slow together",
+    "controller": "It is a controller: nearly all behind it is slow together",
+    "couplet": "It is a couplet: nearly all behind it is slow together",
+    LEVEL_OF_SPLITS: "It is one side of a group; peers alone cannot tell which is normal",
+    LEVEL_OF_GROUPS: "It is a whole group: its members are slow together, compared with their own past",
+}
+_RECOVERED = {
+    LEVEL_OF_SPLITS: "keeps up with the rest of its group again",
+    LEVEL_OF_GROUPS: "is as fast as in its own past again",
+}
+_SLOWER_THAN = {
+    LEVEL_OF_SPLITS: "slower than the rest of its group",
+    LEVEL_OF_GROUPS: "slower than in its own past",
 }
 
 STOPS_FIRST_BELOW = 1.2
@@ -71,9 +80,14 @@ class Comparison:
     @property
     def predicate(self) -> str:
         """The predicate of a sentence about the component."""
+        return self.predicate_over("")
+
+    def predicate_over(self, span: str) -> str:
+        """The predicate with a span such as `for 6 h`, in the perfect; in the present where that is empty."""
         if self.stops and not self.severity >= STOPS_FIRST_BELOW:
-            return "stops for seconds at times, unlike its peers"
-        return slower(self.now, self.worse, self.against, self.severity)
+            often = f"has stopped for seconds at times {span}" if span else "stops for seconds at times"
+            return f"{often}, unlike its peers"
+        return slower(self.now, self.worse, self.against, self.severity, span=span)
 
     @property
     def now(self) -> float:
@@ -132,7 +146,7 @@ class IncidentReport:
 
     @property
     def parent(self) -> str:
-        """Its level in words, empty for a component that carries no others."""
+        """Its level in a sentence, empty for a component that carries no others."""
         return _PARENTS.get(self.incident.level, "")
 
     @property
@@ -143,7 +157,19 @@ class IncidentReport:
     @property
     def outcome(self) -> str:
         """The predicate of a sentence about the component of a cleared one."""
-        return "keeps up with its peers again" if self.recovered else "is no longer compared"
+        if not self.recovered:
+            return "is no longer compared"
+        return _RECOVERED.get(self.incident.level, "keeps up with its peers again")
+
+    @property
+    def slower_than(self) -> str:
+        """What it was slower than, after the factor of a cleared one."""
+        return _SLOWER_THAN.get(self.incident.level, "slower than its peers")
+
+    @property
+    def hint(self) -> str:
+        """Where to look, of what has no commands of its own."""
+        return next_steps.OF_GROUPS.get(self.incident.level, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +205,11 @@ class Notification:
             )
         if self.kind == "digest":
             far = f" ({report.worst.far})" if math.isfinite(report.worst.severity) else ""
-            return f"{self.count} components are slower than their peers, {report.name} the most{far}"
-        claim = f"{report.name} {report.worst.predicate}"
+            return f"{self.count} components are slow, {report.name} the most{far}"
         if self.kind == "test":
-            return f"TEST, nothing is wrong: {claim}"
-        return spaced(f"{claim} ({report.worst.metric}, for {formatting.lasting(report.lasted_seconds)})")
+            return f"TEST, nothing is wrong: {report.name} {report.worst.predicate}"
+        lasted = f"for {formatting.lasting(report.lasted_seconds)}"
+        return spaced(f"{report.name} {report.worst.predicate_over(lasted)} ({report.worst.metric})")
 
 
 def report(

@@ -225,28 +225,31 @@ def worst_average(now: float, average: float, worst: float) -> str:
     return f"up to {factor(worst)} on average" if exceeds else ""
 
 
-def slower(now: float, worse: int = 1, against: str = "peers", average: float = math.nan) -> str:
+def slower(
+    now: float, worse: int = 1, against: str = "peers", average: float = math.nan, *, span: str = ""
+) -> str:
     """The predicate of a sentence about a component with an alarm; `worse` as in `claim`.
 
     `now`: its factor in the latest window, `average`: that over the windows of the evidence. `against`: name
-    of its reference, as in `registry.Detector`.
+    of its reference, as in `registry.Detector`. `span`: `for 40 min` or `since ...`; then in the perfect.
     """
     leads = led_by_average(now, average)
     severity = average if leads else now
     other = other_factor(now, average).replace("\N{MULTIPLICATION SIGN}", " times")
-    rest = (" on average" if leads and other else "") + (other and f", {other}")
+    rest = (" on average" if leads and other else "") + (span and f" {span}") + (other and f", {other}")
+    is_ = "has been" if span else "is"
     if against != "peers":
         far = f"{factor(severity).rstrip('×')} times " if math.isfinite(severity) else ""
         if against == OWN_PAST:
-            return f"is {far}slower than in its {against}{rest}"
+            return f"{is_} {far}slower than in its {against}{rest}"
         if against == OTHER_SIDE:
-            return f"is {far}slower than the rest of its group{rest}"
-        return f"stays {far}below its {against}{rest}"
+            return f"{is_} {far}slower than the rest of its group{rest}"
+        return f"{'has stayed' if span else 'stays'} {far}below its {against}{rest}"
     said = claim(severity, worse)
     times = severity if severity > 1 else 1 / severity if severity > 0 else math.nan
     if said == "behaves unlike" or not math.isfinite(times):
-        return f"{said} its peers"
-    return f"is {factor(times).rstrip('×')} times {said.split()[1]} than its peers{rest}"
+        return f"{'has behaved unlike' if span else said} its peers" + (span and f" {span}")
+    return f"{is_} {factor(times).rstrip('×')} times {said.split()[1]} than its peers{rest}"
 
 
 def _is_time(at: float) -> bool:

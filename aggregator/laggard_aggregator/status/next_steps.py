@@ -21,11 +21,11 @@ _OF_NODES = (
     KERNEL_MESSAGES,
 )
 
-_OF_GROUPS = {
+OF_GROUPS = {
     "group": "The whole group is slower than in its own past at the same load: look at what its members "
     "share (switch, controllers, a change of software), and whether the users' work has changed.",
-    "split": "Two sides of the group differ, and peers alone cannot tell which is normal: look at what the "
-    "slower side shares (server, controller, links, load), and since when.",
+    "split": "Two sides of the group differ: look at what the slower side shares (server, controller, links, "
+    "load), and since when.",
 }
 
 
@@ -64,8 +64,8 @@ def hint(source: str, level: str, name: str, slow_siblings: int, siblings: int) 
         return (
             "Its functions use CPU time that its peers' do not: the largest differences show where it goes."
         )
-    if level in _OF_GROUPS:
-        return _OF_GROUPS[level]
+    if level in OF_GROUPS:
+        return OF_GROUPS[level]
     if level != "component":
         kind = "server" if level == "node" else level
         return (

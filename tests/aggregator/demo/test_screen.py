@@ -18,7 +18,7 @@ def state(second: float) -> State:
         seconds=660,
         speed=10,
         components=LUNS,
-        episodes=[Episode("oss-1/wwn-2", 180, 270, "is 21 times slower than its peers")],
+        episodes=[Episode("oss-1/wwn-2", 270, "has been 21 times slower than its peers since second 180")],
         remarks=("this machine: no verdict: too few members",),
     )
 
@@ -40,7 +40,9 @@ def test_the_table_on_a_terminal() -> None:
     assert rows["oss-2/wwn-4"][0] == "ok"
     assert rows["oss-3/wwn-5"] == ["-"]  # not judged
     assert rows["oss-4/new"] == ["-"]  # not known yet
-    assert "laggard: alarm on oss-1/wwn-2: it is 21 times slower than its peers, since second 180, " in text
+    assert (
+        "laggard: alarm on oss-1/wwn-2: it has been 21 times slower than its peers since second 180; " in text
+    )
     assert "raised at second 270, not cleared yet" in text
     assert "this machine: no verdict: too few members" in text
 
@@ -64,7 +66,7 @@ def test_names_act_on_no_terminal(terminal: bool) -> None:
     shown_state = replace(
         state(61.0),
         components=(hostile,),
-        episodes=[Episode(hostile, 180, 270, "is slow")],
+        episodes=[Episode(hostile, 270, "is slow")],
         remarks=(f"this machine: {hostile}",),
     )
     console = Console(file=io.StringIO(), force_terminal=terminal, color_system=None, width=150)
@@ -107,6 +109,6 @@ def test_on_a_narrow_terminal_the_names_and_states_stay() -> None:
 def test_after_the_recording_seconds_are_counted_from_its_end() -> None:
     assert state(739.0).where == "79 s after the end of the recording, whose last part is repeated"
     assert state(600.0).where == "second 600 of 660"
-    found = Episode("oss-08/loop27", 180, 270, "was slow", 739.0)
+    found = Episode("oss-08/loop27", 270, "was slow", 739.0)
     assert found.described(660).endswith("raised at second 270, cleared 79 s after the end of the recording")
     assert found.described(800).endswith("raised at second 270, cleared at second 739")

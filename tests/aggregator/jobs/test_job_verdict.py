@@ -204,18 +204,18 @@ def test_twice_the_data_in_twice_the_time_is_no_slowness(tmp_path: Path, rng: np
 
 
 @pytest.mark.parametrize(
-    ("lasted", "span"),
+    ("lasted", "verb", "span"),
     [
-        (math.inf, "since 2025-11-21 00:05 UTC"),
-        (2100.0, "from 2025-11-21 00:05 to 00:40 UTC"),
-        (86400.0, "from 2025-11-21 00:05 to 2025-11-22 00:05 UTC"),
+        (math.inf, "has been", "since 2025-11-21 00:05 UTC"),
+        (2100.0, "was", "from 2025-11-21 00:05 to 00:40 UTC"),
+        (86400.0, "was", "from 2025-11-21 00:05 to 2025-11-22 00:05 UTC"),
     ],
 )
-def test_an_alarm_on_the_path_is_told_with_its_days(lasted: float, span: str) -> None:
+def test_an_alarm_on_the_path_is_told_with_its_days(lasted: float, verb: str, span: str) -> None:
     since = 1_763_683_500.0
     straggler = PathStraggler("OST7", since, since + lasted, 3.2, 0.0, 0.12)
     text = alarm_finding(PathAlarm(straggler, since, since + lasted)).text
-    assert text == f"OST7 was a straggler (3.2 times slower) {span} and carried 12% of its bytes"
+    assert text == f"OST7 {verb} a straggler (3.2 times slower) {span} and carried 12% of its bytes"
 
 
 def test_a_straggler_on_the_path_is_named_with_its_share(tmp_path: Path, rng: np.random.Generator) -> None:

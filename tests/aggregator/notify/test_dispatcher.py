@@ -47,7 +47,7 @@ def test_one_mail_an_episode_and_one_when_it_is_over() -> None:
             await view.polled()
             told, over = box.mails
             assert told.subject == (
-                "[Laggard site] oss-1/sd1 is 4.0 times slower than its peers (await, for 4 min)"
+                "[Laggard site] oss-1/sd1 has been 4.0 times slower than its peers for 4 min (await)"
             )
             assert over.subject.startswith("[Laggard site] oss-1/sd1 keeps up with its peers again")
             assert over.message["References"] == told.message["Message-ID"]
@@ -158,9 +158,7 @@ def test_many_at_once_are_one_digest_and_so_is_their_end() -> None:
         view.slow(names[4], severity=9.0)
         async with served(Box()) as box, mailing(view, box):
             await box.until(mails=1)
-            assert box.mails[0].subject == (
-                "[Laggard site] 5 components are slower than their peers, oss-5/sd5 the most (9.0×)"
-            )
+            assert box.mails[0].subject == ("[Laggard site] 5 components are slow, oss-5/sd5 the most (9.0×)")
             await view.polled()
             view.healthy(*names)
             await box.until(mails=2)
@@ -217,7 +215,7 @@ def test_over_the_hours_limit_the_rest_waits_for_one_digest() -> None:
             await box.until(mails=1)
             view.slow("oss-2/wwn-2", "oss-3/wwn-3")  # room for one
             await box.until(mails=2)
-            assert "2 components are slower" in box.mails[1].subject
+            assert "2 components are slow," in box.mails[1].subject
             view.slow("oss-4/wwn-4")
             await view.polled()
             view.slow("oss-5/wwn-5")
@@ -225,7 +223,7 @@ def test_over_the_hours_limit_the_rest_waits_for_one_digest() -> None:
             assert len(box.mails) == 2
             view.now += 3601
             await box.until(mails=3)
-            assert "2 components are slower" in box.mails[2].subject
+            assert "2 components are slow," in box.mails[2].subject
 
     asyncio.run(story())
 

@@ -1,5 +1,7 @@
 """Figures as an operator reads them."""
 
+import math
+
 import pytest
 
 from laggard_aggregator.status import formatting, urls
@@ -103,3 +105,18 @@ def test_the_factor_is_of_the_latest_window_and_an_average_is_called_one(
     now: float, average: float, said: str
 ) -> None:
     assert formatting.slower(now, average=average) == said
+
+
+@pytest.mark.parametrize(
+    ("now", "average", "against", "said"),
+    [
+        (6.0, 4.3, "peers", "has been 6.0 times slower than its peers for 6 h, 4.3 times on average"),
+        (1.0, 5.3, "peers", "has been 5.3 times slower than its peers on average for 6 h, 1.0 times now"),
+        (math.nan, math.nan, "peers", "has behaved unlike its peers for 6 h"),
+        (2.5, 2.5, "own past", "has been 2.5 times slower than in its own past for 6 h"),
+        (2.5, 2.5, "other side", "has been 2.5 times slower than the rest of its group for 6 h"),
+        (2.5, 2.5, "known peak", "has stayed 2.5 times below its known peak for 6 h"),
+    ],
+)
+def test_what_has_lasted_is_told_in_the_perfect(now: float, average: float, against: str, said: str) -> None:
+    assert formatting.slower(now, against=against, average=average, span="for 6 h") == said

@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
+from laggard_aggregator.alarms.alarms import AlarmEvent
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.detect import registry
@@ -166,7 +167,9 @@ def test_every_link_of_every_page_leads_somewhere() -> None:
 
 def test_the_overview_is_an_answer() -> None:
     text = text_of(page("/"))
-    assert "oss-1/sdb is 4.0× slower than its peers since 2025-10-09 08:56 UTC ; 2 more stragglers" in text
+    assert (
+        "oss-1/sdb has been 4.0× slower than its peers since 2025-10-09 08:56 UTC ; 2 more stragglers" in text
+    )
     assert "oss-1/sdb alarm raised 4.0× serious " in text
     assert "await: 8 ms, peers 2 ms luns" in text
     assert (
@@ -181,6 +184,15 @@ def test_a_site_without_stragglers_says_so() -> None:
     calm = live_status.judgement("luns", ("a", "b", "c", "d"), [0] * 4, [1.0] * 4, [False] * 4)
     view = live_status.MadeView(groups_=(live_status.group("luns", 4),), judgements_=(calm,))
     assert "No stragglers: 4 components behave like their peers" in text_of(page("/", view))
+    assert "The last alarm" not in text_of(page("/", view))
+    was = live_status.alarm("luns", "a")
+    view.history.transitions.append(AlarmEvent("cleared", was, live_status.NOW - 60))
+    assert (
+        "The last alarm: a was slow from 2025-10-09 08:56:40 UTC to 2025-10-09 09:00:40 UTC , for 4 min"
+        in (text_of(page("/", view)))
+    )
+    view.history.transitions.append(AlarmEvent("cleared", was, live_status.NOW - 90_000))
+    assert "The last alarm" not in text_of(page("/", view)), "it is more than a day old"
     waiting = live_status.MadeView(groups_=(live_status.group("luns", 4),))
     assert "Nothing was judged yet" in text_of(page("/", waiting))
     assert "Nothing is compared yet" in text_of(
@@ -354,7 +366,7 @@ def test_a_node_is_told_by_the_functions_in_which_it_differs() -> None:
     )
     view = live_status.MadeView(groups_=(group,), judgements_=(judged,))
     view.history.judged([judged])
-    assert "oss-1 is unlike its peers" in text_of(page("/", view))
+    assert "oss-1 has been unlike its peers since" in text_of(page("/", view))
     assert "samples: most in md_raid6_compute storage/fnprofile" in text_of(page("/", view))
     text = text_of(page(urls.component("storage/fnprofile", "oss-1"), view))
     assert "Unlike its peers since" in text

@@ -9,7 +9,7 @@ from laggard_aggregator.detect import LEVEL_OF_SPLITS as LEVEL
 from laggard_aggregator.detect.escalation import joined
 from laggard_aggregator.detect.split import Split, verdict_on
 from laggard_aggregator.notify.incidents import AlarmTimelines, Limits, due
-from laggard_aggregator.notify.report import report
+from laggard_aggregator.notify.report import report, resolutions
 from tests.aggregator.web.test_pages import ask, text_of
 from tests.support.builders import live_status
 
@@ -53,7 +53,8 @@ def test_a_side_without_a_factor_in_the_latest_window_is_told_without_one() -> N
     view.judgements_ = (live_status.judgement("luns", ("oss-1/sda",), [0], [1.0], [False]),)
     view.alarms_ = {key: replace(alarm, severity=math.nan) for key, alarm in view.alarms_.items()}
     said = text_of(ask(["/"], view)[0].text)
-    assert f"{SIDE} is slower than the rest; peers alone cannot tell which is normal" in said
+    assert f"{SIDE} has been slower than the rest since" in said
+    assert "; peers alone cannot tell which is normal" in said
 
 
 def test_the_api_has_the_alarm_and_the_sides() -> None:
@@ -73,3 +74,7 @@ def test_a_mail_says_so() -> None:
     assert mail is not None
     assert "peers alone cannot tell which is normal" in mail.parent
     assert mail.worst.predicate == "is 2.8 times slower than the rest of its group"
+    assert "what the slower side shares" in mail.hint
+    (over,) = resolutions([incident], view, "http://aggregator")
+    assert over.slower_than == "slower than the rest of its group"
+    assert replace(over, recovered=True).outcome == "keeps up with the rest of its group again"

@@ -8,7 +8,7 @@ from laggard_aggregator.detect import LEVEL_OF_GROUPS as LEVEL
 from laggard_aggregator.detect.escalation import joined
 from laggard_aggregator.detect.interface import Verdicts
 from laggard_aggregator.notify.incidents import AlarmTimelines, Limits, due
-from laggard_aggregator.notify.report import report
+from laggard_aggregator.notify.report import report, resolutions
 from tests.aggregator.web.test_pages import ask, text_of
 from tests.support.builders import live_status
 
@@ -56,6 +56,10 @@ def test_a_mail_says_so() -> None:
     (incident,) = due(view, (), "site", Limits(after_seconds=0.0, least_severity=1.0))
     said = report(incident, view, AlarmTimelines(), "http://aggregator", view.locating()())
     assert said is not None
-    assert "against their own past" in said.parent
+    assert said.parent.startswith("It is a whole group: its members are slow together")
     assert said.worst.predicate == "is 2.5 times slower than in its own past"
+    assert "look at what its members share" in said.hint
+    (over,) = resolutions([incident], view, "http://aggregator")
+    assert over.slower_than == "slower than in its own past"
+    assert replace(over, recovered=True).outcome == "is as fast as in its own past again"
     assert said.peers == 0

@@ -334,12 +334,12 @@ def alarm_finding(alarm: PathAlarm) -> JobFinding:
     """An alarm on a job's path, whether it explains how long the job takes or not."""
     straggler = alarm.straggler
     since = datetime.fromtimestamp(alarm.since, UTC).strftime("%Y-%m-%d %H:%M")
-    span = f"since {since}"
+    verb, span = "has been", f"since {since}"
     if np.isfinite(alarm.until):
         until = datetime.fromtimestamp(alarm.until, UTC).strftime("%Y-%m-%d %H:%M")
-        span = f"from {since} to {until.removeprefix(since[:11])}"
+        verb, span = "was", f"from {since} to {until.removeprefix(since[:11])}"
     text = (
-        f"{straggler.component} was a straggler ({straggler.severity:.1f} times slower) "
+        f"{straggler.component} {verb} a straggler ({straggler.severity:.1f} times slower) "
         f"{span} UTC and carried {100 * straggler.carried:.0f}% of its bytes"
     )
     name, factor = straggler.component, straggler.severity

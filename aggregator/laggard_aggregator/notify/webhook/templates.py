@@ -95,7 +95,7 @@ def _line(report: IncidentReport) -> str:
     worst = report.worst
     values = f"{figure(worst.observed, worst.unit)}, {worst.against} {figure(worst.reference, worst.unit)}"
     cycle = worst.at_times and f"; {worst.at_times}"
-    claim = f"{_code(report.name)} {worst.predicate} (for {lasted})"
+    claim = f"{_code(report.name)} {worst.predicate_over(f'for {lasted}')}"
     return spaced(f"{claim}: {_code(worst.metric)} {values}{cycle}")
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from laggard_aggregator.alarms.alarms import AlarmEvent
 from laggard_aggregator.detect.interface import TOO_FEW
 from laggard_aggregator.metrics.registry import worse
 from laggard_aggregator.status import formatting, urls
@@ -20,6 +21,8 @@ from laggard_aggregator.web.pages.tables import Query
 SLIGHT_SHOWN = 50
 GROUPS_SHOWN = 12
 WATCHED_SHOWN = 10
+ENDED_SECONDS = 86_400.0
+"""Age up to which the last alarm is told where nothing is slow."""
 MAP_ROWS, CALM_ROWS = 8, 2
 """Rows of a group's map: the worst components, and as many of a group without anomalous windows."""
 
@@ -37,6 +40,7 @@ def overview(now: Now, query: Query) -> dict[str, Any]:
             if some
         )
         or "No stragglers",
+        "ended": last_ended(now) if not all_slow else None,
         "next_step": next_step(now),
         "table": stragglers(now, all_slow, query),
         "slight": slight[:SLIGHT_SHOWN],
@@ -63,7 +67,9 @@ def headline(now: Now, stragglers: Sequence[Slow]) -> Headline:
     if marked:
         first, others = marked[0], len(marked) - 1
         more = f"; {formatting.counted(others, 'more straggler')}" if others else ""
-        return Headline(f"{first.name} is {first.claim}", first.since, more + few)
+        before, after = first.claim
+        verb = "has been" if formatting.iso(first.since) else "is"
+        return Headline(f"{first.name} {verb} {before}", first.since, after + more + few)
     if slight:
         least = formatting.factor(formatting.GRADES["moderate"])
         return Headline(f"No component is {least} slower than its peers{few}")
@@ -74,6 +80,13 @@ def headline(now: Now, stragglers: Sequence[Slow]) -> Headline:
         return Headline("Nothing was judged yet" if not now.judgements else "No group could be judged")
     compared = formatting.counted(compared_now(now), "component")
     return Headline(f"No stragglers: {compared} behave like their peers")
+
+
+def last_ended(now: Now) -> AlarmEvent | None:
+    """The clearing of the last alarm, if it was within a day."""
+    cleared = (event for event in reversed(now.history.transitions) if event.kind == "cleared")
+    last = next(cleared, None)
+    return last if last is not None and now.time - last.at < ENDED_SECONDS else None
 
 
 def compared_now(now: Now) -> int:

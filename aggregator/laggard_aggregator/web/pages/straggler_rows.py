@@ -159,24 +159,26 @@ class Slow:
         return self.first.worse != 0 and self.factor >= formatting.ALIKE_RATIO
 
     @property
-    def claim(self) -> str:
-        """The problem in a few words."""
-        if self.first.standing.level == LEVEL_OF_GROUPS:
-            return f"{self.far} slower than in its {self.first.against}{self._rest}"
-        if self.first.standing.level == LEVEL_OF_SPLITS:
-            far = f"{self.far} " if math.isfinite(self.factor) else ""
-            return f"{far}slower than the rest; peers alone cannot tell which is normal"
-        if self.first.against != "peers":
-            return f"{self.far} below its {self.first.against}{self._rest}"
-        standing = self.first.standing
+    def claim(self) -> tuple[str, str]:
+        """The problem in a few words: what stands before `since ...` in a sentence, and after it."""
+        led = formatting.led_by_average(self.first.factor, self.first.standing.severity)
+        on_average = " on average" if led and self.other else ""
+        far = f"{formatting.factor(self.factor)} " if math.isfinite(self.factor) else ""
+        rest = self.other and f", {self.other}"
+        standing, against = self.first.standing, self.first.against
+        if standing.level == LEVEL_OF_GROUPS:
+            return f"{far}slower than in its {against}{on_average}", rest
+        if standing.level == LEVEL_OF_SPLITS:
+            return (
+                f"{far}slower than the rest{on_average}",
+                f"{rest}; peers alone cannot tell which is normal",
+            )
+        if against != "peers":
+            return f"{far}below its {against}{on_average}", rest
         at_times = formatting.at_times(standing.slow_share, standing.slow_severity, standing.stops)
         if self.is_slower:
-            return f"{self.far} slower than its peers{self._rest}{at_times and ', ' + at_times}"
-        return f"slow at times: {at_times}" if at_times else "unlike its peers"
-
-    @property
-    def _rest(self) -> str:
-        return self.other and f", {self.other}"
+            return f"{far}slower than its peers{on_average}", f"{rest}{at_times and ', ' + at_times}"
+        return ("slow at times", f": {at_times}") if at_times else ("unlike its peers", "")
 
 
 def slow(now: Now) -> tuple[Slow, ...]:

@@ -52,7 +52,7 @@ def page(report: CentreReport, site: str) -> str:
             strips=_strips(report.persistence, report.start, report.end),
             tables=[("Application", report.applications), ("User", report.users)],
             words=formatting,
-            hours_text=lambda row: "-" if row.core_hours is None else f"{row.core_hours:,.1f}",
+            hours_text=lambda row: formatting.DASH if row.core_hours is None else f"{row.core_hours:,.1f}",
             operations_text=_operations,
         )
     )

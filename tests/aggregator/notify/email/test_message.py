@@ -102,7 +102,7 @@ class Tags(HTMLParser):
 def test_subject_and_first_lines_say_who_how_much_and_since_when() -> None:
     message = written(raised("s.1", report(name="oss-3/sdb")), PNG)
     assert message["Subject"] == (
-        "[Laggard site] oss-3/sdb is 3.9 times slower than its peers (await, for 6 h)"
+        "[Laggard site] oss-3/sdb has been 3.9 times slower than its peers for 6 h (await)"
     )
     since = "since 2025-10-09 03:01 UTC: await 83.3 ms, peers 21.5 ms."
     first = text(message, "plain").split("\n\n")[0].splitlines()
@@ -139,7 +139,7 @@ def test_the_worst_average_is_said_only_where_it_exceeds_the_factors_now() -> No
     assert "on average" not in text(written(raised("s.1", report()), PNG), "plain")
     recovering = replace(report().worst, worst_severity=40.0)
     mail = text(written(raised("s.1", report(comparisons=(recovering,))), PNG), "plain")
-    assert "; 3.9×, before up to 40× on average; since" in mail.replace("\N{NO-BREAK SPACE}", " ")
+    assert "; 3.9×, earlier up to 40× on average; since" in mail.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_only_names_may_break_within_a_word_and_a_digest_has_two_columns() -> None:
@@ -225,7 +225,7 @@ def test_a_digest_lists_the_worst_and_counts_the_rest() -> None:
     many = [report(f"oss-{n}/sda", 9.0) for n in range(MAX_LISTED)]
     message = written(raised("d.1", *many, count=70), PNG)
     assert message["Subject"] == (
-        "[Laggard site] 70 components are slower than their peers, oss-0/sda the most (3.9×, 9.0× on average)"
+        "[Laggard site] 70 components are slow, oss-0/sda the most (3.9×, 9.0× on average)"
     )
     for said in (text(message, "plain"), Tags(text(message, "html")).said):
         assert all(f"oss-{n}/sda" in said for n in range(MAX_LISTED))
@@ -301,7 +301,7 @@ def test_any_text_becomes_one_short_printable_line(name: str) -> None:
 
 def test_without_a_severity_there_is_no_factor() -> None:
     odd = report(severity=float("nan"), timeline=None)
-    assert "behaves unlike its peers (await, for 6 h)" in written(raised("s.1", odd))["Subject"]
+    assert "has behaved unlike its peers for 6 h (await)" in written(raised("s.1", odd))["Subject"]
     assert "(" not in written(raised("d.1", *[odd] * 4, count=4))["Subject"]
 
 

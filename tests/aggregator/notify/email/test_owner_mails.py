@@ -1,7 +1,10 @@
 """Mails to the owners of slow jobs: one a job, escaped, on a real server."""
 
 import asyncio
+import email
 import random
+from email import policy
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +98,19 @@ def test_a_mail_that_waits_at_a_stop_is_in_the_outbox(tmp_path: Path) -> None:
     waiting = {recipient for each in outbox.waiting("mail") for recipient in each.recipients}
     outbox.close()
     assert waiting == {"bob@example.org", "eve@example.org"}
+
+
+def test_a_long_verdict_is_whole() -> None:
+    sentence = "Writing took 3.2 times the median; " + "a/long/name " * 40 + "carried 25 % of its bytes"
+    mails = mails_of(EPOCH + 10_000)
+    mails.judged(job_row(1), slow(sentence))
+    (waiting,) = mails.waiting
+    message = email.message_from_bytes(waiting.message, policy=policy.default)
+    assert isinstance(message, EmailMessage)
+    for kind in ("plain", "html"):
+        body = message.get_body((kind,))
+        assert body is not None
+        assert sentence in " ".join(body.get_content().split())
 
 
 def test_names_are_escaped_and_start_no_header() -> None:

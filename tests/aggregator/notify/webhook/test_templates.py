@@ -57,7 +57,7 @@ def test_json_of_a_raised_incident() -> None:
         "id": "s.1",
         "kind": "straggler",
         "site": "site",
-        "subject": "oss-3/sdb is 3.9 times slower than its peers (await, for 6 h)",
+        "subject": "oss-3/sdb has been 3.9 times slower than its peers for 6 h (await)",
         "url": f"{PAGE}/",
         "resolves": [],
         "count": 1,
@@ -143,11 +143,11 @@ def test_the_documentation_names_exactly_these_fields() -> None:
 
 def test_a_message_of_slack() -> None:
     made = payload("slack", raised("s.1", report("oss-3/sdb")))
-    assert made["text"] == "[Laggard site] oss-3/sdb is 3.9 times slower than its peers (await, for 6 h)"
+    assert made["text"] == "[Laggard site] oss-3/sdb has been 3.9 times slower than its peers for 6 h (await)"
     assert [(block["type"], block["text"]["type"]) for block in made["blocks"]] == [("section", "mrkdwn")]
     assert made["blocks"][0]["text"]["text"].split("\n") == [
         "*Laggard site: alarm raised*",
-        "`oss-3/sdb` is 3.9 times slower than its peers (for 6 h): `await` 83.3 ms, peers 21.5 ms",
+        "`oss-3/sdb` has been 3.9 times slower than its peers for 6 h: `await` 83.3 ms, peers 21.5 ms",
         f"<{PAGE}/|Open in Laggard>",
     ]
 
@@ -163,7 +163,7 @@ def test_messages_name_stops() -> None:
     stops = "6 stops of 2 to 10 s in the last 2 hours, 40 s lost; peers: none"
     comparison = replace(report().worst, at_times=stops, stops=True, severity=1.02)
     said = text_of("slack", raised("s.1", report(comparisons=(comparison,))))
-    assert "stops for seconds at times, unlike its peers" in said
+    assert "has stopped for seconds at times for 6 h, unlike its peers" in said
     assert stops in said
     slower = replace(comparison, severity=3.0)
     assert "times slower than its peers" in slower.predicate
