@@ -110,9 +110,9 @@ OVERVIEW = Dashboard(
             thresholds=_SOME,
         ),
         stat(
-            "Groups without verdict",
+            "Groups and metrics without a verdict",
             "count(laggard_group_judged == 0) or vector(0)",
-            "One row per group and metric; too few members, or no data.",
+            "Too few members, or no data.",
         ),
         stat(
             "Window lag",
@@ -127,7 +127,7 @@ OVERVIEW = Dashboard(
             ((f"sort_desc(laggard:alarm_severity:ratio {_TEXTS})", ""),),
             "none",
             width=24,
-            about="How many times slower than its peers whatever has an alarm is; 1 if unknown.",
+            about="How many times slower than its peers, on average, whatever has an alarm is; 1 if unknown.",
             thresholds=_TIMES_SLOWER,
         ),
         Panel(
@@ -140,7 +140,7 @@ OVERVIEW = Dashboard(
             thresholds=_TIMES_SLOWER,
         ),
         Panel(
-            "How much slower",
+            "Alarms: times slower, on average",
             "timeseries",
             (
                 (
@@ -149,7 +149,7 @@ OVERVIEW = Dashboard(
                 ),
             ),
             "none",
-            about="Alarms by component; 1 is like its peers.",
+            about="1 is like its peers.",
             thresholds=_TIMES_SLOWER,
         ),
         Panel(
@@ -171,7 +171,7 @@ OVERVIEW = Dashboard(
             stacked=True,
         ),
         Panel(
-            "Components compared",
+            "Components, live and silent",
             "timeseries",
             (("sum by (state) (laggard_group_components)", "{{state}}"),),
             about="Live: with data in the latest window.",
@@ -185,7 +185,7 @@ GROUP = Dashboard(
     "One peer group: which components differ, by how much, since when.",
     (
         Panel(
-            "Times slower than the peers",
+            "Times slower than the peers, on average",
             "timeseries",
             ((f'laggard_component_severity_ratio{{group="$group"}} {_NAMED}', "{{name}} {{metric}}"),),
             "none",
@@ -227,7 +227,7 @@ GROUP = Dashboard(
             link="/group/$group",
         ),
         Panel(
-            "Components",
+            "Components, live and silent",
             "timeseries",
             (('laggard_group_components{group="$group"}', "{{state}}"),),
             stacked=True,
@@ -278,7 +278,7 @@ NODE = Dashboard(
         ),
         stat("Memory", f"max(laggard_agent_resident_bytes{_NODE})", "Resident memory of the agent.", "bytes"),
         Panel(
-            "Its slow components: times slower",
+            "Its slow components: times slower, on average",
             "timeseries",
             (
                 (
@@ -289,7 +289,7 @@ NODE = Dashboard(
             ),
             "none",
             width=24,
-            about="On average, of components that were anomalous of late; 1 without any.",
+            about="Of components that were anomalous of late; 1 without any.",
         ),
         Panel(
             "Agent's CPU",
@@ -377,7 +377,7 @@ ITSELF = Dashboard(
             "ops",
         ),
         Panel(
-            "Refused",
+            "Refused messages",
             "timeseries",
             (
                 (
@@ -411,7 +411,7 @@ ITSELF = Dashboard(
             "Collectors that fail",
             "timeseries",
             (("laggard_role_collectors_failing", "{{role}} {{collector}}"),),
-            about="Nodes.",
+            about="On so many nodes.",
         ),
         Panel(
             "Time of a reading, the slowest node",
