@@ -20,7 +20,7 @@ from laggard_common.clock import SystemClock
 from laggard_common.config import load
 from laggard_common.daemon import logs, memory
 from laggard_common.daemon.command import guarded
-from laggard_common.daemon.options import OneLineParser
+from laggard_common.daemon.options import OneLineParser, WrappedHelp
 from laggard_common.errors import ConfigError
 from laggard_common.mqtt.settings import client_arguments
 from laggard_common.visible import visible
@@ -74,7 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="laggard-agent",
         description="Samples the counters of this node and publishes them over MQTT.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=WrappedHelp,
         allow_abbrev=False,
     )
     add = parser.add_argument

@@ -138,6 +138,11 @@ def test_the_packaged_authority_makes_certificates(tmp_path: Path) -> None:
     run_command([sample, "init", tmp_path / "ca", "site"])
     run_command([tmp_path / "bin/laggard-ca", "node", tmp_path / "ca", "oss-1"])
     assert (tmp_path / "ca/issued/oss-1.pem").is_file()
+    wrong = run_command([sample, "frob"], check=False)
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "laggard-ca: no command 'frob' (see laggard-ca --help)\n",
+    )
 
 
 @pytest.mark.parametrize("name", ["laggard-agent", "laggard-aggregator"])

@@ -15,7 +15,7 @@ from laggard_aggregator.settings import channels
 from laggard_common import __version__
 from laggard_common.daemon import logs, memory
 from laggard_common.daemon.command import guarded
-from laggard_common.daemon.options import OneLineParser
+from laggard_common.daemon.options import OneLineParser, WrappedHelp
 from laggard_common.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="laggard-aggregator",
         description="Compares the components of a storage system with their peers and finds the stragglers.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=WrappedHelp,
         allow_abbrev=False,
     )
     add = parser.add_argument

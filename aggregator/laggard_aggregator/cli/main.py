@@ -11,7 +11,7 @@ from laggard_aggregator.cli.extras import missing_extra_named
 from laggard_common import __version__
 from laggard_common.daemon import memory
 from laggard_common.daemon.command import guarded
-from laggard_common.daemon.options import OneLineParser, did_you_mean
+from laggard_common.daemon.options import OneLineParser, WrappedHelp, did_you_mean
 from laggard_common.visible import visible
 
 _MOST_KEPT_BYTES = 1 << 20
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
     def about(self) -> dict[str, Any]:
         """Description of its parser, and how that is printed."""
         description = f"{self.help[0].upper()}{self.help[1:]}."
-        return {"description": description, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        return {"description": description, "formatter_class": WrappedHelp}
 
 
 def _resolved(name: str) -> Any:

@@ -3,8 +3,9 @@
 import argparse
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Any, NoReturn
 
 from laggard_common.visible import visible
@@ -12,6 +13,18 @@ from laggard_common.visible import visible
 _TIME_AGO = re.compile(r"-\d+[a-z]+", re.ASCII)
 _MISSING = re.compile(r"(the following|one of the) arguments .*required")
 _INVALID_CHOICE = re.compile(r"(?s)(argument .*?): invalid choice: '(.*)' \(choose from .*\)")
+
+
+class WrappedHelp(argparse.RawDescriptionHelpFormatter):
+    """Wraps the prose around the options, too; lines that begin with a space, such as commands, stay."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002 - none is asked for
+        parts = groupby(text.splitlines(), key=lambda line: not line or line.startswith(" "))
+        return "\n".join(
+            line
+            for as_they_are, lines in parts
+            for line in (lines if as_they_are else textwrap.wrap(" ".join(lines), width))
+        )
 
 
 class OneLineParser(argparse.ArgumentParser):

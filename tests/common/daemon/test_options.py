@@ -4,7 +4,7 @@ from argparse import REMAINDER
 
 import pytest
 
-from laggard_common.daemon.options import OneLineParser
+from laggard_common.daemon.options import OneLineParser, WrappedHelp
 
 
 @pytest.fixture
@@ -72,3 +72,21 @@ def test_a_mistyped_option_is_told_rather_than_that_one_is_missing(
         with pytest.raises(SystemExit):
             made.parse_args(given)
         assert capsys.readouterr().err == f"tool: {said} (see tool --help)\n"
+
+
+def test_prose_of_the_help_is_as_wide_as_the_terminal_and_commands_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    command = "  laggard train a-folder-with-a-long-name --group-by file"
+    told = "A day of ordinary work without a fault\nis what the detectors want."
+    parser = OneLineParser(
+        prog="laggard",
+        description=told,
+        epilog=f"examples:\n{command}\n\n{told}",
+        formatter_class=WrappedHelp,
+    )
+    lines = parser.format_help().splitlines()
+    assert command in lines
+    assert [line for line in lines if len(line) > 40] == [command]
+    assert lines.count("A day of ordinary work without a fault") == 2
