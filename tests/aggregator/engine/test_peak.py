@@ -107,7 +107,7 @@ def test_is_said_to_be_below_its_known_peak() -> None:
         for judged in close(core, now_ns):
             view.judged((judged,))
     (row,) = (each for each in slow(StateReader(view).now()) if each.first.standing.group == "peak-1")
-    assert row.claim == f"{row.factor:.1f}× below its known peak"
+    assert row.claim == (f"{row.factor:.1f}× below its known peak", "")
     assert ", known peak 40,000,000" in row.first.value
     alarm = next(alarm for alarm in view.alarms().values() if alarm.group == "peak-1")
     assert view.reference(alarm) == "known peak"

@@ -196,6 +196,14 @@ def test_without_an_archive_there_is_no_load() -> None:
     assert codes == [503] * len(PATHS) + [404]
 
 
+def test_a_site_without_loads_is_not_asked_for_those_of_forwarders(tmp_path: Path) -> None:
+    (answer,) = ask(tmp_path, PRINCIPALS["admin"], ["/loads"], acting(
+        make_app(live_status.site(), tmp_path), PRINCIPALS["admin"]
+    ))  # fmt: skip
+    assert "Load of components</h1>" in answer.text
+    assert "The archive has no load of forwarders, OSTs" in answer.text
+
+
 def test_operations_of_jobs_without_length_have_no_share() -> None:
     (row,) = metadata_table([MetadataLoad("app", 1, 0.0, 0.0)], MetadataBy.APPLICATION, Query({})).page.items
     assert row["share"] == 0.0

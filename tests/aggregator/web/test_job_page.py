@@ -29,8 +29,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site.archive
 
 
-def page(archive: Path, path: str) -> str:
-    app = make_app(live_status.site(), archive)
+def page(archive: Path, path: str, view: live_status.MadeView | None = None) -> str:
+    app = make_app(view or live_status.site(), archive)
 
     async def call(scope: Any, receive: Any, send: Any) -> None:
         await app({**scope, "principal": Principal("", Role.ADMIN)}, receive, send)
@@ -52,6 +52,16 @@ def test_the_demos_job_names_its_slow_component_first(archive: Path) -> None:
     assert rows[0] == "loop27"
     assert len(rows) == len(set(rows)) == 12, "one row each"
     assert text.count('<tr class="hot">') == 1
+
+
+@pytest.mark.parametrize(("later", "ranged"), [(60.0, False), (86_400.0, True)])
+def test_a_component_of_an_old_job_is_shown_at_its_time(archive: Path, later: float, ranged: bool) -> None:
+    names = ("oss-08/loop27", "b", "c", "d")
+    calm = live_status.judgement("luns", names, [0] * 4, [1.0] * 4, [False] * 4)
+    end = read_recording().samples[-1].time
+    view = live_status.MadeView(groups_=(live_status.group("luns", 4),), judgements_=(calm,), now=end + later)
+    (query,) = re.findall(r'/component/luns/oss-08/loop27([^"]*)">loop27', page(archive, "/jobs/1", view))
+    assert query.startswith("?from=") == ranged
 
 
 def test_the_command_names_it_too(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:

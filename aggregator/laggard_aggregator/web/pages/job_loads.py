@@ -106,7 +106,7 @@ class LoadPages:
         kinds, chosen, loads = await self._service.ask(load)
         table, page = component_table(loads, chosen, when, Query(given))
         tabs = [(name, KINDS[name].title) for name in KINDS if name in (*kinds, chosen)]
-        page |= {"asked": asked, "of": chosen, "tabs": tabs}
+        page |= {"asked": asked, "of": chosen, "tabs": tabs, "is_known": bool(kinds or asked_kind)}
         return await self._answer(request, "loads", table, page)
 
     async def _metadata(self, request: Request) -> Response:
