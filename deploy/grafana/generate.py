@@ -110,9 +110,9 @@ OVERVIEW = Dashboard(
             thresholds=_SOME,
         ),
         stat(
-            "Groups and metrics without a verdict",
+            "Without a verdict",
             "count(laggard_group_judged == 0) or vector(0)",
-            "Too few members, or no data.",
+            "Groups, counted once for each metric: too few members, or no data.",
         ),
         stat(
             "Window lag",
