@@ -163,12 +163,12 @@ class IncidentReport:
 
     @property
     def slower_than(self) -> str:
-        """What it was slower than, after the factor of a cleared one."""
+        """The words after the factor of a cleared one."""
         return _SLOWER_THAN.get(self.incident.level, "slower than its peers")
 
     @property
     def hint(self) -> str:
-        """Where to look, of what has no commands of its own."""
+        """Where to look in a group, which has no commands of its own."""
         return next_steps.OF_GROUPS.get(self.incident.level, "")
 
 

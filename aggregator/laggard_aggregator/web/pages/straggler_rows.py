@@ -160,7 +160,7 @@ class Slow:
 
     @property
     def claim(self) -> tuple[str, str]:
-        """The problem in a few words: what stands before `since ...` in a sentence, and after it."""
+        """The problem in a few words: those before `since ...` in a sentence, and those after it."""
         led = formatting.led_by_average(self.first.factor, self.first.standing.severity)
         on_average = " on average" if led and self.other else ""
         far = f"{formatting.factor(self.factor)} " if math.isfinite(self.factor) else ""
