@@ -406,9 +406,10 @@ class NaiveLaggard:
 
     def _share(self, length: float, unit: Sequence[float]) -> float:
         """The share of the normal quantile, between those of the two lengths beside `length`."""
-        independent = min(max(math.log(unit[0] / unit[3]) / math.log(8) / 0.25, 0.0), 1.0)
+        fall = math.log(unit[0] / unit[3]) / math.log(8) / 0.25
+        independent, lasting = min(max(fall, 0.0), 1.0), min(max(-fall, 0.0), 1.0)
         share = [
-            max((1 - independent) * one + independent * other, 0.85)
+            max((1 - independent - lasting) * one + independent * other + lasting, 0.85)
             for one, other in zip(*self.shares, strict=True)
         ]
         for s in range(5):
@@ -504,7 +505,10 @@ class NaiveLaggard:
                 values = max(total / longest * math.sqrt(max(longest / self.scales[s], 1.0)) - 1, 0.0)
                 freedom[s] = 12 + values
                 before = (12.0 * before + values * square) / (12.0 + values)
-                unit[s] = max(math.sqrt(before), 1e-6)
+                middle = statistics.median((average[n][s] / laggard_se(length[n][s])) ** 2 for n in counted)
+                known = 0.37 * len(counted)
+                now_too = (12.0 * before + known * middle / 0.455) / (12.0 + known)
+                unit[s] = max(math.sqrt(max(before, now_too)), 1e-6)
         for name in live:
             k, share = self.known[name], min(weight[name], 1.0)
             k.seen = min(k.seen + share, self.noise_windows)

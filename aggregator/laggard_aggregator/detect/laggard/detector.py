@@ -146,7 +146,7 @@ class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 19
+    version = 20
     restores_from = 5  # without what was learned of loads, steadiness and the second kind of evidence
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
@@ -505,8 +505,10 @@ class LaggardDetector(Detector[GroupWindow]):
         typical = float(np.sqrt(np.median(noise[members]))) or now / 2.0
         moment, seen = evidence.moment[:, places], evidence.seen[places]
         counted = (trusted | (members & (evidence.score[places] < 1.0))) & (seen > 0)
-        by_kind = moment.reshape(KINDS, LENGTHS, -1)
-        pooled = [pooled_spread(kind, seen, counted, typical) for kind in by_kind]
+        by_kind = (values.reshape(KINDS, LENGTHS, -1) for values in (moment, apart_squares))
+        pooled = [
+            pooled_spread(kind, seen, counted, typical, now) for kind, now in zip(*by_kind, strict=True)
+        ]
         unit, freedom = (np.concatenate(part) for part in zip(*pooled, strict=True))
         evidence.add_squares(places, apart_squares, weight)
         self._unit_before = unit

@@ -25,6 +25,8 @@ averages by the next shorter one's and the law of `standard_error`. Of a compone
 like its peers'. A group is young for as many windows."""
 MAX_YOUNG = 1.06
 """Factor by which the spread of a young group may be underrated."""
+SQUARE_MEDIAN, SQUARE_MEDIAN_VALUES = 0.455, 0.37
+"""The median of squares of standard normal values, and the values behind a variance by it, for each."""
 MAX_MEAN_SQUARE_RATIO = 2.0
 """Upper limit of a component's mean square over the typical one: a straggler not yet known is no noise."""
 
@@ -97,7 +99,7 @@ def young(seen: FloatArray) -> float:
 
 
 def pooled_spread(
-    moment: FloatArray, seen: FloatArray, counted: BoolArray, typical: float
+    moment: FloatArray, seen: FloatArray, counted: BoolArray, typical: float, squares: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """The spread of each length of average in single-window units, and the values behind it; (K,) each.
 
@@ -105,6 +107,10 @@ def pooled_spread(
     (C,): whose count; `typical`: standard error of one window. Each length leans on the next shorter one, so
     that a group whose windows are independent is soon known for it. Wandering members yield new values only
     with the square root of the windows, which is the law of `standard_error` again.
+
+    `squares` (K, C): of the averages now, in the same units. Where members differ for good, mean squares are
+    too low: the upper limit cuts them in half, and in a young group they are of shorter averages. The middle
+    of the squares now is not, and counts where it is larger, the more the larger the group.
     """
     weight = np.where(counted, seen, 0.0)
     total = float(weight.sum())
@@ -120,4 +126,7 @@ def pooled_spread(
     for scale in range(LENGTHS):
         before = (PRIOR_VALUES * before + values[scale] * square[scale]) / (PRIOR_VALUES + values[scale])
         pooled[scale] = before
+    now = row_median(np.where(counted, squares, np.nan)) / SQUARE_MEDIAN
+    known = SQUARE_MEDIAN_VALUES * float(counted.sum())
+    pooled = np.maximum(pooled, (PRIOR_VALUES * pooled + known * now) / (PRIOR_VALUES + known))
     return np.maximum(np.sqrt(pooled), MIN_SPREAD), PRIOR_VALUES + values

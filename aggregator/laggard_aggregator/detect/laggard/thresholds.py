@@ -22,7 +22,7 @@ CONFIRMED_SHARES = np.array(
 """Share of the normal quantile that k of 2k - 1 windows must exceed; (k from 1, persistence, SCALE_WINDOWS).
 
 First of noise whose averages shrink as n ** -1/4 (see `standard_error`), then of independent noise; by
-`python -m bench.accuracy.confirmed_shares`."""
+`python -m bench.accuracy.confirmed_shares`. Where averages do not shrink at all it is 1."""
 MIN_LONE_SHARE = 0.85
 """Least share for latencies: a lone anomalous window raises no alarm, but it is shown."""
 TAILS = np.array([1.25, 1.1])
@@ -76,8 +76,9 @@ def critical(
     thresholds = []
     for lengths, units, quantile, tail in zip(*by_kind, tails, strict=True):
         fall = np.log(units[0] / units[INDEPENDENCE_SCALE]) / np.log(SCALE_WINDOWS[INDEPENDENCE_SCALE])
-        part = np.clip(fall / 0.25, 0.0, 1.0)
-        shares = np.maximum((1.0 - part) * persistent + part * independent, lone)
+        part = np.clip(fall / 0.25, -1.0, 1.0)
+        other = independent if part > 0.0 else np.ones(LENGTHS)  # who differs for good exceeds all k or none
+        shares = np.maximum((1.0 - abs(part)) * persistent + abs(part) * other, lone)
         share = np.interp(lengths, SCALE_WINDOWS, shares)
         thresholds.append(tail * quantile[:, None] * share)
     return np.concatenate(thresholds)
