@@ -104,9 +104,9 @@ def row(start: ColdStart, seeds: range) -> str:
             for member, factor in enumerate(slow):
                 delays[factor].append(raised.get(member, np.inf))
     cells = []
-    for found in delays.values():
-        middle = float(np.median(found))
-        share = f"{np.isfinite(found).sum()} of {len(found)}"
+    for minutes in delays.values():
+        middle = float(np.median(minutes))
+        share = f"{np.isfinite(minutes).sum()} of {len(minutes)}"
         cells.append(f"{share}, {middle:.0f}" if np.isfinite(middle) else share)
     return f"| {start.name} | {named} of {healthy:,} | {groups} | {' | '.join(cells)} |"
 
