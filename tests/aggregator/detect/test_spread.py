@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bench.accuracy.cold_starts import ColdStart, alarms
 from laggard_aggregator.detect.laggard.evidence import LENGTHS, SCALE_WINDOWS
 from laggard_aggregator.detect.laggard.spread import batch_variance, pooled_spread, standard_error
 
@@ -37,9 +36,3 @@ def test_members_that_differ_for_good_are_that_far_apart_from_the_first_windows_
     seen, counted = np.full(members, float(windows)), np.ones(members, dtype=np.bool_)
     unit, _ = pooled_spread(moment, seen, counted, 0.03, squares)
     assert unit * growth[-1] == pytest.approx(np.full(LENGTHS, spread), rel=0.1)
-
-
-def test_no_healthy_member_is_named_after_a_cold_start_whose_members_differ_for_good() -> None:
-    """Version 19 named nine of 768 here."""
-    start = ColdStart(768, 0.1, "normal", busy=True)
-    assert alarms(start, (3.0,), np.random.default_rng(1)).keys() == {0}
