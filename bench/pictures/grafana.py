@@ -12,6 +12,7 @@ import re
 import sys
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -84,7 +85,8 @@ def _panel(axes: Axes, panel: Panel, source: Source) -> None:
         _lines(axes, panel, [(series, legend) for q, legend in asked for series in source.span(q)], source)
         return
     axes.axis("off")
-    found = [series for expression, _ in asked for series in source.instant(expression)]
+    labelled = [(series, legend) for query, legend in asked for series in source.instant(query)]
+    found = [series for series, _ in labelled]
     if panel.kind == "stat":
         text = said(float(found[0]["value"][1]), panel.unit) if found else "no data"
         axes.text(0.0, 0.35, text, fontsize=20, color="C0", transform=axes.transAxes)
@@ -93,20 +95,26 @@ def _panel(axes: Axes, panel: Panel, source: Source) -> None:
         (*(series["metric"].get(key, "") for key in ("group", "name", "metric", "level")), series["value"][1])
         for series in found
     ]
-    head = ("group", "name", "metric", "level", "times slower")
+    head: tuple[str, ...] = ("group", "name", "metric", "level", "times slower")
+    if panel.kind == "state-timeline":
+        lines = [(_label(legend, series["metric"]), series["value"][1]) for series, legend in labelled]
+        head = ("", "now")
     for row, line in enumerate([head, *((*words, f"{float(value):.2f}") for *words, value in lines)]):
         for column, word in enumerate(line):
             at = (0.01 + 0.2 * column, 0.85 - 0.18 * row)
             axes.text(*at, word, fontsize=9, weight="normal" if row else "bold", transform=axes.transAxes)
 
 
+def _label(legend: str, labels: Mapping[str, str]) -> str:
+    for name, value in labels.items():
+        legend = legend.replace("{{" + name + "}}", value)
+    return _UNFILLED.sub("", legend).strip()
+
+
 def _lines(axes: Axes, panel: Panel, found: list[tuple[dict[str, Any], str]], source: Source) -> None:
     for series, legend in found:
-        label = legend
-        for name, value in series["metric"].items():
-            label = label.replace("{{" + name + "}}", value)
         points = [((float(at) - source.start) / 60, float(value)) for at, value in series["values"]]
-        axes.plot(*zip(*points, strict=True), label=_UNFILLED.sub("", label).strip(), linewidth=1.3)
+        axes.plot(*zip(*points, strict=True), label=_label(legend, series["metric"]), linewidth=1.3)
     if 0 < len(found) <= 12 and axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=6, loc="upper left", ncols=1 + len(found) // 5, frameon=False)
     axes.set_xlim(0, (source.end - source.start) / 60)

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -78,15 +79,16 @@ class Demo:
         self._say(
             f"{len(r.luns)} LUNs, recorded for {r.seconds:.0f} s; one of them slow for a while: {r.fault}."
         )
-        self._say(f"Replayed {self._speed} times as fast, each LUN to an agent of its own: rates are")
-        self._say(f"{self._speed} times those recorded, latencies (await) as recorded, utilisation that of")
-        self._say("as many loads at once. After the end of the recording its last part, without the")
-        self._say("fault, is repeated.")
+        replayed = (
+            f"Replayed at {self._speed}x the speed, each LUN by an agent of its own: latencies (await) are "
+            f"as recorded, rates {self._speed} times as high, utilisation that of as many loads at once. "
+            "After its end the last part, without the fault, is repeated."
+        )
+        for line in textwrap.wrap(replayed, 79):
+            self._say(line)
         self._say(f"Configuration, logs, archive: {self._folder}")
         self._say(self._where())
-        self._say(
-            f"The load as a job that has just ended, its rates and volumes as recorded: {self._url}/jobs"
-        )
+        self._say(f"The recorded load as a job that ended as the demo began: {self._url}/jobs")
 
     async def _start(self, view: Status, stop: asyncio.Event) -> None:
         """Starts one agent per LUN and one for this machine, once the aggregator is ready."""
@@ -161,7 +163,7 @@ class Demo:
         disks = own["live"] + own["silent"]
         alarms = [view.shown(component) for group, component, _ in view.alarms() if group == OWN]
         return (
-            f"this machine itself: {formatting.counted(disks, 'disk')} in a group of their own, "
+            f"this machine itself: {formatting.counted(disks, 'disk')} in a separate group, "
             f"{own['note'] or 'judged'}{''.join(f', alarm on {name}' for name in alarms)}"
         )
 

@@ -46,6 +46,7 @@ def test_the_pages_say_which_server_and_that_the_normal_side_is_unknown() -> Non
     assert "all 6 members of node oss-2 are 2.8 times slower than those of oss-1" in text_of(group.text)
     assert component.status_code == 200
     assert "slower side share" in text_of(component.text)
+    assert 'href="../../node/' not in component.text, "a side of a group has no page of a node"
 
 
 def test_a_side_without_a_factor_in_the_latest_window_is_told_without_one() -> None:
