@@ -31,7 +31,7 @@ from bench.queue_site.hardware import NODES_A_HALF, SIZES
 from bench.queue_site.plan import Plan, make_plan
 from bench.queue_site.score import alarms_line, causes_table, goals, line, numbers_table, score
 from bench.queue_site.simulate import Done, Past, Simulation, keep_moments
-from bench.queue_site.truth import Truth, truths
+from bench.queue_site.truth import Kept, truths
 from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
@@ -42,17 +42,6 @@ from laggard_aggregator.jobs.verdict.judge import JobJudge
 _SETTLING_SECONDS = 1200
 _ADMIN = Principal("", Role.ADMIN)
 Answers = Mapping[int, Mapping[str, Any]]
-Raised = Sequence[tuple[str, float, float]]
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What a kept folder has beside the archive: `site.pickle`."""
-
-    header: str
-    plan: Plan
-    truths: Sequence[Truth]
-    raised: Raised
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -225,7 +214,7 @@ def _raised(archive: Path) -> list[tuple[str, float, float]]:
     begun: dict[str, float] = {}
     raised = []
     for event in sorted(events, key=lambda e: e["at"]):
-        second = event["at"].timestamp() - START_SECONDS
+        second = event["at"] - START_SECONDS
         if event["transition"] == "raised":
             begun[event["component"]] = second
         elif event["component"] in begun:

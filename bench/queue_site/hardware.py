@@ -46,7 +46,7 @@ def shape_of(size: Size, rng: random.Random) -> Shape:
         servers=4,
         targets_per_server=rng.choice((3, 4)),
         interval_seconds=size.interval_seconds,
-        batch_seconds=12 * size.interval_seconds,
+        batch_seconds=24 * size.interval_seconds,
     )
 
 

@@ -59,7 +59,8 @@ def solve(load: Load, threads: int, before: Steady | None = None) -> Steady:
     if before is None:
         at_client, waiting, visit = load.client, np.zeros_like(n), load.service
     else:
-        at_client, waiting, visit = before.at_client, before.waiting, before.visit
+        waiting = before.waiting
+        at_client, visit = np.maximum(before.at_client, load.client), np.maximum(before.visit, load.service)
     rate = n / (load.think + at_client + waiting + (load.visits * visit).sum(axis=1))
     for _ in range(_MOST_ROUNDS):
         there = rate[:, None] * load.visits * (visit - delay)

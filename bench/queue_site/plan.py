@@ -9,6 +9,7 @@ import numpy as np
 
 from bench.beacon_site.shape import MIB, Shape
 from bench.queue_site.hardware import (
+    LOCK_SECONDS,
     META,
     MINUTE,
     NODES_A_HALF,
@@ -18,6 +19,7 @@ from bench.queue_site.hardware import (
     WRITE,
     Noise,
     Size,
+    client_seconds,
     ost_seconds,
     shape_of,
 )
@@ -265,7 +267,11 @@ class _Planner:
             for_all = rng.choice(behind)
             self._fault("forwarder", for_all, rng.uniform(4, 12), begin, end)
         elif kind == "slow node":
-            self._fault("node", rng.choice(victim.nodes), rng.uniform(15, 45), begin, end)
+            used = max(
+                rate * client_seconds(program.phases[at].bytes_)
+                for at, rate in usual_rates(shape, program).items()
+            )
+            self._fault("node", rng.choice(victim.nodes), rng.uniform(1.8, 4) / used, begin, end)
         elif kind == "login flood":
             login = rng.randrange(shape.logins)
             self._fault("login", login, rng.choice((128, 192)), begin, end, program.mdt)
@@ -297,7 +303,13 @@ class _Planner:
             fit = [p for p in fit if p.halves == 1]
         if kind == "own mode":
             fit = [p for p in fit if all(phase.kind == WRITE for phase in p.phases)]
+            fit = sorted(fit, key=self._locked)[-1:]
         return self.rng.choice(fit) if fit else None
+
+    def _locked(self, program: Program) -> float:
+        """How busy locks would be if its writes went to one file."""
+        nodes = NODES_A_HALF * program.halves
+        return usual_rates(self.plan.shape, program)[0] * nodes * LOCK_SECONDS / program.stripes
 
     def _fault(self, kind: str, target: int, factor: float, start: int, end: int, mdt: int = -1) -> None:
         self.plan.faults.append(Fault(kind, target, factor, start, end, mdt))

@@ -8,10 +8,10 @@ from statistics import fmean
 from typing import Any
 
 from bench.beacon_site.shape import forwarder_name, login_name, mdt_name, node_name, ost_name
-from bench.queue_site.hardware import META
+from bench.queue_site.hardware import META, NODES_A_HALF
 from bench.queue_site.plan import Plan
 from bench.queue_site.simulate import Key
-from bench.queue_site.truth import INNOCENT, Truth
+from bench.queue_site.truth import HOGS, INNOCENT, Truth
 
 CAUSES = ("slow component", "straggler", "neighbour", "own change")
 """Kinds of findings that are causes; the others are advice."""
@@ -163,6 +163,7 @@ def alarms_line(plan: Plan, raised: Sequence[tuple[str, float, float]]) -> str:
     faults = [f for f in plan.faults if f.kind in ("ost", "forwarder")]
     met: set[int] = set()
     wrong: Counter[str] = Counter()
+    loaded = 0
     for name, begin, end in raised:
         ost, forwarder = _OST.search(name), re.search(r"fwd-\d+", name)
         hit = [
@@ -176,14 +177,30 @@ def alarms_line(plan: Plan, raised: Sequence[tuple[str, float, float]]) -> str:
         ]  # fmt: skip
         met |= set(hit)
         if not hit:
-            wrong[name] += 1
+            used = _loaded(plan, begin, end)
+            if (ost is not None and ost[0] in used) or (ost is None and forwarder and forwarder[0] in used):
+                loaded += 1
+            else:
+                wrong[name] += 1
     found = Counter(faults[at].kind for at in met)
     total = Counter(fault.kind for fault in faults)
     named = ", ".join(f"{name} {count}" for name, count in wrong.most_common(8))
     return (
         f"alarms: slow OSTs {found['ost']} of {total['ost']}, slow forwarders {found['forwarder']} of "
-        f"{total['forwarder']}; {sum(wrong.values())} alarms of other components: {named or 'none'}"
+        f"{total['forwarder']}; {loaded} of components under a neighbour's load; "
+        f"{sum(wrong.values())} alarms of other components: {named or 'none'}"
     )
+
+
+def _loaded(plan: Plan, begin: float, end: float) -> set[str]:
+    """OSTs and forwarders of neighbours, and of runs that changed, about this time."""
+    names: set[str] = set()
+    for run in plan.runs:
+        heavy = run.change or run.program.name.rstrip("0123456789") in HOGS
+        if heavy and run.start < end and begin < run.start + 3600:
+            names |= {ost_name(n).split("-")[1] for n in run.osts}
+            names |= {forwarder_name(n // (2 * NODES_A_HALF)) for n in run.nodes}
+    return names
 
 
 def line(one: Scored, answer: Mapping[str, Any], plan: Plan) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from bench.queue_site.counters import CUT_SECONDS, Counted, Traces, tables
 from bench.queue_site.hardware import META, READ, SIZES, THREADS, WRITE
-from bench.queue_site.network import Load, solve
+from bench.queue_site.network import Load, Steady, solve
 from bench.queue_site.plan import Fault, Phase, Plan, Program, Run, make_plan
 from bench.queue_site.score import goals, line, numbers_table, score
 from bench.queue_site.simulate import Past, Simulation, keep_moments
@@ -79,6 +79,8 @@ def test_number_in_the_network_is_rate_times_time() -> None:
     assert len(load.population) > 3
     in_network = steady.rate * (load.think + steady.at_client + steady.waiting + steady.holding(load))
     np.testing.assert_allclose(in_network, load.population, rtol=1e-3)
+    guess = Steady(steady.rate * 0, load.client / 9, steady.waiting * 0, load.service / 9)
+    np.testing.assert_allclose(solve(load, THREADS, guess).rate, steady.rate, rtol=1e-3)
     used = (steady.rate[:, None] * load.visits * load.service).sum(axis=0) / load.servers
     assert (used < 1.01).all()
     held = np.bincount(load.pool[load.pool >= 0], (steady.rate * steady.holding(load))[load.pool >= 0])
