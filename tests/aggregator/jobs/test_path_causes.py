@@ -22,6 +22,7 @@ from tests.support.builders.forwarder_site import (
     FORWARDERS,
     MDTS,
     META_US,
+    MIB,
     MOUNT_US,
     NODES,
     OST_US,
@@ -142,6 +143,29 @@ def test_a_slow_ost_is_the_cause_and_no_forwarder(tmp_path: Path, has_job_stats:
     slow = replace(USUAL, ost_us={OSTS[0]: 6 * OST_US}, mount_us=MOUNT_US + 20_000)
     job = Scene(tmp_path, slow, has_job_stats=has_job_stats).verdict()
     assert causes(job) == [("slow component", OSTS[0])]
+
+
+def test_a_slow_forwarder_with_smaller_requests_than_usual_is_the_cause(tmp_path: Path) -> None:
+    """Beside earlier runs another job wrote large requests through the forwarder, of 80 ms each.
+
+    It hardly does any more: the mean of all requests is half of the usual, and each kind takes three times as
+    long.
+    """
+    site = ForwarderSite(tmp_path, RUNS * MINUTES)
+    small, large = (
+        Work(writes=600, size=65_536, mount_us=4_000),
+        Work(writes=600, size=16 * MIB, mount_us=80_000),
+    )
+    slow = replace(small, writes=200, mount_us=3 * small.mount_us)
+    for run in range(RUNS):
+        first, is_last = run * MINUTES, run == RUNS - 1
+        site.job(100 + run, MINE, first, first + 25)
+        site.works(MINE, first + 5, first + (20 if is_last else 10), slow if is_last else small, 100 + run)
+        site.job(4350 + run, NODES["fwd-1"][2:], first, first + 25, user="otto", application="other")
+        beside = replace(large, writes=20, mount_us=3 * large.mount_us) if is_last else large
+        site.works(NODES["fwd-1"][2:], first, first + 25, beside, 4350 + run)
+    job = site.judge()[str(100 + RUNS - 1)]
+    assert causes(job) == [("slow component", "fwd-1")]
 
 
 def test_runs_that_were_slow_themselves_are_not_the_usual(tmp_path: Path) -> None:

@@ -185,7 +185,8 @@ class JobCauses:
         directions = slow_directions(phases[0], phases[1:])
         if not runs[0].has_metadata:
             directions.append("metadata")
-        path_parts = PathParts(self._directory, frozenset(forwarders)).of(now, before, directions)
+        reader = PathParts(self._directory, frozenset(forwarders), self._served_by)
+        path_parts = reader.of(now, before, directions)
         short = frozenset(map(short_name, forwarders))
         return PathState(now, {part.name: part for part in path_parts}, directions, short)
 

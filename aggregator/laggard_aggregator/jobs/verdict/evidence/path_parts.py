@@ -3,11 +3,16 @@
 The path goes from the job's nodes over forwarders to OSTs and MDTs. A component that waits for a slower one
 behind it is not slow itself: a forwarder is judged by the rest of its slowdown that its targets leave, and so
 is a compute node.
+
+A forwarder's mount times the requests of all jobs behind it. Where these are of another size than usual its
+slowdown lies between that of a request and that of a byte: the job's own requests, as its nodes time them,
+tell which.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -133,6 +138,8 @@ _MOUNTS: Final = _Layer(
     tuple((f"{d}_bytes_samples", f"{d}_sum", f"{d}_bytes_sum") for d in ("read", "write")),
     _metadata("lustre_llite"),
 )
+_OWN_MOUNTS: Final = replace(_MOUNTS)
+"""Those of the job's own nodes, by the forwarder that they are behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +222,14 @@ class _Served:
 
 @dataclass(slots=True)
 class PathParts:
-    """Reads the latencies of paths from the archive in `directory`. `forwarders`: all those of the site."""
+    """Reads the latencies of paths from the archive in `directory`. `forwarders`: all those of the site.
+
+    `served_by`: the forwarder of each node that has one.
+    """
 
     directory: Path
     forwarders: frozenset[str]
+    served_by: Mapping[str, str]
     _short: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -230,7 +241,10 @@ class PathParts:
         by_name = {part.name: part for part in of_targets}
         for part in self._seen(now, earlier, directions):
             by_name.setdefault(part.name, part)
-        mounts = self._of(_MOUNTS, now, earlier, directions) if now.parts.get(FORWARDER) else []
+        mounts: list[PathPart] = []
+        if now.parts.get(FORWARDER):
+            own = {part.name: part for part in self._of(_OWN_MOUNTS, now, earlier, directions)}
+            mounts = self._of(_MOUNTS, now, earlier, directions, own)
         return [*by_name.values(), *(_beyond(part, by_name.values()) for part in mounts)]
 
     def _seen(
@@ -247,8 +261,14 @@ class PathParts:
                 )
 
     def _of(
-        self, layer: _Layer, now: RunPath, earlier: Sequence[RunPath], directions: Collection[str]
+        self,
+        layer: _Layer,
+        now: RunPath,
+        earlier: Sequence[RunPath],
+        directions: Collection[str],
+        seen: Mapping[str, PathPart] = MappingProxyType({}),
     ) -> list[PathPart]:
+        """The components of a layer. `seen`: the same by the job's own requests alone, where known."""
         sums, *then = self._sums(layer, [now, *earlier])
         if sums is None:
             return []
@@ -277,7 +297,7 @@ class PathParts:
                 factors, most = served.slowdowns(direction, usual)
             of_earlier = np.full((len(earlier), len(served.names)), np.nan)
             of_earlier[known] = _earlier_slowdowns(served.names, history, direction)
-            mine = served.slowdown(direction, usual)
+            mine = _within(*served.slowdowns(direction, usual), _seen_as(served.names, direction, seen))
             past = np.array([float(times.slowdown(direction, usual)[0]) for times in of_path])
             for at, name in enumerate(served.names):
                 if name not in own or not np.isfinite(mine[at]):
@@ -305,10 +325,8 @@ class PathParts:
             rest = others[name, direction]
             beyond = worst / max(float(np.median(rest)), 1.0) if rest.size >= _LEAST_PEERS else np.nan
             chance = by_chance[name, direction]
-            units = frozenset(innocent.get(name, ()))
-            peers = frozenset(unmoved[name])
-            of_runs = past_own[name, direction]
-            parts.append(PathPart(name, layer.kind, factors_of, beyond, chance, peers, of_runs, units))
+            alike_in = frozenset(unmoved[name]), past_own[name, direction], frozenset(innocent.get(name, ()))
+            parts.append(PathPart(name, layer.kind, factors_of, beyond, chance, *alike_in))
         return parts
 
     def _sums(self, layer: _Layer, runs: Sequence[RunPath]) -> list[MinuteSums | None]:
@@ -316,6 +334,8 @@ class PathParts:
         nodes: frozenset[str] | None = None
         if layer is _MOUNTS:
             nodes = frozenset(self._short)
+        elif layer is _OWN_MOUNTS:
+            nodes = frozenset(short_name(node) for run in runs for node in run.nodes)
         elif layer is _RPCS:
             nodes = frozenset().union(*map(_clients, runs))
         if nodes is not None and not nodes:
@@ -327,6 +347,9 @@ class PathParts:
         """Gives rows of a layer their component, in the time of a run."""
         if layer is _MOUNTS:
             return lambda node, _name: self._short.get(short_name(node))
+        if layer is _OWN_MOUNTS:
+            behind = {short_name(node): self.served_by.get(node) for node in run.nodes}
+            return lambda node, _name: behind.get(short_name(node))
         seen_by = _clients(run) if layer is _RPCS else None
 
         def named(node: str, name: str) -> str | None:
@@ -356,6 +379,19 @@ def waits_for_target(direction: str, slowdown: float, behind: Iterable[PathPart]
     targets_behind = (part for part in behind if part.kind != FORWARDER)
     inner = max((part.slowdowns.get(direction, 1.0) for part in targets_behind), default=1.0)
     return inner >= max(MOVED, _OF_INNER * slowdown)
+
+
+def _seen_as(names: Sequence[str], direction: str, seen: Mapping[str, PathPart]) -> FloatArray:
+    """Slowdown (C,) of components in a direction as the job's own requests had it, NaN where unknown."""
+    return np.array(
+        [seen[name].slowdowns.get(direction, np.nan) if name in seen else np.nan for name in names]
+    )
+
+
+def _within(least: FloatArray, most: FloatArray, seen: FloatArray) -> FloatArray:
+    """The slowdown that was seen, within the least and the most; the least where none was."""
+    slowdowns: FloatArray = np.where(np.isfinite(seen), np.clip(seen, least, most), least)
+    return slowdowns
 
 
 def _served(layer: _Layer, sums: MinuteSums, spans: Sequence[Times]) -> _Served:
