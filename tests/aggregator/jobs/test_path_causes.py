@@ -288,6 +288,20 @@ def test_writers_of_one_file_with_a_small_part_of_the_bytes_are_innocent(tmp_pat
     assert causes(scene.verdict()) == [("slow component", "fwd-1")]
 
 
+def test_writers_of_one_file_with_most_of_the_requests_under_way_are_the_cause(tmp_path: Path) -> None:
+    """They have 40 % of the bytes, and each of their requests holds the forwarder three times as long."""
+    scene = Scene(tmp_path, SLOW_FORWARDER, NODES["fwd-1"][:1], shared=False)
+    two, last = NODES["fwd-1"][1:3], NODES["fwd-1"][3:]
+    for run in range(RUNS):
+        work = replace(SLOW_FORWARDER, writes=100) if run == RUNS - 1 else replace(USUAL, writes=120)
+        plain = scene.beside(4350 + run, last, work, run)
+        scene.site.traced(plain, last, run * MINUTES + 5, shared=False)
+    long = replace(SLOW_FORWARDER, writes=40, mount_us=3 * SLOW_FORWARDER.mount_us)
+    writers = scene.beside(4370, two, long)
+    scene.site.traced(writers, two, scene.first + 5, shared=True)
+    assert causes(scene.verdict()) == [("neighbour", writers["job_key"])]
+
+
 def test_writers_of_one_file_on_an_ost_that_another_job_loads_more_are_not_the_cause(tmp_path: Path) -> None:
     """They have 70 % of the bytes on the slow OST, and the other job nearly all of the requests."""
     slow = replace(USUAL, ost_us={OSTS[0]: 5 * OST_US}, mount_us=MOUNT_US + 4 * OST_US // 2)

@@ -51,13 +51,16 @@ MOST_RUNS: Final = 10
 ROUNDED_SECONDS: Final = 600
 """Times of a neighbour that may not be seen are multiples of this."""
 SHARED_BYTES: Final = "N-1 bytes"
+_WAITING: Final = "waiting"
+"""Requests under way: seconds that a job's requests took, a second (Little's law)."""
 _WRITTEN: Final = "written"
 _LAYERS: Final = (METADATA, SERVER, FORWARDER, CLIENT)
 _SERVERS: Final = (SERVER, FORWARDER)
 _CLIENTS: Final = (CLIENT, FORWARDER)
 _LEAST_PART: Final = 0.5
-"""Share of a load's rise that the heaviest job must have to be named for it, and of all work on a component
-that N-1 writes, or on a forwarder metadata operations, must have to slow down the rest."""
+"""Share of a load's rise that the heaviest job must have to be named for it, and of the requests under way on
+a component that N-1 writes, or of those through a forwarder that metadata operations, must have to slow down
+the rest."""
 _MIB: Final = 2.0**20
 _MB: Final = 1e6
 _LEAST_LOADS: Final = {BYTES: _MIB, REQUESTS: 50.0, OPERATIONS: 50.0, SHARED_BYTES: _MIB}
@@ -230,7 +233,11 @@ class NeighbourLoads:
         used = {component for (component, _), load in now.own.items() if load > 0}
         used -= {target.rpartition("-")[0] for target in (*used, *path.parts) if targets(target)}
         sums = now.sums
-        shared = [place for place in sorted(sums) if place[0] in used and not path.slowdown(place) < MOVED]
+        shared = [
+            place
+            for place in sorted(sums)
+            if place[1] != _WAITING and place[0] in used and not path.slowdown(place) < MOVED
+        ]
         before = [run.sums for run in earlier] if shared else []
         start, end = hull(now.spans)
         neighbours = []
@@ -430,12 +437,14 @@ def _is_spared(place: Place, loads: Loads, path: PathState) -> bool:
 
 
 def _has_most_work(name: str, key: str, run: RunLoads, sums: Loads) -> bool:
-    """Whether a job has half of the bytes or requests on a component, and no other a larger part.
+    """Whether a job has half of the requests under way on a component, and no other a larger part.
 
-    `sums`: those of `run`.
+    Half of the bytes or requests where not all jobs' clients time their requests. `sums`: those of `run`.
     """
     parts = dict.fromkeys(run.others, 0.0)
-    for unit in (BYTES, REQUESTS):
+    moving = [loads for loads in (run.own, *run.others.values()) if loads.get((name, BYTES), 0.0) > 0]
+    are_timed = all(loads.get((name, _WAITING), 0.0) > 0 for loads in moving)
+    for unit in (_WAITING,) if are_timed else (BYTES, REQUESTS):
         of_all = sums.get((name, unit), 0.0) + run.own.get((name, unit), 0.0)
         for job, loads in run.others.items():
             parts[job] = max(parts[job], loads.get((name, unit), 0.0) / of_all if of_all else 0.0)
@@ -490,7 +499,9 @@ def _amounts(row: Row) -> list[tuple[str, float]]:
     if row["direction"] == "metadata":
         return [(OPERATIONS, count)]
     written = [(_WRITTEN, moved)] if row["direction"] == "write" else []
-    return [(BYTES, moved), *([(REQUESTS, count)] if count else []), *written]
+    waited = row["latency_seconds"] if row["layer"] == CLIENT else None
+    timed = [(_WAITING, waited)] if waited else []
+    return [(BYTES, moved), *([(REQUESTS, count)] if count else []), *timed, *written]
 
 
 def _part_of_time(done: WorkDone, spans: Sequence[Times]) -> float:
