@@ -324,6 +324,26 @@ def test_a_load_that_is_less_than_the_jobs_own_was_is_innocent(tmp_path: Path) -
     assert causes(scene.verdict()) == [("slow component", "fwd-1")]
 
 
+def test_a_load_that_was_beside_earlier_runs_on_their_forwarder_is_innocent(tmp_path: Path) -> None:
+    """Two of six healthy runs had the same reader behind their forwarder, which was another one."""
+    site = ForwarderSite(tmp_path, RUNS * MINUTES)
+    reader = Work(writes=6_000, size=4096, osts=OSTS[2:4], mount_us=4_000)
+    for run in range(RUNS):
+        first, is_last = run * MINUTES, run == RUNS - 1
+        behind = NODES["fwd-1" if is_last else "fwd-2"]
+        slow = replace(SLOW_FORWARDER, writes=20, operations=20)
+        site.job(100 + run, behind[:2], first, first + 25)
+        site.works(
+            behind[:2], first + 5, first + (20 if is_last else 10), slow if is_last else USUAL, 100 + run
+        )
+        if run in (1, 3, RUNS - 1):
+            site.job(4350 + run, behind[2:], first, first + 25, user="otto", application="other")
+            work = replace(reader, mount_us=3 * reader.mount_us) if is_last else reader
+            site.works(behind[2:], first, first + 25, work, 4350 + run)
+    job = site.judge()[str(100 + RUNS - 1)]
+    assert causes(job) == [("slow component", "fwd-1")]
+
+
 def test_one_file_for_all_processes_is_the_jobs_own_change(tmp_path: Path) -> None:
     job = Scene(tmp_path, replace(USUAL, mount_us=2 * MOUNT_US), shared=True).verdict()
     assert causes(job) == [("own change", "N-1 (one file of all processes)")]

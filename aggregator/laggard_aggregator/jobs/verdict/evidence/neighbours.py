@@ -79,6 +79,8 @@ _MOST_CLIENTS: Final = 4
 _INNER: Final = {MDT: METADATA, OST: SERVER}
 _AS_MUCH: Final = 0.8
 """Share of a load from which a peer, or an earlier run, counts as having as much."""
+_BORNE_RUNS: Final = 2
+"""Earlier runs that had as much of a load and were not slow from which it explains nothing: one is chance."""
 
 Place = tuple[str, str]
 """A shared component, and the unit of its load a second."""
@@ -252,7 +254,7 @@ class NeighbourLoads:
             ):
                 continue
             own = now.own.get(place, 0.0)
-            if total + own < _AS_MUCH * _usual_most(place, earlier, before, path):
+            if _AS_MUCH * (total + own) <= _borne(place, earlier, before, path):
                 continue
             if place[1] == SHARED_BYTES and not _has_most_work(place[0], key, now, sums):
                 continue
@@ -451,10 +453,11 @@ def _has_most_work(name: str, key: str, run: RunLoads, sums: Loads) -> bool:
     return parts[key] >= max(_LEAST_PART, *parts.values())
 
 
-def _usual_most(place: Place, runs: Sequence[RunLoads], others: Sequence[Loads], path: PathState) -> float:
-    """Median over earlier runs of the largest load on a component of the same kind on the run's own path.
+def _borne(place: Place, runs: Sequence[RunLoads], others: Sequence[Loads], path: PathState) -> float:
+    """Load that components of the same kind bore on the paths of two earlier runs at least, 0 without two.
 
-    `others`: loads of all other jobs. Components had that load at their usual latency.
+    It is the largest of each run's own path, whatever component that had: those runs were not slow.
+    `others`: loads of all other jobs.
     """
     kind, unit = path.kind(place[0]), place[1]
     most = [
@@ -468,7 +471,7 @@ def _usual_most(place: Place, runs: Sequence[RunLoads], others: Sequence[Loads],
         )
         for run, beside in zip(runs, others, strict=True)
     ]
-    return float(np.median(most)) if kind is not None and most else 0.0
+    return sorted(most)[-_BORNE_RUNS] if kind is not None and len(most) >= _BORNE_RUNS else 0.0
 
 
 def _usual_work(runs: Sequence[RunLoads], others: Sequence[Loads], path: PathState) -> float:
