@@ -3,8 +3,7 @@
 A component is shared where several jobs use it: an OST or MDT, a forwarder, a volume, or a mount of one node.
 A job's load on it is the job's rate at that time, times the share of its volume that the component carried.
 Loads are bytes, requests, metadata operations, and bytes that are written to files of all processes (N-1). A
-load slows nobody down on a component whose latency is as usual, or that together with the job's own is less
-than such components had in earlier runs.
+load slows nobody down on a component whose latency is as usual, or if earlier runs bore as much of it.
 """
 
 from collections import defaultdict
