@@ -450,6 +450,40 @@ def test_a_compute_node_whose_files_lie_on_a_slow_ost_is_innocent(tmp_path: Path
     assert causes(job) == [("slow component", OSTS[0])]
 
 
+@pytest.mark.parametrize(
+    ("others_us", "cause", "said"),
+    [
+        (None, "lx-2", "or scratch-OST0004, which no other client used meanwhile"),
+        (RPC_US, "lx-2", "on the 3 other nodes of the job, and it carried"),
+        (6 * RPC_US, OSTS[4], "scratch-OST0004 was slow in this job"),
+    ],
+)
+def test_other_clients_of_an_ost_tell_whether_it_or_its_only_node_is_slow(
+    tmp_path: Path, others_us: int | None, cause: str, said: str
+) -> None:
+    """A node without forwarder has its files alone on an OST, of which no server tells anything."""
+    site = ForwarderSite(tmp_path, RUNS * MINUTES, has_job_stats=False, has_servers=False)
+    nodes = ("lx-1", "lx-2", "lx-3", "lx-4")
+    for run in range(RUNS):
+        first, is_last = run * MINUTES, run == RUNS - 1
+        site.job(100 + run, nodes, first, first + 25)
+        own = replace(USUAL, writes=20 if is_last else 60)
+        for node in nodes:
+            alone = replace(own, osts=OSTS[4:5]) if node == "lx-2" else replace(own, osts=OSTS[:3])
+            slow = replace(alone, mount_us=6 * MOUNT_US, rpc_us=6 * RPC_US)
+            work = slow if is_last and node == "lx-2" else alone
+            site.works([node], first + 5, first + (20 if is_last else 10), work, 100 + run)
+        site.job(4350 + run, ["lx-9"], first, first + 25, user="otto", application="other")
+        site.works(["lx-9"], first, first + 25, replace(USUAL, osts=OSTS[:4]), 4350 + run)
+        if others_us:
+            site.works(
+                ["lx-9"], first, first + 25, replace(USUAL, osts=OSTS[4:5], rpc_us=others_us), 4350 + run
+            )
+    job = site.judge()[str(100 + RUNS - 1)]
+    assert causes(job) == [("slow component", cause)]
+    assert said in job["sentence"]
+
+
 def test_a_few_metadata_operations_on_a_slow_forwarder_are_innocent(tmp_path: Path) -> None:
     """They are 24 times the usual number, and a third of all requests through it."""
     scene = Scene(tmp_path, SLOW_FORWARDER, NODES["fwd-1"][:3], has_job_stats=False)

@@ -72,6 +72,7 @@ class ForwarderSite:
     folder: Path
     minutes: int
     has_job_stats: bool = True
+    has_servers: bool = True
     jobs: list[dict[str, Any]] = field(default_factory=list)
     documents: list[tuple[str, float, TraceDocument]] = field(default_factory=list)
     rises: dict[Key, dict[str, np.ndarray]] = field(default_factory=lambda: defaultdict(dict))
@@ -100,14 +101,9 @@ class ForwarderSite:
                 rpc_us = work.rpc_us + server_us - OST_US
                 rpcs = _requests("ost_write", part, work.size, rpc_us) | {"req_waittime_samples": part}
                 self._add("lustre_osc", client, f"{ost}-osc", first, last, rpcs)
-                self._add(
-                    "lustre_ost",
-                    f"oss-{ost[-1]}",
-                    ost,
-                    first,
-                    last,
-                    _requests("write", part, work.size, server_us),
-                )
+                if self.has_servers:
+                    writes = _requests("write", part, work.size, server_us)
+                    self._add("lustre_ost", f"oss-{ost[-1]}", ost, first, last, writes)
                 if job is not None and self.has_job_stats:
                     moved = {"write_bytes_samples": part, "write_bytes_sum": part * work.size}
                     self._add("lustre_job_ost", f"oss-{ost[-1]}", f"{ost}:{job}", first, last, moved)
@@ -120,7 +116,9 @@ class ForwarderSite:
                 last,
                 {"req_waittime_samples": done, "req_waittime_sum": times},
             )
-            self._add("lustre_mdt", "mds-1", work.mdt, first, last, {"open_samples": done, "open_sum": times})
+            if self.has_servers:
+                opens = {"open_samples": done, "open_sum": times}
+                self._add("lustre_mdt", "mds-1", work.mdt, first, last, opens)
             if job is not None and self.has_job_stats:
                 self._add("lustre_job_mdt", "mds-1", f"{work.mdt}:{job}", first, last, {"open_samples": done})
 

@@ -43,7 +43,13 @@ from laggard_aggregator.jobs.verdict.evidence.neighbours import (
     described,
 )
 from laggard_aggregator.jobs.verdict.evidence.outside import OutsideLoad, OutsideLoads
-from laggard_aggregator.jobs.verdict.evidence.path_parts import MOVED, SLOW, PathPart, PathParts
+from laggard_aggregator.jobs.verdict.evidence.path_parts import (
+    MOVED,
+    SLOW,
+    PathPart,
+    PathParts,
+    waits_for_target,
+)
 from laggard_aggregator.jobs.verdict.evidence.path_shares import carried_shares, names
 from laggard_aggregator.jobs.verdict.evidence.requests import (
     MEANS,
@@ -143,10 +149,13 @@ class JobCauses:
         own = list(own_numbers([job for job, _ in runs], asked_by, self._modes_of))
         loaded = _loaded(ranked_causes(phase, [], loads, []), loads)
         is_changed = bool(ranked_causes(phase, [], [], own))
+        nodes, cleared = self._slow_nodes(now, then, path)
         ill = {
             part.name: part
             for part in path.parts.values()
-            if part.is_slow and part.name not in loaded and not (is_changed and _is_common(part, path))
+            if part.is_slow
+            and part.name not in loaded | cleared
+            and not (is_changed and _is_common(part, path))
         }
         carried = carried_shares(components)
         alarms = [
@@ -158,10 +167,12 @@ class JobCauses:
         shares = part_shares(components, self._served_by)
         kinds = Counter(part.kind for part in path.parts.values())
         parts = {name: _slow_part(part, shares.get(name, 1 / kinds[part.kind])) for name, part in ill.items()}
-        before = [run.components for run in then]
-        nodes = slow_nodes(components, before, self._served_by, path.directions, path.parts.values())
         parts |= {part.component: part for part in nodes}
-        within = {part.component: part for part in self._slow_parts(asked, components, method)}
+        within = {
+            part.component: part
+            for part in self._slow_parts(asked, components, method)
+            if part.component not in cleared
+        }
         usual = {name for name, part in path.parts.items() if part.worst[1] < MOVED}
         parts |= {name: part for name, part in within.items() if name not in {*parts, *usual}}
         slow = [
@@ -189,6 +200,37 @@ class JobCauses:
         path_parts = reader.of(now, before, directions)
         short = frozenset(map(short_name, forwarders))
         return PathState(now, {part.name: part for part in path_parts}, directions, short)
+
+    def _slow_nodes(
+        self, now: RunLoads, then: Sequence[RunLoads], path: PathState
+    ) -> tuple[list[SlowPart], set[str]]:
+        """Slow nodes of the job, and OSTs that are slow for one of them alone.
+
+        A node that mounts the file system itself tells how slow its OSTs are for it: whether it is these or
+        the node, other clients of the OST tell. Where there are none it is either.
+        """
+        before = [run.components for run in then]
+        served = [part for part in path.parts.values() if not part.is_seen]
+        reader = PathParts(self._directory, path.forwarders, self._served_by)
+        nodes, cleared = [], set()
+        for node in slow_nodes(now.components, before, self._served_by, path.directions, served):
+            name, is_own = node.component, node.component not in self._served_by
+            explaining = [
+                part.name
+                for part in path.parts.values()
+                if part.is_seen and waits_for_target(node.direction, node.factor, [part])
+            ]
+            views = [
+                reader.seen_by_others(part, node.direction, name, path.run) if is_own else np.inf
+                for part in explaining
+            ]
+            if any(view >= MOVED for view in views):
+                continue
+            cleared |= set(explaining)
+            alone = [part for part, view in zip(explaining, views, strict=True) if np.isnan(view)]
+            either = f"; or {' and '.join(alone)}, which no other client used meanwhile" if alone else ""
+            nodes.append(replace(node, text=f"{node.text}{either}"))
+        return nodes, cleared
 
     def slow_components(self, asked: SlowJob, method: str) -> list[JobFinding]:
         """Components slower than the job's others, by one of METHODS. Raises ArchiveError."""

@@ -80,6 +80,7 @@ class PathPart:
     largest of them as a multiple of its peers', NaN with too few. `by_chance`: chance of that slowdown.
     `earlier`: its own slowdown in the phases of each earlier run, also one that did not use it; NaN: unknown.
     `unmoved`: its peers that were not slower; `innocent_loads`: units of load of which one had as much.
+    `is_seen`: only the job's clients tell, no server.
     """
 
     name: str
@@ -90,6 +91,7 @@ class PathPart:
     unmoved: frozenset[str] = frozenset()
     earlier: tuple[float, ...] = ()
     innocent_loads: frozenset[str] = frozenset()
+    is_seen: bool = False
 
     @property
     def worst(self) -> tuple[str, float]:
@@ -256,9 +258,26 @@ class PathParts:
         """
         for part in self._of(_RPCS, now, earlier, directions):
             if np.isfinite(part.beyond_peers):
-                yield replace(
-                    part, slowdowns={part.worst[0]: part.beyond_peers}, beyond_peers=part.beyond_peers
-                )
+                beyond = part.beyond_peers
+                yield replace(part, slowdowns={part.worst[0]: beyond}, is_seen=True)
+
+    def seen_by_others(self, target: str, direction: str, node: str, now: RunPath) -> float:
+        """How much slower an OST was than other OSTs for all clients but a node, NaN if none used it.
+
+        Raises ArchiveError.
+        """
+
+        def named(client: str, name: str) -> str | None:
+            own = targets(name)
+            return own.pop() if short_name(client) != short_name(node) and len(own) == 1 else None
+
+        asked = [NamedSpan(now.hull, named)]
+        (sums,) = Rollups(_RPCS.source, _RPCS.fields).read(self.directory, asked)
+        if sums is None or target not in sums.names:
+            return np.nan
+        served = _served(_RPCS, sums, now.during(direction))
+        slowdowns = served.slowdown(direction, _of_peers(served, direction))
+        return float(slowdowns[served.names.index(target)])
 
     def _of(
         self,

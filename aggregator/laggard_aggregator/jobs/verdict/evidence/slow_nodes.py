@@ -45,7 +45,8 @@ def slow_nodes(
                 _, _, moved = _waits(components, direction)[node]
                 others = f"the {len(factors) - 1} other nodes of the job"
                 text = f"its {_VERBS[direction]} took {factor:.1f} times as long as on {others}"
-                yield SlowPart(node, NODE, factor, len(factors) - 1, moved / max(total, 1.0), text)
+                share = moved / max(total, 1.0)
+                yield SlowPart(node, NODE, factor, len(factors) - 1, share, text, direction)
 
 
 def _factors(components: Sequence[Row], direction: str, served_by: Mapping[str, str]) -> dict[str, float]:

@@ -28,7 +28,10 @@ _MB: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class SlowPart:
-    """A slow component: `factor` times slower than `peers` others; `carried`: share of the bytes of all."""
+    """A slow component: `factor` times slower than `peers` others; `carried`: share of the bytes of all.
+
+    `direction`: of the requests that a slow node waited for.
+    """
 
     component: str
     layer: str
@@ -36,6 +39,7 @@ class SlowPart:
     peers: int
     carried: float
     text: str
+    direction: str = ""
 
 
 def slow_parts(series: ComponentSeries, method: str = LAGGARD) -> Iterator[SlowPart]:
