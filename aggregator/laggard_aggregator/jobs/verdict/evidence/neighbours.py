@@ -42,6 +42,7 @@ from laggard_aggregator.jobs.verdict.evidence.target_shares import (
     TargetShares,
     WorkDone,
     target_shares,
+    work_by_field,
     work_done,
 )
 
@@ -336,7 +337,7 @@ class NeighbourLoads:
             else:
                 clients |= set([node for node in of_own if node not in self._served_by][:_MOST_CLIENTS])
             whole = _whole(beside.series.get(key, ()), CLIENT)
-            own = {kind: work_done(job, whole, kind) for kind in _INNER} if clients else {}
+            own = work_by_field(job, whole) if clients else {}
             for client in clients:
                 behind[client][key] = own
         told = [{row["layer"] for row in beside.components.get(job["job_key"], ())} for job in beside.jobs]

@@ -1,7 +1,9 @@
 """Shares of OSTs and MDTs in the work of jobs that no server counts by job.
 
 A client of the file system, a node or a forwarder, counts its requests to each target. Behind a forwarder run
-several jobs: each has as much of a target as makes the jobs' work, minute by minute, add up to the requests.
+several jobs: each has as much of a target as makes the jobs' work, minute by minute, add up to the requests:
+reads, writes and metadata operations each for themselves, as a byte takes another number of requests in each.
+What jobs do at the same times cannot be told apart: they have equal parts of it.
 """
 
 from collections import defaultdict
@@ -32,6 +34,14 @@ USES: Final = {
 }
 """Source and fields with the requests of clients to targets of a kind."""
 _SERIES: Final = {OST: ("read_bytes", "written_bytes"), MDT: ("metadata_operations",)}
+_WORK: Final = {
+    "ost_read_samples": ("read_bytes",),
+    "ost_write_samples": ("written_bytes",),
+    "req_waittime_samples": ("metadata_operations",),
+}
+"""The columns of `job_series` whose work makes the requests of a field."""
+_RIDGE: Final = 1e-3
+"""Weight, beside a job's work, of a small amount for each: it decides only where their work is alike."""
 _LEAST_OF_MOST: Final = 0.05
 """Least share of a target, by the job's largest one; a target with less was used by others."""
 
@@ -54,18 +64,39 @@ class WorkDone:
 
 def work_done(job: Mapping[str, Any], series: Row | None, kind: str) -> WorkDone:
     """How a job's work on targets of a kind went on by its `job_series`; evenly over its time without one."""
-    rows = [series[name] for name in _SERIES[kind] if series is not None and series[name] is not None]
+    return _done(series, _SERIES[kind]) or _evenly(job, 1.0)
+
+
+def work_by_field(job: Mapping[str, Any], series: Row | None) -> Mapping[str, WorkDone]:
+    """How a job's work in requests of each field of USES went on; none where its series has none of these."""
+    return {
+        field: _done(series, columns) or _evenly(job, 0.0 if _is_known(series, columns) else 1.0)
+        for field, columns in _WORK.items()
+    }
+
+
+def _done(series: Row | None, columns: tuple[str, ...]) -> WorkDone | None:
+    """The work of some columns, None where the series has none of it."""
+    rows = [series[name] for name in columns if series is not None and series[name] is not None]
     if series is not None and rows:
         values = np.nansum(np.stack(rows), axis=0)
         if values.sum() > 0:
             edges = series["start"] + series["resolution_seconds"] * np.arange(values.size + 1)
             return WorkDone(edges, np.concatenate(([0.0], np.cumsum(values))) / values.sum())
-    return WorkDone(np.array([job["start"], max(job["end"], job["start"] + 1.0)]), np.array([0.0, 1.0]))
+    return None
+
+
+def _evenly(job: Mapping[str, Any], total: float) -> WorkDone:
+    return WorkDone(np.array([job["start"], max(job["end"], job["start"] + 1.0)]), np.array([0.0, total]))
+
+
+def _is_known(series: Row | None, columns: tuple[str, ...]) -> bool:
+    return series is not None and any(series[name] is not None for name in columns)
 
 
 @dataclass(frozen=True, slots=True)
 class JobsBehind:
-    """Jobs behind clients in a time, seconds: their progress by client, job and kind."""
+    """Jobs behind clients in a time, seconds: their progress by client, job and field of USES."""
 
     times: Times
     clients: Mapping[str, Mapping[str, Mapping[str, WorkDone]]]
@@ -92,26 +123,32 @@ def target_shares(directory: Path, runs: Sequence[JobsBehind]) -> list[dict[str,
         every = Rollups(source, fields, nodes).read(directory, asked)
         for run, sums, by_job in zip(runs, every, used, strict=True):
             if sums is not None:
-                _add_counts(by_job, run, kind, sums)
+                for field, counts in zip(fields, sums.values, strict=True):
+                    _add_counts(by_job, run, (kind, field), sums, counts)
     return [
         {key: {kind: _used(counts) for kind, counts in own.items()} for key, own in f.items()} for f in used
     ]
 
 
 def _add_counts(
-    used: Mapping[str, dict[str, dict[str, float]]], run: JobsBehind, kind: str, sums: MinuteSums
+    used: Mapping[str, dict[str, dict[str, float]]],
+    run: JobsBehind,
+    of_kind: tuple[str, str],
+    sums: MinuteSums,
+    counts: FloatArray,
 ) -> None:
-    """Adds the requests to each target by job and kind."""
-    edges = sums.start + MINUTE * np.arange(sums.values.shape[2] + 1)
+    """Adds the requests (C, T) of a kind and field to each target by job."""
+    kind, field = of_kind
+    edges = sums.start + MINUTE * np.arange(counts.shape[1] + 1)
     work = {
-        client: {key: np.diff(counts_of[kind].at(edges)) for key, counts_of in jobs.items()}
+        client: {key: np.diff(by_field[field].at(edges)) for key, by_field in jobs.items()}
         for client, jobs in run.clients.items()
     }
-    for name, counts in zip(sums.names, np.nansum(sums.values, axis=0), strict=True):
+    for name, requests in zip(sums.names, np.nan_to_num(counts), strict=True):
         client, _, target = name.rpartition(" ")
-        for key, count in _divided(counts, work[client]).items():
-            of_kind = used[key][kind]
-            of_kind[target] = of_kind.get(target, 0.0) + count
+        for key, count in _divided(requests, work[client]).items():
+            by_target = used[key][kind]
+            by_target[target] = by_target.get(target, 0.0) + count
 
 
 def _divided(counts: FloatArray, work: Mapping[str, FloatArray]) -> dict[str, float]:
@@ -122,7 +159,8 @@ def _divided(counts: FloatArray, work: Mapping[str, FloatArray]) -> dict[str, fl
     from scipy.optimize import nnls  # noqa: PLC0415 - takes a quarter of a second, which few daemons need
 
     shares = np.column_stack([done / done.sum() for done in own.values()])
-    amounts, _ = nnls(shares, counts)
+    ridge = np.sqrt(_RIDGE * float((shares**2).sum(axis=0).mean())) * np.eye(len(own))
+    amounts, _ = nnls(np.vstack([shares, ridge]), np.concatenate([counts, np.zeros(len(own))]))
     return dict(zip(own, amounts.tolist(), strict=True))
 
 
