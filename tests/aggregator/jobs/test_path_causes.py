@@ -245,6 +245,33 @@ def test_small_requests_on_another_ost_that_take_as_long_as_large_ones_do_not_cl
     assert [kind for kind, _ in causes(scene.verdict())] == ["neighbour"]
 
 
+def test_as_many_requests_on_an_ost_with_fewer_bytes_do_not_clear_a_neighbour(tmp_path: Path) -> None:
+    """As many requests go to an OST that is as ever; on the slow one others write twice as many bytes."""
+    scene = Scene(tmp_path, replace(USUAL, ost_us={OSTS[0]: 5 * OST_US}, mount_us=MOUNT_US + 4 * OST_US // 2))
+    small = Work(writes=270_000, size=256, osts=OSTS[3:4])
+    for run in range(RUNS):
+        is_last = run == RUNS - 1
+        scene.beside(4300 + run, NODES["fwd-2"][2:], small, run)
+        large = Work(writes=120, osts=OSTS[:1], ost_us={OSTS[0]: 5 * OST_US} if is_last else {})
+        scene.beside(4330 + run, NODES["fwd-3"][:1], large, run)
+    other = scene.beside(
+        4357, NODES["fwd-4"][:2], replace(small, osts=OSTS[:1], ost_us={OSTS[0]: 5 * OST_US})
+    )
+    assert causes(scene.verdict()) == [("neighbour", other["job_key"])]
+
+
+def test_large_requests_of_a_neighbour_do_not_hide_that_an_ost_is_slow(tmp_path: Path) -> None:
+    """At the OST a request takes longer and a byte does not.
+
+    Those of the job's forwarder, of the usual size, take 5 times as long.
+    """
+    slow_osts = dict.fromkeys(OSTS[:2], 5 * OST_US)
+    scene = Scene(tmp_path, replace(USUAL, ost_us=slow_osts, mount_us=MOUNT_US + 4 * OST_US))
+    large = Work(writes=120, size=16 * MIB, osts=OSTS[:2], ost_us=dict.fromkeys(OSTS[:2], 8 * OST_US))
+    other = scene.beside(4357, NODES["fwd-4"][:2], large)
+    assert causes(scene.verdict()) == [("neighbour", other["job_key"])]
+
+
 def test_requests_on_an_ost_that_is_as_ever_are_innocent(tmp_path: Path) -> None:
     scene = Scene(tmp_path, SLOW_FORWARDER)
     scene.beside(4357, NODES["fwd-4"][:2], Work(writes=270_000, size=4096, osts=OSTS[:1]))

@@ -199,7 +199,7 @@ class JobCauses:
         reader = PathParts(self._directory, frozenset(forwarders), self._served_by)
         path_parts = reader.of(now, before, directions)
         short = frozenset(map(short_name, forwarders))
-        return PathState(now, {part.name: part for part in path_parts}, directions, short)
+        return PathState(now, {part.name: part for part in path_parts}, directions, short, reader.past)
 
     def _slow_nodes(
         self, now: RunLoads, then: Sequence[RunLoads], path: PathState

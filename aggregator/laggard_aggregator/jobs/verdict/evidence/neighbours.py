@@ -8,7 +8,7 @@ load slows nobody down on a component whose latency is as usual, or if earlier r
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -51,8 +51,9 @@ MOST_RUNS: Final = 10
 ROUNDED_SECONDS: Final = 600
 """Times of a neighbour that may not be seen are multiples of this."""
 SHARED_BYTES: Final = "N-1 bytes"
-_WAITING: Final = "waiting"
-"""Requests under way: seconds that a job's requests took, a second (Little's law)."""
+_WAITING, _METADATA_WAITING = "waiting", "waiting for metadata"
+"""Requests under way, of data and of metadata: seconds that they took, a second (Little's law)."""
+_WAITS: Final = (_WAITING, _METADATA_WAITING)
 _WRITTEN: Final = "written"
 _LAYERS: Final = (METADATA, SERVER, FORWARDER, CLIENT)
 _SERVERS: Final = (SERVER, FORWARDER)
@@ -105,13 +106,18 @@ class NeighbourEvidence:
 class PathState:
     """The judged job's path, components on it whose latency is known, and the directions that are slow.
 
-    `forwarders`: short names of all of the site.
+    `forwarders`: short names of all of the site. `past`: slowdown (R,) of components in R earlier runs.
     """
 
     run: RunPath
     parts: Mapping[str, PathPart]
     directions: Collection[str]
     forwarders: frozenset[str] = frozenset()
+    past: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    def was_slow(self, name: str, run: int) -> bool:
+        """Whether a component was slow in an earlier run, as far as that is known."""
+        return name in self.past and bool(self.past[name][run] >= SLOW)
 
     def slowdown(self, place: Place) -> float:
         """Slowdown of a component that a load may explain, NaN if it is unknown; 1 where it cannot.
@@ -157,7 +163,8 @@ class RunLoads:
     """Mean loads in a run's phases: `own`, and those of `others`, by job, with their `rows`.
 
     `components`: the run's rows of `job_components`. `shares`: of targets in the run's own work, where no
-    server tells. `has_metadata`: whether the run's clients tell when it did metadata operations.
+    server tells. `has_metadata`: whether the run's clients tell when it did metadata operations, or that it
+    did none.
     """
 
     spans: Sequence[Times]
@@ -238,7 +245,7 @@ class NeighbourLoads:
         shared = [
             place
             for place in sorted(sums)
-            if place[1] != _WAITING and place[0] in used and not path.slowdown(place) < MOVED
+            if place[1] not in _WAITS and place[0] in used and not path.slowdown(place) < MOVED
         ]
         before = [run.sums for run in earlier] if shared else []
         start, end = hull(now.spans)
@@ -262,7 +269,9 @@ class NeighbourLoads:
                 work = (
                     total + own + sums.get((place[0], REQUESTS), 0.0) + now.own.get((place[0], REQUESTS), 0.0)
                 )
-                if load < _LEAST_PART * work or work < _AS_MUCH * _usual_work(earlier, before, path):
+                part = _part_under_way(place[0], key, now, _METADATA_WAITING)
+                is_small = load < _LEAST_PART * work if part is None else part < _LEAST_PART
+                if is_small or work < _AS_MUCH * _usual_work(earlier, before, path):
                     continue
             evidence = Neighbour(
                 key,
@@ -319,8 +328,11 @@ class NeighbourLoads:
         own = by_job.pop(key)
         told = [row for row in beside.series.get(key, ()) if row["node"] is None and row["layer"] in _CLIENTS]
         counts = [row["metadata_operations"] for row in told if row["metadata_operations"] is not None]
-        has_metadata = any(np.nansum(column) > 0 for column in counts)
         components = beside.components.get(key, [])
+        did_some = any(
+            row["direction"] == "metadata" and row["operations"] and not row["shared"] for row in components
+        )
+        has_metadata = any(np.nansum(column) > 0 for column in counts) or (bool(counts) and not did_some)
         return RunLoads(beside.spans, own, by_job, beside.rows, components, shares.get(key, {}), has_metadata)
 
     def _behind(self, beside: _Beside) -> JobsBehind:
@@ -415,15 +427,20 @@ def _loads_of(
                     forwarder = served_by.get(row["node"])
                     if forwarder is not None:
                         carried[forwarder, unit] += amount
-                    kind = MDT if unit == OPERATIONS else OST
+                    kind = _waited_for(unit)
                     if _INNER[kind] not in told:
                         for target, share in shares.get(kind, {}).items():
                             carried[target, unit] += amount * share
         own = _whole(series, layer)
         for place, amount in carried.items():
-            share = amount * _part_of_time(work_done(job, own, MDT if place[1] == OPERATIONS else OST), spans)
+            share = amount * _part_of_time(work_done(job, own, _waited_for(place[1])), spans)
             loads.setdefault(place, share / seconds if seconds else 0.0)
     return loads
+
+
+def _waited_for(unit: str) -> str:
+    """The kind of target that a load of a unit waits for."""
+    return MDT if unit in (OPERATIONS, _METADATA_WAITING) else OST
 
 
 def _whole(series: Sequence[Row], layer: str) -> Row | None:
@@ -443,21 +460,33 @@ def _has_most_work(name: str, key: str, run: RunLoads, sums: Loads) -> bool:
 
     Half of the bytes or requests where not all jobs' clients time their requests. `sums`: those of `run`.
     """
-    parts = dict.fromkeys(run.others, 0.0)
-    moving = [loads for loads in (run.own, *run.others.values()) if loads.get((name, BYTES), 0.0) > 0]
-    are_timed = all(loads.get((name, _WAITING), 0.0) > 0 for loads in moving)
-    for unit in (_WAITING,) if are_timed else (BYTES, REQUESTS):
+    under_way = {job: _part_under_way(name, job, run, _WAITING) for job in run.others}
+    parts = {job: part or 0.0 for job, part in under_way.items()}
+    for unit in (BYTES, REQUESTS) if under_way[key] is None else ():
         of_all = sums.get((name, unit), 0.0) + run.own.get((name, unit), 0.0)
         for job, loads in run.others.items():
             parts[job] = max(parts[job], loads.get((name, unit), 0.0) / of_all if of_all else 0.0)
     return parts[key] >= max(_LEAST_PART, *parts.values())
 
 
+def _part_under_way(name: str, key: str, run: RunLoads, unit: str) -> float | None:
+    """Part of a job's requests of a unit of _WAITS in all that are under way on a component.
+
+    None where not all jobs' clients time their requests.
+    """
+    jobs = (run.own, *run.others.values())
+    for done, waits in ((BYTES, _WAITING), (OPERATIONS, _METADATA_WAITING)):
+        if any(loads.get((name, done), 0.0) > 0 >= loads.get((name, waits), 0.0) for loads in jobs):
+            return None
+    total = sum(loads.get((name, waits), 0.0) for loads in jobs for waits in _WAITS)
+    return run.others[key].get((name, unit), 0.0) / total if total else None
+
+
 def _borne(place: Place, runs: Sequence[RunLoads], others: Sequence[Loads], path: PathState) -> float:
     """Load that components of the same kind bore on the paths of two earlier runs at least, 0 without two.
 
-    It is the largest of each run's own path, whatever component that had: those runs were not slow.
-    `others`: loads of all other jobs.
+    It is the largest of each run's own path, whatever component had it that was not slow then: those runs
+    were not slow. `others`: loads of all other jobs.
     """
     kind, unit = path.kind(place[0]), place[1]
     most = [
@@ -465,11 +494,11 @@ def _borne(place: Place, runs: Sequence[RunLoads], others: Sequence[Loads], path
             (
                 load + beside.get(own, 0.0)
                 for own, load in run.own.items()
-                if own[1] == unit and load > 0 and path.kind(own[0]) == kind
+                if own[1] == unit and load > 0 and path.kind(own[0]) == kind and not path.was_slow(own[0], at)
             ),
             default=0.0,
         )
-        for run, beside in zip(runs, others, strict=True)
+        for at, (run, beside) in enumerate(zip(runs, others, strict=True))
     ]
     return sorted(most)[-_BORNE_RUNS] if kind is not None and len(most) >= _BORNE_RUNS else 0.0
 
@@ -499,11 +528,12 @@ def shared_components(row: Row) -> Iterable[str]:
 def _amounts(row: Row) -> list[tuple[str, float]]:
     """Amounts of a row of `job_components` by unit."""
     count, moved = row["operations"] or 0.0, row["bytes"] or 0.0
-    if row["direction"] == "metadata":
-        return [(OPERATIONS, count)]
-    written = [(_WRITTEN, moved)] if row["direction"] == "write" else []
     waited = row["latency_seconds"] if row["layer"] == CLIENT else None
-    timed = [(_WAITING, waited)] if waited else []
+    is_metadata = row["direction"] == "metadata"
+    timed = [(_METADATA_WAITING if is_metadata else _WAITING, waited)] if waited else []
+    if is_metadata:
+        return [(OPERATIONS, count), *timed]
+    written = [(_WRITTEN, moved)] if row["direction"] == "write" else []
     return [(BYTES, moved), *([(REQUESTS, count)] if count else []), *timed, *written]
 
 

@@ -44,6 +44,8 @@ _OF_INNER: Final = 0.7
 """Share of a slowdown of a forwarder or node from which an equally slow target explains it."""
 _AS_MUCH: Final = 0.8
 """Share of a load from which a peer counts as having as much."""
+_LOADS: Final = ((BYTES, REQUESTS), (OPERATIONS,))
+"""Units of which a peer must have as much, all of one line: requests cost time, and so do their bytes."""
 _OF_SLOW: Final = 0.2
 """Share of a component's slowdown below which a peer whose own is not known for sure is healthy beside it."""
 _DIRECTIONS: Final = {"read": slice(0, 1), "write": slice(1, 2), "metadata": slice(2, None)}
@@ -79,7 +81,7 @@ class PathPart:
     `slowdowns`: its latency as a multiple of the usual, by direction, those known. `beyond_peers`: the
     largest of them as a multiple of its peers', NaN with too few. `by_chance`: chance of that slowdown.
     `earlier`: its own slowdown in the phases of each earlier run, also one that did not use it; NaN: unknown.
-    `unmoved`: its peers that were not slower; `innocent_loads`: units of load of which one had as much.
+    `unmoved`: its peers that were not slower under as much load; `innocent_loads`: the units of that load.
     `is_seen`: only the job's clients tell, no server.
     """
 
@@ -226,12 +228,14 @@ class _Served:
 class PathParts:
     """Reads the latencies of paths from the archive in `directory`. `forwarders`: all those of the site.
 
-    `served_by`: the forwarder of each node that has one.
+    `served_by`: the forwarder of each node that has one. `past`: the slowdown (R,) of each component, also of
+    others than those on the path, in the phases of each of the R earlier runs that were read; NaN: unknown.
     """
 
     directory: Path
     forwarders: frozenset[str]
     served_by: Mapping[str, str]
+    past: dict[str, FloatArray] = field(default_factory=dict)
     _short: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -239,27 +243,19 @@ class PathParts:
 
     def of(self, now: RunPath, earlier: Sequence[RunPath], directions: Collection[str]) -> list[PathPart]:
         """The components on a path whose latency in phases of `directions` is known. Raises ArchiveError."""
-        of_targets = [*self._of(_OSTS, now, earlier, directions), *self._of(_MDTS, now, earlier, directions)]
+        rpcs = {part.name: part for part in self._of(_RPCS, now, earlier, directions)}
+        of_targets = [
+            *self._of(_OSTS, now, earlier, directions, rpcs),
+            *self._of(_MDTS, now, earlier, directions),
+        ]
         by_name = {part.name: part for part in of_targets}
-        for part in self._seen(now, earlier, directions):
+        for part in _seen(rpcs.values()):
             by_name.setdefault(part.name, part)
         mounts: list[PathPart] = []
         if now.parts.get(FORWARDER):
             own = {part.name: part for part in self._of(_OWN_MOUNTS, now, earlier, directions)}
             mounts = self._of(_MOUNTS, now, earlier, directions, own)
         return [*by_name.values(), *(_beyond(part, by_name.values()) for part in mounts)]
-
-    def _seen(
-        self, now: RunPath, earlier: Sequence[RunPath], directions: Collection[str]
-    ) -> Iterator[PathPart]:
-        """OSTs as the job's clients see them, for servers that tell nothing: each against the others.
-
-        A slow forwarder makes all of its OSTs look slow, so an OST is as slow as it is beyond those.
-        """
-        for part in self._of(_RPCS, now, earlier, directions):
-            if np.isfinite(part.beyond_peers):
-                beyond = part.beyond_peers
-                yield replace(part, slowdowns={part.worst[0]: beyond}, is_seen=True)
 
     def seen_by_others(self, target: str, direction: str, node: str, now: RunPath) -> float:
         """How much slower an OST was than other OSTs for all clients but a node, NaN if none used it.
@@ -316,6 +312,7 @@ class PathParts:
                 factors, most = served.slowdowns(direction, usual)
             of_earlier = np.full((len(earlier), len(served.names)), np.nan)
             of_earlier[known] = _earlier_slowdowns(served.names, history, direction)
+            self._remember(served.names, of_earlier)
             mine = _within(*served.slowdowns(direction, usual), _seen_as(served.names, direction, seen))
             past = np.array([float(times.slowdown(direction, usual)[0]) for times in of_path])
             for at, name in enumerate(served.names):
@@ -330,23 +327,30 @@ class PathParts:
                 by_chance[name, direction] = float(np.exp(-unlikely))
                 healthy = (factors < MOVED) & (most < max(MOVED, _OF_SLOW * mine[at]))
                 healthy[at] = False
-                unmoved.setdefault(name, set()).update(
-                    other for other, is_healthy in zip(served.names, healthy, strict=True) if is_healthy
-                )
-                for unit in (BYTES, REQUESTS, OPERATIONS):
-                    loads = served.load(unit)
-                    alike = (loads >= _AS_MUCH * loads[at]) & healthy
-                    if loads[at] > 0 and alike.any():
-                        innocent.setdefault(name, set()).add(unit)
+                for units in _LOADS:
+                    loads = np.array([served.load(unit) for unit in units])
+                    alike = (loads >= _AS_MUCH * loads[:, [at]]).all(axis=0) & healthy
+                    if loads[:, at].any() and alike.any():
+                        innocent.setdefault(name, set()).update(units)
+                        unmoved.setdefault(name, set()).update(np.array(served.names)[alike].tolist())
         parts = []
         for name, factors_of in slowdowns.items():
             direction, worst = max(factors_of.items(), key=lambda item: item[1])
             rest = others[name, direction]
             beyond = worst / max(float(np.median(rest)), 1.0) if rest.size >= _LEAST_PEERS else np.nan
             chance = by_chance[name, direction]
-            alike_in = frozenset(unmoved[name]), past_own[name, direction], frozenset(innocent.get(name, ()))
+            alike_in = (
+                frozenset(unmoved.get(name, ())),
+                past_own[name, direction],
+                frozenset(innocent.get(name, ())),
+            )
             parts.append(PathPart(name, layer.kind, factors_of, beyond, chance, *alike_in))
         return parts
+
+    def _remember(self, names: Sequence[str], slowdowns: FloatArray) -> None:
+        """Keeps slowdowns (R, C) of earlier runs, of several directions the largest."""
+        for name, own in zip(names, slowdowns.T, strict=True):
+            self.past[name] = np.fmax(self.past[name], own) if name in self.past else own
 
     def _sums(self, layer: _Layer, runs: Sequence[RunPath]) -> list[MinuteSums | None]:
         """The sums of each run, None without any."""
@@ -377,6 +381,17 @@ class PathParts:
             return target.pop() if is_seen and len(target) == 1 else None
 
         return named
+
+
+def _seen(rpcs: Iterable[PathPart]) -> Iterator[PathPart]:
+    """OSTs as the job's clients see them, for servers that tell nothing: each against the others.
+
+    A slow forwarder makes all of its OSTs look slow, so an OST is as slow as it is beyond those.
+    """
+    for part in rpcs:
+        if np.isfinite(part.beyond_peers):
+            beyond = part.beyond_peers
+            yield replace(part, slowdowns={part.worst[0]: beyond}, is_seen=True)
 
 
 def _clients(run: RunPath) -> frozenset[str]:
