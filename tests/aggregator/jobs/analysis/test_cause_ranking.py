@@ -38,6 +38,14 @@ def test_a_straggler_that_the_job_waits_for_in_a_part_of_its_time() -> None:
     assert (cause.kind, cause.component) == ("straggler", "b")
 
 
+def test_a_sure_load_that_explains_little_comes_after_what_explains_the_factor() -> None:
+    """An N-1 writer that was never there makes an OST 1.3 times slower, a forwarder is 3.1 times slower."""
+    writer = Neighbour("17", "OST0006", "N-1 bytes", 1.7e8, 0.0, np.zeros(10), slowdown=1.3, by_chance=1.0)
+    first, second = ranked_causes(PHASE, [replace(STRAGGLER, component="fwd-2")], [writer], [])
+    assert (first.component, second.component) == ("fwd-2", "OST0006")
+    assert second.ratio > first.ratio
+
+
 @pytest.mark.parametrize(
     "innocent",
     [

@@ -42,6 +42,8 @@ _LEAST_RISE = 1.5
 """A load less than this times the usual explains nothing."""
 _LEAST_CHANGE = 1.25
 """The same of a number of the job's own, which varies less."""
+_LEAST_EXPLAINED = 0.5
+"""Share of the log of the factor from which a cause explains it."""
 _ALMOST_ZERO = 1e-9
 
 
@@ -137,7 +139,8 @@ def ranked_causes(
     """Causes of `phase` with a ratio of LEAST_RATIO and more, the likeliest first; none: unknown.
 
     The likeliest is chosen first, each further one by how much better it explains the factor with those
-    before it than they do alone.
+    before it than they do alone. One that explains little of the factor comes after those that explain it,
+    however sure it is that it acted.
     """
     left = [
         *(cause for s in stragglers for cause in _of_straggler(phase, s)),
@@ -158,7 +161,7 @@ def ranked_causes(
         chosen.append(cause := left.pop(best))
         ratio = float(np.exp(min(ratios[best], _MOST_LOG_RATIO)))
         causes.append(Cause(cause.kind, cause.name, cause.component, ratio, cause.factor))
-    return causes
+    return sorted(causes, key=lambda cause: np.log(cause.factor) < _LEAST_EXPLAINED * log_factor)
 
 
 def _of_straggler(phase: SlowPhase, straggler: PathStraggler) -> Iterator[_Candidate]:
