@@ -3,7 +3,7 @@
 A client of the file system, a node or a forwarder, counts its requests to each target. Behind a forwarder run
 several jobs: each has as much of a target as makes the jobs' work, minute by minute, add up to the requests:
 reads, writes and metadata operations each for themselves, as a byte takes another number of requests in each.
-What jobs do at the same times cannot be told apart: they have equal parts of it.
+Jobs that work at the same times cannot be told apart: they have equal parts of it.
 """
 
 from collections import defaultdict
