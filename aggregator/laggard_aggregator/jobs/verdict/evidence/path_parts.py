@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.jobs.join.volumes import FORWARDER, SOURCES, targets
 from laggard_aggregator.jobs.records.hostlist import short_name
 from laggard_aggregator.jobs.verdict.analysis.cause_ranking import surprise
@@ -236,6 +236,8 @@ class PathParts:
     forwarders: frozenset[str]
     served_by: Mapping[str, str]
     past: dict[str, FloatArray] = field(default_factory=dict)
+    _rpcs: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Slowdowns of RPCs to each OST by direction, as the job's clients see them."""
     _short: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -313,7 +315,12 @@ class PathParts:
             of_earlier = np.full((len(earlier), len(served.names)), np.nan)
             of_earlier[known] = _earlier_slowdowns(served.names, history, direction)
             self._remember(served.names, of_earlier)
-            mine = _within(*served.slowdowns(direction, usual), _seen_as(served.names, direction, seen))
+            if layer is _RPCS:
+                self._rpcs[direction] = dict(zip(served.names, factors.tolist(), strict=True))
+            own_view = _seen_as(served.names, direction, seen) / self._on_the_way(
+                layer, served, most, direction
+            )
+            mine = _within(*served.slowdowns(direction, usual), own_view)
             past = np.array([float(times.slowdown(direction, usual)[0]) for times in of_path])
             for at, name in enumerate(served.names):
                 if name not in own or not np.isfinite(mine[at]):
@@ -326,13 +333,9 @@ class PathParts:
                 unlikely = max(surprise(float(mine[at]), spread, _SPREAD)[1], 0.0)
                 by_chance[name, direction] = float(np.exp(-unlikely))
                 healthy = (factors < MOVED) & (most < max(MOVED, _OF_SLOW * mine[at]))
-                healthy[at] = False
-                for units in _LOADS:
-                    loads = np.array([served.load(unit) for unit in units])
-                    alike = (loads >= _AS_MUCH * loads[:, [at]]).all(axis=0) & healthy
-                    if loads[:, at].any() and alike.any():
-                        innocent.setdefault(name, set()).update(units)
-                        unmoved.setdefault(name, set()).update(np.array(served.names)[alike].tolist())
+                for units, peers in _as_loaded(served, at, healthy):
+                    innocent.setdefault(name, set()).update(units)
+                    unmoved.setdefault(name, set()).update(peers)
         parts = []
         for name, factors_of in slowdowns.items():
             direction, worst = max(factors_of.items(), key=lambda item: item[1])
@@ -346,6 +349,21 @@ class PathParts:
             )
             parts.append(PathPart(name, layer.kind, factors_of, beyond, chance, *alike_in))
         return parts
+
+    def _on_the_way(
+        self, layer: _Layer, served: _Served, most: FloatArray, direction: str
+    ) -> FloatArray | float:
+        """How much slower RPCs to each OST (C,) became before they reached it, NaN where unknown.
+
+        By the median of its peers: a slow forwarder slows RPCs to all OSTs, by more than these became slower
+        at `most` (C,). 1 of other layers.
+        """
+        if layer is not _OSTS:
+            return 1.0
+        rpcs = self._rpcs.get(direction, {})
+        beyond = np.array([rpcs.get(name, np.nan) for name in served.names]) / most
+        peers = [np.delete(beyond, at) for at in range(len(beyond))]
+        return np.array([max(float(np.nanmedian(p)), 1.0) if np.isfinite(p).any() else np.nan for p in peers])
 
     def _remember(self, names: Sequence[str], slowdowns: FloatArray) -> None:
         """Keeps slowdowns (R, C) of earlier runs, of several directions the largest."""
@@ -413,6 +431,17 @@ def waits_for_target(direction: str, slowdown: float, behind: Iterable[PathPart]
     targets_behind = (part for part in behind if part.kind != FORWARDER)
     inner = max((part.slowdowns.get(direction, 1.0) for part in targets_behind), default=1.0)
     return inner >= max(MOVED, _OF_INNER * slowdown)
+
+
+def _as_loaded(served: _Served, at: int, healthy: BoolArray) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Yields units of which healthy (C,) peers of a component had as much, with their names."""
+    peers = healthy.copy()
+    peers[at] = False
+    for units in _LOADS:
+        loads = np.array([served.load(unit) for unit in units])
+        alike = (loads >= _AS_MUCH * loads[:, [at]]).all(axis=0) & peers
+        if loads[:, at].any() and alike.any():
+            yield units, np.array(served.names)[alike].tolist()
 
 
 def _seen_as(names: Sequence[str], direction: str, seen: Mapping[str, PathPart]) -> FloatArray:
