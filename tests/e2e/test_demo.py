@@ -78,7 +78,7 @@ def test_page_top_metrics_and_terminal_name_the_same_lun(tmp_path: Path) -> None
     assert '<a href="./jobs"' in page
     assert "recording%2F1%2F" in jobs
     assert re.search(
-        r'"Verdict">too few runs <span class="soft">slow component <span class="name">oss-08/loop27',
+        r'"Verdict">too few runs; <span class="soft">slow component <span class="name">oss-08/loop27',
         jobs,
     )
     assert "recording%2F1%2F" in slow_jobs, "it has just ended: it is of this week"
@@ -128,7 +128,7 @@ def assert_factors_are_quotients(
     ]
     assert len(stated) >= 7, "the API, top, the sentences of two pages, and three windows and more"
     assert [each for each in stated if not each.agrees] == []
-    assert re.search(r"laggard: alarm on \S+: it is [\d.]+ times slower than its peers", terminal)
+    assert re.search(r"laggard: alarm on \S+: it has been [\d.]+ times slower than its peers", terminal)
 
 
 def test_it_ends_after_the_seconds_asked_for_and_keeps_its_folder_on_request(tmp_path: Path) -> None:
