@@ -329,6 +329,18 @@ def test_writers_of_one_file_with_most_of_the_requests_under_way_are_the_cause(t
     assert causes(scene.verdict()) == [("neighbour", writers["job_key"])]
 
 
+def test_writers_of_one_file_that_wait_for_its_lock_do_not_hold_their_ost(tmp_path: Path) -> None:
+    """They have 40 % of the bytes on an OST that is ill; most of their time is the wait for the lock."""
+    slow = replace(USUAL, ost_us={OSTS[0]: 6 * OST_US}, mount_us=MOUNT_US + 20_000)
+    scene, nodes = Scene(tmp_path, slow, shared=False, has_job_stats=False), NODES["fwd-3"][:2]
+    for run in range(RUNS):
+        is_last = run == RUNS - 1
+        work = replace(slow, mount_us=40 * MOUNT_US) if is_last else USUAL
+        writers = scene.beside(4370 + run, nodes, replace(work, writes=50, osts=OSTS[:1]), run)
+        scene.site.traced(writers, nodes, run * MINUTES + 5, shared=is_last)
+    assert causes(scene.verdict()) == [("slow component", OSTS[0])]
+
+
 def test_writers_of_one_file_on_an_ost_that_another_job_loads_more_are_not_the_cause(tmp_path: Path) -> None:
     """They have 70 % of the bytes on the slow OST, and the other job nearly all of the requests."""
     slow = replace(USUAL, ost_us={OSTS[0]: 5 * OST_US}, mount_us=MOUNT_US + 4 * OST_US // 2)

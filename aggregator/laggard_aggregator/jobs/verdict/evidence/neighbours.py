@@ -263,9 +263,12 @@ class NeighbourLoads:
             own = now.own.get(place, 0.0)
             if _AS_MUCH * (total + own) <= _borne(place, earlier, before, path):
                 continue
-            if place[1] == SHARED_BYTES and not _has_most_work(place[0], key, now, sums):
+            is_forwarder = path.kind(place[0]) == FORWARDER
+            if place[1] == SHARED_BYTES and not _has_most_work(
+                place[0], key, now, sums, is_forwarder=is_forwarder
+            ):
                 continue
-            if place[1] == OPERATIONS and path.kind(place[0]) == FORWARDER:
+            if place[1] == OPERATIONS and is_forwarder:
                 work = (
                     total + own + sums.get((place[0], REQUESTS), 0.0) + now.own.get((place[0], REQUESTS), 0.0)
                 )
@@ -455,14 +458,16 @@ def _is_spared(place: Place, loads: Loads, path: PathState) -> bool:
     return any(loads.get((peer, place[1]), 0.0) >= _AS_MUCH * loads[place] for peer in peers)
 
 
-def _has_most_work(name: str, key: str, run: RunLoads, sums: Loads) -> bool:
-    """Whether a job has half of the requests under way on a component, and no other a larger part.
+def _has_most_work(name: str, key: str, run: RunLoads, sums: Loads, *, is_forwarder: bool) -> bool:
+    """Whether a job has half of the work on a component, and no other a larger part.
 
-    Half of the bytes or requests where not all jobs' clients time their requests. `sums`: those of `run`.
+    Half of the requests under way on a forwarder, which a write holds while it waits for the lock of its
+    file; half of the bytes or requests on others, and where not all jobs' clients time their requests.
+    `sums`: those of `run`.
     """
-    under_way = {job: _part_under_way(name, job, run, _WAITING) for job in run.others}
-    parts = {job: part or 0.0 for job, part in under_way.items()}
-    for unit in (BYTES, REQUESTS) if under_way[key] is None else ():
+    held = {job: _part_under_way(name, job, run, _WAITING) if is_forwarder else None for job in run.others}
+    parts = {job: part or 0.0 for job, part in held.items()}
+    for unit in (BYTES, REQUESTS) if held[key] is None else ():
         of_all = sums.get((name, unit), 0.0) + run.own.get((name, unit), 0.0)
         for job, loads in run.others.items():
             parts[job] = max(parts[job], loads.get((name, unit), 0.0) / of_all if of_all else 0.0)
