@@ -341,13 +341,18 @@ class PathParts:
             direction, worst = max(factors_of.items(), key=lambda item: item[1])
             rest = others[name, direction]
             beyond = worst / max(float(np.median(rest)), 1.0) if rest.size >= _LEAST_PEERS else np.nan
-            chance = by_chance[name, direction]
-            alike_in = (
-                frozenset(unmoved.get(name, ())),
-                past_own[name, direction],
-                frozenset(innocent.get(name, ())),
+            parts.append(
+                PathPart(
+                    name,
+                    layer.kind,
+                    factors_of,
+                    beyond,
+                    by_chance[name, direction],
+                    unmoved=frozenset(unmoved.get(name, ())),
+                    earlier=past_own[name, direction],
+                    innocent_loads=frozenset(innocent.get(name, ())),
+                )
             )
-            parts.append(PathPart(name, layer.kind, factors_of, beyond, chance, *alike_in))
         return parts
 
     def _on_the_way(
