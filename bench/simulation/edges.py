@@ -27,6 +27,7 @@ from laggard_aggregator.engine.checkpoint import capture
 from laggard_aggregator.log import snapshots
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 _PERIODS: Mapping[str, Sequence[str]] = {
     "laggard_aggregator.runtime.loops": (
@@ -156,6 +157,10 @@ class SimulatedWorker:
     def piggyback(self, job: Callable[[], object]) -> None:
         """Runs `job` before the next submitted one."""
         self._piggybacked.append(job)
+
+    def wait_for(self, function: Callable[[A], T], argument: A) -> T:
+        """Result of `function` for another worker, at once, as that one's job is an instant."""
+        return function(argument)
 
     async def call(self, job: Callable[[], T]) -> T:
         """Runs `job`; its result."""
