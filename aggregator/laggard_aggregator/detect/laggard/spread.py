@@ -110,7 +110,8 @@ def pooled_spread(
 
     `squares` (K, C): of the averages now, in the same units. Where members differ for good, mean squares are
     too low: the upper limit cuts them in half, and in a young group they are of shorter averages. The middle
-    of the squares now is not, and counts where it is larger, the more the larger the group.
+    of the squares now is not, and counts where it is larger, the more the larger the group. It is at most
+    their mean: in a group of two halves all squares are alike, and their middle is not that of normal ones.
     """
     weight = np.where(counted, seen, 0.0)
     total = float(weight.sum())
@@ -126,7 +127,8 @@ def pooled_spread(
     for scale in range(LENGTHS):
         before = (PRIOR_VALUES * before + values[scale] * square[scale]) / (PRIOR_VALUES + values[scale])
         pooled[scale] = before
-    now = row_median(np.where(counted, squares, np.nan)) / SQUARE_MEDIAN
+    present = np.where(counted, squares, np.nan)
+    now = np.minimum(row_median(present) / SQUARE_MEDIAN, np.nanmean(present, axis=1))
     known = SQUARE_MEDIAN_VALUES * float(counted.sum())
     pooled = np.maximum(pooled, (PRIOR_VALUES * pooled + known * now) / (PRIOR_VALUES + known))
     return np.maximum(np.sqrt(pooled), MIN_SPREAD), PRIOR_VALUES + values
