@@ -163,7 +163,9 @@ def panels_by_api(queries: Prometheus, api: str) -> tuple[dict[str, Any], dict[s
         },
         "overview: Stragglers now": worst,
         "overview: Alarms by group": {"luns": len(raised)},
-        "peer group: Times slower than the peers": {row["name"]: row["severity"] for row in stragglers},
+        "peer group: Times slower than the peers, on average": {
+            row["name"]: row["severity"] for row in stragglers
+        },
         "own value": {row["name"]: row["observed"] for row in stragglers},
         "its peers": {row["name"]: row["reference"] for row in stragglers},
         "peer group: Components": {"live": live},

@@ -131,7 +131,7 @@ def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
 
     (arrived,) = mail_box.mails
     mail = arrived.message
-    assert mail["Subject"].startswith(f"[Laggard demo] {site.component(recording.faulty)} is ")
+    assert mail["Subject"].startswith(f"[Laggard demo] {site.component(recording.faulty)} has been ")
     assert "image/png" in [part.get_content_type() for part in mail.walk()]
     (request,) = receiver.requests
     assert request.json["incidents"][0]["name"] == site.component(recording.faulty)

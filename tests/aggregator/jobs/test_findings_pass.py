@@ -252,7 +252,7 @@ def test_lists_and_pages_show_one_verdict_that_names_neighbours_to_those_who_may
     assert shown["sentence"].endswith(cause["text"])
     assert shown["sentence"] in own_page.text
     assert [row["verdict"] for row in csv.DictReader(io.StringIO(table.text))] == ["slow"]
-    assert '<span class="badge bad">slow</span> <span class="soft">neighbour</span></td>' in page.text
+    assert '<span class="badge bad">slow</span>; <span class="soft">neighbour</span></td>' in page.text
 
 
 def test_the_command_lists_and_filters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
