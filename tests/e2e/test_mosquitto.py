@@ -168,10 +168,10 @@ def panels_by_api(queries: Prometheus, api: str) -> tuple[dict[str, Any], dict[s
         },
         "own value": {row["name"]: row["observed"] for row in stragglers},
         "its peers": {row["name"]: row["reference"] for row in stragglers},
-        "peer group: Components": {"live": live},
+        "peer group: Components, live and silent": {"live": live},
         "node: Up": {"": 1},
     }
-    labels = {"overview: Alarms by group": "group", "peer group: Components": "state"}
+    labels = {"overview: Alarms by group": "group", "peer group: Components, live and silent": "state"}
     shown = {
         title: queries.numbers(asked[title], labels.get(title, "name"))
         for title in promised
