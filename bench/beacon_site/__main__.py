@@ -12,14 +12,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.beacon_site.messages import SECOND_NS, Agents, Message
+from bench.beacon_site.messages import SECOND_NS, Agents
 from bench.beacon_site.pages import SiteTruth, page_numbers
 from bench.beacon_site.plan import Plan, make_plan
-from bench.beacon_site.product import Product, ProductError, all_archived, last_answers, product
+from bench.beacon_site.product import Batch, Product, ProductError, all_archived, last_answers, product
 from bench.beacon_site.score import Verdict, judge, numbers, numbers_table, rows, table
 from bench.beacon_site.shape import SHAPES, START_SECONDS, forwarder_name, hardware, node_name
 from bench.beacon_site.simulate import Simulation
@@ -31,18 +30,6 @@ from bench.machine import machine
 CLIENTS = ("both", "counters", "traces")
 _SETTLING_SECONDS = 1200
 _HOUR = 3600
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Messages up to a second of the site, and how many samples and documents have been made until then."""
-
-    second: int
-    statuses: Sequence[Message]
-    counters: Sequence[Message]
-    traces: Sequence[Message]
-    samples: int
-    documents: int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -132,29 +119,17 @@ def _without_causes(plan: Plan) -> dict[int, float]:
 
 
 async def _feed(site: Product, of_site: SiteTruth, seed: int, clients: str) -> Agents:
-    """The whole site's time into the daemon, batch by batch, each when the daemon's clock shows its end.
-
-    The next batch is made while the daemon works on one.
-    """
+    """The whole site's time into the daemon, batch by batch."""
     simulation = of_site.simulation
     agents = Agents(simulation.shape, seed, tables(simulation, compute_counters=clients != "traces"))
     traces = Traces(simulation) if clients != "counters" else None
     await site.publish(agents.schemas())
     agents.read(0)
-    batches = _batches(agents, of_site, traces)
-    ready = await asyncio.to_thread(next, batches, None)
-    while ready is not None:
-        batch, upcoming = ready, asyncio.create_task(asyncio.to_thread(next, batches, None))
-        site.set_time((START_SECONDS + batch.second) * SECOND_NS + SECOND_NS // 100)
-        await site.publish(batch.statuses)
-        await site.deliver(batch.counters, "laggard_samples_total", batch.samples)
-        if traces is not None:
-            await site.deliver(batch.traces, "laggard_documents_total", batch.documents)
-        ready = await upcoming
+    await site.feed(_batches(agents, of_site, traces))
     return agents
 
 
-def _batches(agents: Agents, of_site: SiteTruth, traces: Traces | None) -> Iterator[_Batch]:
+def _batches(agents: Agents, of_site: SiteTruth, traces: Traces | None) -> Iterator[Batch]:
     """Yields what all agents send, until a while after the last run."""
     simulation = of_site.simulation
     shape = simulation.shape
@@ -171,7 +146,7 @@ def _batches(agents: Agents, of_site: SiteTruth, traces: Traces | None) -> Itera
         statuses, counters = list(agents.statuses(simulation.now)), list(agents.batches())
         parts = traces.parts() if traces is not None else []
         documents = list(agents.traces(parts, simulation.now))
-        yield _Batch(simulation.now, statuses, counters, documents, agents.samples, agents.documents)
+        yield Batch(simulation.now, statuses, counters, documents, agents.samples, agents.documents)
 
 
 def _import_jobs(site: Product, simulation: Simulation) -> None:

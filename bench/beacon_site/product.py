@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,18 @@ class ProductError(RuntimeError):
     """The product did not do what the driver waits for."""
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages up to a second of the site, and how many samples and documents have been made until then."""
+
+    second: int
+    statuses: Sequence[Message]
+    counters: Sequence[Message]
+    traces: Sequence[Message]
+    samples: int
+    documents: int
+
+
 @dataclass(slots=True)
 class Product:
     """Broker and daemon with their files in `folder`."""
@@ -101,6 +113,21 @@ class Product:
                     return
                 await asyncio.sleep(_POLL_SECONDS)
         raise ProductError(f"{metric} does not reach {least:.0f}: see {self.daemon.log}")
+
+    async def feed(self, batches: Iterator[Batch]) -> None:
+        """Sends all batches, each when the daemon's clock shows its end.
+
+        The next batch is made while the daemon works on one.
+        """
+        ready = await asyncio.to_thread(next, batches, None)
+        while ready is not None:
+            batch, upcoming = ready, asyncio.create_task(asyncio.to_thread(next, batches, None))
+            self.set_time((START_SECONDS + batch.second) * SECOND_NS + SECOND_NS // 100)
+            await self.publish(batch.statuses)
+            await self.deliver(batch.counters, "laggard_samples_total", batch.samples)
+            if batch.documents:
+                await self.deliver(batch.traces, "laggard_documents_total", batch.documents)
+            ready = await upcoming
 
     async def _publish(self, messages: Sequence[Message]) -> None:
         await asyncio.gather(

@@ -16,14 +16,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from bench.beacon_site.messages import SECOND_NS, Agents, Message
-from bench.beacon_site.product import Product, ProductError, all_archived, last_answers, product
+from bench.beacon_site.messages import SECOND_NS, Agents
+from bench.beacon_site.product import Batch, Product, ProductError, all_archived, last_answers, product
 from bench.beacon_site.shape import START_SECONDS, forwarder_name, node_name
 from bench.machine import machine
 from bench.queue_site.counters import CUT_SECONDS, Counted, Traces, tables
@@ -134,41 +133,23 @@ async def _run(folder: Path, plan: Plan, seed: int, clients: str) -> tuple[Kept,
     return Kept(header, plan, known, _raised(folder / "archive")), answers
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    second: int
-    statuses: Sequence[Message]
-    counters: Sequence[Message]
-    traces: Sequence[Message]
-    samples: int
-    documents: int
-
-
 async def _feed(
     site: Product, simulation: Simulation, moments: dict[int, Simulation], seed: int, clients: str
 ) -> Agents:
-    """The whole site's time into the daemon; the next batch is made while the daemon works on one."""
+    """The whole site's time into the daemon, batch by batch."""
     counted, traces = Counted(simulation.plan.shape), Traces()
     simulation.follower = counted.follow
     simulation.phase_ended = lambda doing: traces.end(doing, simulation.now)
     agents = Agents(simulation.plan.shape, seed, tables(counted, of_compute=clients == "both"))
     await site.publish(agents.schemas())
     agents.read(0)
-    batches = _batches(agents, simulation, moments, traces)
-    ready = await asyncio.to_thread(next, batches, None)
-    while ready is not None:
-        batch, upcoming = ready, asyncio.create_task(asyncio.to_thread(next, batches, None))
-        site.set_time((START_SECONDS + batch.second) * SECOND_NS + SECOND_NS // 100)
-        await site.publish(batch.statuses)
-        await site.deliver(batch.counters, "laggard_samples_total", batch.samples)
-        await site.deliver(batch.traces, "laggard_documents_total", batch.documents)
-        ready = await upcoming
+    await site.feed(_batches(agents, simulation, moments, traces))
     return agents
 
 
 def _batches(
     agents: Agents, simulation: Simulation, moments: dict[int, Simulation], traces: Traces
-) -> Iterator[_Batch]:
+) -> Iterator[Batch]:
     """Yields what all agents send, until a while after the last run."""
     shape = simulation.plan.shape
     settled = 0
@@ -181,7 +162,7 @@ def _batches(
         settled = settled + shape.batch_seconds if simulation.over else 0
         counters, documents = list(agents.batches()), list(agents.traces(traces.parts(), simulation.now))
         statuses = list(agents.statuses(simulation.now))
-        yield _Batch(simulation.now, statuses, counters, documents, agents.samples, agents.documents)
+        yield Batch(simulation.now, statuses, counters, documents, agents.samples, agents.documents)
 
 
 def _import_jobs(site: Product, simulation: Simulation) -> None:
