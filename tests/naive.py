@@ -505,9 +505,10 @@ class NaiveLaggard:
                 values = max(total / longest * math.sqrt(max(longest / self.scales[s], 1.0)) - 1, 0.0)
                 freedom[s] = 12 + values
                 before = (12.0 * before + values * square) / (12.0 + values)
-                middle = statistics.median((average[n][s] / laggard_se(length[n][s])) ** 2 for n in counted)
+                squares = [(average[n][s] / laggard_se(length[n][s])) ** 2 for n in counted]
+                present = min(statistics.median(squares) / 0.455, statistics.fmean(squares))
                 known = 0.37 * len(counted)
-                now_too = (12.0 * before + known * middle / 0.455) / (12.0 + known)
+                now_too = (12.0 * before + known * present) / (12.0 + known)
                 unit[s] = max(math.sqrt(max(before, now_too)), 1e-6)
         for name in live:
             k, share = self.known[name], min(weight[name], 1.0)
