@@ -312,6 +312,9 @@ class NaiveLaggard:
             return self._too_few(logs)
 
         rough, _, variance = self._excess(logs, live, set(live))
+        live = [n for n in live if not math.isnan(rough[n])]
+        if len(live) < 4:
+            return self._too_few(logs)
         now = self._spread_now(rough, variance, live)
         centre, _ = laggard_shortest_half([rough[n] for n in live])
         suspicion = {
@@ -323,8 +326,11 @@ class NaiveLaggard:
         }
         trusted = self._most_trusted(suspicion)
         excess, steady, variance = self._excess(logs, live, trusted)
-        if sum(not math.isnan(excess[n]) for n in trusted) < 2:
+        live = [n for n in live if not math.isnan(excess[n])]  # others have no sample beside a trusted one
+        trusted &= set(live)
+        if len(live) < 4 or len(trusted) < 2:
             return self._too_few(logs)
+        weight = {n: weight[n] if n in live else 0.0 for n in logs}
         now = self._spread_now(excess, variance, sorted(trusted))
         spreads = laggard.MAX_WINDOW_SPREADS * self._young(live)
         bound = max(spreads * max(now, self.unit_before[0]), 2 * HARMLESS_LOG_RATIO)
