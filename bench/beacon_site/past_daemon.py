@@ -2,13 +2,15 @@
 
 CLOCK is a file of 8 bytes, nanoseconds since the epoch (little-endian, signed), that both of its clocks show;
 whoever feeds it moves them on. The passes over the archive look for work as much more often as that time
-passes faster. Apart from that it is the daemon that `laggard-aggregator` runs.
+passes faster, and each adds a byte to CLOCK.passes once it has ended. Apart from that it is the daemon that
+`laggard-aggregator` runs.
 """
 
 import mmap
 import struct
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 from laggard_aggregator import app
 from laggard_aggregator.cli import daemon
@@ -32,6 +34,24 @@ class FileClock:
     monotonic_ns = wall_ns
 
 
+class CountedTask(background.BackgroundTask):
+    """The passes over the archive, each with its byte in the file `ended`."""
+
+    ended: ClassVar[Path]
+
+    def attempt(self) -> bool:
+        """One pass of each kind; whether all succeeded."""
+        succeeded = super().attempt()
+        with self.ended.open("ab") as file:
+            file.write(b".")
+        return succeeded
+
+
+def passes_file(clock: Path) -> Path:
+    """The file that has a byte for each pass that has ended."""
+    return clock.with_name(f"{clock.name}.passes")
+
+
 def set_time(path: Path, time_ns: int) -> None:
     """Sets the clocks of the daemon that reads `path`, made if need be."""
     path.touch()
@@ -43,4 +63,6 @@ if __name__ == "__main__":
     _clock = FileClock(Path(sys.argv[1]))
     setattr(app, "SystemClock", lambda: _clock)  # noqa: B010 - replaced in this process alone
     setattr(background, "PASS_SECONDS", PASS_SECONDS)  # noqa: B010
+    CountedTask.ended = passes_file(Path(sys.argv[1]))
+    setattr(app, "BackgroundTask", CountedTask)  # noqa: B010
     sys.exit(daemon.main(["--config", sys.argv[2]]))

@@ -18,7 +18,7 @@ import aiomqtt
 import pyarrow.parquet as pq
 
 from bench.beacon_site.messages import SECOND_NS, SITE, Message
-from bench.beacon_site.past_daemon import set_time
+from bench.beacon_site.past_daemon import passes_file, set_time
 from bench.beacon_site.shape import START_SECONDS
 from bench.chaos.processes import Process
 from laggard_aggregator.demo.site import free_port
@@ -88,6 +88,15 @@ class Product:
     def set_time(self, time_ns: int) -> None:
         """Moves the daemon's clocks."""
         set_time(self.clock, time_ns)
+
+    async def passed(self) -> None:
+        """Waits until a pass over the archive has ended that began after this call."""
+        ended, deadline = passes_file(self.clock), time.monotonic() + PATIENCE_SECONDS
+        least = (ended.stat().st_size if ended.exists() else 0) + 2
+        while not ended.exists() or ended.stat().st_size < least:
+            if time.monotonic() > deadline or not self.daemon.runs:
+                raise ProductError(f"no pass over the archive ends: see {self.daemon.log}")
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def publish(self, messages: Iterable[Message]) -> None:
         """Publishes at QoS 1, many at once."""
@@ -257,7 +266,7 @@ async def last_answers(site: Product, second: int, jobs: Sequence[int]) -> dict[
     for _ in range(_LOOKS):
         now += _LOOK_SECONDS
         site.set_time(now * SECOND_NS)
-        await asyncio.sleep(3.0)
+        await site.passed()
         stored: dict[str, Any] = {}
         listed = await asyncio.to_thread(site.json, "/api/v1/jobs?limit=1000")
         while listed is not None:

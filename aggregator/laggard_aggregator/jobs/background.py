@@ -68,6 +68,8 @@ class BackgroundTask:
         self._work = work
         self._is_right = is_right
         self._stopped = threading.Event()
+        self._rolled_ns: int | None = None
+        """When the last pass over the rollups began: hours that were due later are not part of them."""
         self._rest_until_ns: dict[str, int] = {}
         self._passes: dict[str, Callable[[], object]] = {}
         served_by = read_forwarders(jobs.forwarders) if jobs.forwarders is not None else {}
@@ -143,7 +145,8 @@ class BackgroundTask:
         return True
 
     def _roll(self) -> None:
-        rolled = self._rollups.run(self._clock.wall_ns(), self._settings.raw_days, self._goes_on)
+        self._rolled_ns = self._clock.wall_ns()
+        rolled = self._rollups.run(self._rolled_ns, self._settings.raw_days, self._goes_on)
         self._work.rolled_hours += rolled.hours
         self._work.rolled_rows += rolled.rows
         self._work.lag_seconds = rolled.lag_seconds
@@ -160,7 +163,8 @@ class BackgroundTask:
             self._rest_until_ns[name] = self._clock.monotonic_ns() + round(pause * 1e9)
 
     def _judge_due(self) -> None:
-        self._work.judged_jobs += self._findings.run(self._clock.wall_ns(), self._goes_on)
+        now_ns = self._clock.wall_ns() if self._rolled_ns is None else self._rolled_ns
+        self._work.judged_jobs += self._findings.run(now_ns, self._goes_on)
 
     def _judge_logs(self) -> None:
         self._findings.judge_again(self._logs.run(self._clock.wall_ns(), self._goes_on))

@@ -19,6 +19,7 @@ from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
 from laggard_aggregator.jobs.background import BackgroundTask
 from laggard_aggregator.jobs.index.job_index import JobIndex
+from laggard_aggregator.jobs.join.join_pass import Joined, JoinPass
 from laggard_aggregator.jobs.verdict.findings_pass import OLDEST_NS, FindingsPass
 from laggard_aggregator.jobs.verdict.judge import JobJudge, RunReport
 from laggard_aggregator.settings.aggregator import ArchiveTable
@@ -127,6 +128,35 @@ def test_a_slow_job_is_judged_again_once_its_last_hour_was_rolled_up(tmp_path: P
     assert work.run(end_ns + (3600 + 720) * SECOND) == 1
     assert told[-1] == "slow"
     assert work.run(end_ns + (3600 + 721) * SECOND) == 0
+
+
+def test_a_join_that_takes_an_hour_does_not_make_its_rollups_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were made before it; the next pass makes those of the hour that is due since."""
+    jobs = disturbed(tmp_path, [*usual(np.random.default_rng(11)), 930.0])
+    end_ns = int(jobs[-1]["end"]) * SECOND
+    for job in jobs:
+        joined(tmp_path, job, end_ns + 900 * SECOND)
+    clock = FakeClock(end_ns + 960 * SECOND)
+    told: list[str] = []
+    task = BackgroundTask(
+        ArchiveTable(tmp_path), JobsTable(enabled=True), "s", BackgroundWork(),
+        clock=clock, judged=lambda _, report: told.append(report.verdict),
+    )  # fmt: skip
+
+    def slowly(*_: object) -> Joined:
+        clock.sleep(3600.0)
+        return Joined()
+
+    monkeypatch.setattr(JoinPass, "run", slowly)
+    monkeypatch.setattr(JoinPass, "run_early", lambda *_: 0)
+    task.attempt()
+    assert told
+    assert "slow" not in told
+    clock.sleep(600.0)
+    task.attempt()
+    assert told[-1] == "slow"
 
 
 @pytest.mark.parametrize("now", [0.0, 0.01, 49.0])

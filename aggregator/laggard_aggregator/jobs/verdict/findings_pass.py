@@ -63,6 +63,7 @@ class FindingsPass:
     def run(self, now_ns: int, go_on: Callable[[], bool] = lambda: True) -> int:
         """Judges the jobs without a verdict, while `go_on()`; returns their number. Raises LaggardError.
 
+        `now_ns`: until when the archive was rolled up; a join that takes long makes it the past.
         Slow ones are judged again once a job beside them was joined, whose load is known from then on, and
         once the rollups of their last hour are there, with the latencies of their path.
         """
