@@ -56,6 +56,7 @@ def main() -> int:
         print(f"\nWarm after {warm:.0f} min; the history of windows is full after {full:.1f} at least")
         print(f"\n{memory_table(done.memory)}")
         problems += [f"{m.name}: memory grew" for m in done.memory if m.grew]
+        problems += [f"{m.name}: descriptors stay open" for m in done.memory if m.keeps_files]
     elif len(done.results) < (1 if options.earlier else len(options.faults)) * options.tries:
         problems.append("not everything was tried")
     for problem in problems:
@@ -89,7 +90,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sites", type=int, default=4, help="side by side")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--soak", type=float, metavar="MINUTES", help="two sites, faults by chance, and memory over the time"
+        "--soak", type=float, metavar="MINUTES", help="two sites, faults by chance; memory, files"
     )
     parser.add_argument("--earlier", type=Path, metavar="TREE", help="a checkout of an earlier version")
     options = parser.parse_args()

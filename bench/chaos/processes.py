@@ -81,6 +81,13 @@ class Process:
             return None
         return pages * os.sysconf("SC_PAGE_SIZE") if self.runs else None
 
+    def descriptors(self) -> int:
+        """Its open file descriptors; 0 when it is not there."""
+        try:
+            return len(os.listdir(f"/proc/{self.pid}/fd"))  # noqa: PTH208 - no objects
+        except OSError:
+            return 0
+
     def _signal(self, number: signal.Signals) -> None:
         if self._running is not None and self._running.poll() is None:
             self._running.send_signal(number)

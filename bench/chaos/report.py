@@ -29,11 +29,13 @@ def memory_table(memory: Sequence[Memory]) -> str:
     """A row for each process that lived through the soak."""
     head = (
         "| resident memory | warm, MiB | at the end, MiB | growth | trend, KiB a minute | most, MiB "
-        "| by tenths of the time, MiB |\n|---|---:|---:|---:|---:|---:|---|"
+        "| by tenths of the time, MiB | descriptors, warm | at the end | trend an hour |"
+        "\n|---|---:|---:|---:|---:|---:|---|---:|---:|---:|"
     )
     rows = (
         f"| {m.name} | {m.warm_mib:.1f} | {m.end_mib:.1f} | {m.growth:+.1%} | {m.kib_a_minute:+.1f} "
-        f"| {m.most_mib:.1f} | {', '.join(f'{mib:.1f}' for mib in m.course)} |"
+        f"| {m.most_mib:.1f} | {', '.join(f'{mib:.1f}' for mib in m.course)} "
+        f"| {m.warm_files:.0f} | {m.end_files:.0f} | {m.files_an_hour:+.1f} |"
         for m in memory
     )
     return "\n".join([head, *rows])

@@ -28,8 +28,10 @@ from laggard_aggregator.status.window_history import MAX_WINDOWS
 MOST_GROWTH = 0.02
 LEAST_MIB = 1.0
 """Less is no growth of a small process: interpreters and C libraries ask for so much at a time."""
+LEAST_FILES = 2
+"""Connections come and go; fewer more at the end are none that stay."""
 OURS = ("aggregator", "agents")
-"""Whose memory is to stay as it is. What the broker keeps of the largest flood is told, not judged."""
+"""Whose memory and descriptors are to stay. What the broker keeps of its largest flood is told, only."""
 WARM_UP = 1 / 3
 """Part of the time after which memory is to stay as it is; figures are medians of a tenth of the time.
 
@@ -43,11 +45,15 @@ _SAMPLE_SECONDS = 5.0
 _BETWEEN_SECONDS = (1.0, 10.0)
 
 
+Seen = tuple[float, dict[str, tuple[int, int]]]
+"""Minutes, and bytes and descriptors of each by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Resident memory of a process that lived all the time: MiB, and the trend after the warm-up.
 
-    `course`: medians of tenths of the time.
+    `course`: medians of tenths of the time. `warm_files`, `end_files`: its open descriptors.
     """
 
     name: str
@@ -56,6 +62,9 @@ class Memory:
     most_mib: float
     kib_a_minute: float
     course: tuple[float, ...]
+    warm_files: float
+    end_files: float
+    files_an_hour: float
 
     @property
     def growth(self) -> float:
@@ -66,6 +75,11 @@ class Memory:
     def grew(self) -> bool:
         """Whether it is one of OURS, and that is more than it should be."""
         return self.name in OURS and self.growth > MOST_GROWTH and self.end_mib - self.warm_mib > LEAST_MIB
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether it has more descriptors at the end than after the warm-up, by more than a connection."""
+        return self.name in OURS and self.end_files > self.warm_files + LEAST_FILES
 
 
 @dataclass(slots=True)
@@ -101,7 +115,7 @@ class Soak:
     def _soak(self, number: int, faults: Sequence[Fault], lasting: Sequence[str]) -> None:
         site = Site(self.folder / f"soak-{number}", self.feed, "mosquitto")
         attempts: list[Attempt] = []
-        seen: list[tuple[float, dict[str, int]]] = []
+        seen: list[Seen] = []
         try:
             with site.running(), _watched(site, lasting, seen):
                 self._break(site, faults, attempts)
@@ -127,13 +141,13 @@ class Soak:
 
 
 @contextmanager
-def _watched(site: Site, lasting: Sequence[str], seen: list[tuple[float, dict[str, int]]]) -> Iterator[None]:
-    """Notes the resident memory of those that last, by name, agents all together, while the body runs."""
+def _watched(site: Site, lasting: Sequence[str], seen: list[Seen]) -> Iterator[None]:
+    """Notes memory and descriptors of those that last, by name, agents together, while the body runs."""
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(_SAMPLE_SECONDS):
-            seen.append((time.monotonic() / 60, {name: _resident(site, name) for name in lasting}))
+            seen.append((time.monotonic() / 60, {name: _used(site, name) for name in lasting}))
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -144,21 +158,33 @@ def _watched(site: Site, lasting: Sequence[str], seen: list[tuple[float, dict[st
         thread.join()
 
 
-def _resident(site: Site, name: str) -> int:
+def _used(site: Site, name: str) -> tuple[int, int]:
     processes = {
         "aggregator": [site.aggregator],
         "broker": [site.broker] if site.broker else [],
         "agents": list(site.agents.values()),
     }[name]
-    return sum(one.resident_bytes() or 0 for one in processes)
+    return sum(one.resident_bytes() or 0 for one in processes), sum(one.descriptors() for one in processes)
 
 
-def _memory(name: str, seen: Sequence[tuple[float, dict[str, int]]]) -> Memory:
+def _memory(name: str, seen: Sequence[Seen]) -> Memory:
     times = [at - seen[0][0] for at, _ in seen]
-    mib = [by[name] / 2**20 for _, by in seen]
+    mib = [by[name][0] / 2**20 for _, by in seen]
+    files = [by[name][1] for _, by in seen]
     first, last = round(len(mib) * WARM_UP), len(mib) - max(round(len(mib) * _SPAN), 1)
     slope, _ = linear_regression(times[first:], mib[first:])
-    warm = median(mib[first : first + len(mib) - last])
+    files_slope, _ = linear_regression(times[first:], files[first:])
+    warm = slice(first, first + len(mib) - last)
     tenths = [round(len(mib) * part * _SPAN) for part in range(round(1 / _SPAN) + 1)]
     course = tuple(median(mib[begin:end]) for begin, end in pairwise(tenths) if end > begin)
-    return Memory(name, warm, median(mib[last:]), max(mib), 1024 * slope, course)
+    return Memory(
+        name,
+        median(mib[warm]),
+        median(mib[last:]),
+        max(mib),
+        1024 * slope,
+        course,
+        median(files[warm]),
+        median(files[last:]),
+        60 * files_slope,
+    )
