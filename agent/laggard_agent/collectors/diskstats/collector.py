@@ -7,7 +7,7 @@ as members and identities change late, and every ten minutes.
 """
 
 import logging
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter, lt
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ FIELDS = tuple(
 )
 
 _OLD_PARTITION = 7
-_REQUESTS, _REQUEST_MS = (0, 4, 11), (3, 7, 14)
+_REQUESTS, _REQUEST_MS = itemgetter(0, 4, 11), itemgetter(3, 7, 14)
 _WRITES = itemgetter(4)
 _TIMES = frozenset(at for at, name in enumerate(DISK_COUNTERS) if name.endswith("_ms"))
 STARTED_FIELDS = (*FIELDS, Field("start_time", FieldKind.GAUGE, "s"))
@@ -112,7 +112,7 @@ class Diskstats:
         self._names: tuple[bytes, ...] = ()
         self._selected: list[tuple[bytes, Disk]] = []
         self._read_from: tuple[bytes, ...] = ()
-        self._undecided: list[tuple[bytes, int]] = []
+        self._undecided: dict[bytes, int] = {}
         self._components: tuple[Component, ...] = ()
         self._is_plain = True
         self._last: list[Any] = []
@@ -127,14 +127,14 @@ class Diskstats:
         now_ns = self._context.monotonic_ns()
         fell = False
         if data != self._data:
-            self._parsed = parse(data, self._parsed)
+            before, self._parsed = self._parsed, parse(data, self._parsed)
             self._rows = {name: row for name, row in self._parsed.values() if name}
             self._data = data
             self._report_odd_lines()
             fell = self._has_fall()
             if fell:
                 self._rescan_at_ns = min(self._rescan_at_ns, self._falls_count_from_ns)
-            if self._undecided and any(self._is_due(name, least) for name, least in self._undecided):
+            if self._undecided and self._is_due(self._parsed.keys() - before.keys()):
                 self._rescan_at_ns = 0
         if data.strip() and not self._rows:
             raise CollectError(str(self._file.path), "no line has the 14, 18 or 20 columns of diskstats")
@@ -171,7 +171,7 @@ class Diskstats:
         if self._is_plain:
             self._read_from = tuple(name for name, _ in selected)
         self._last = [row for name in self._read_from if (row := self._rows.get(name)) is not None]
-        self._undecided = [(name, disk.undecided_until) for name, disk in selected if disk.undecided_until]
+        self._undecided = {name: disk.undecided_until for name, disk in selected if disk.undecided_until}
         for name, text in self._devices.remarks.items():
             if name not in self._remarked:
                 _log.warning("collector diskstats: %s", text)
@@ -206,16 +206,30 @@ class Diskstats:
         except TypeError:  # another number of columns
             return True
 
-    def _is_due(self, name: bytes, requests: int) -> bool:
-        row = self._rows.get(name)
-        return row is not None and _usage(row).requests >= requests
+    def _is_due(self, lines: Iterable[bytes]) -> bool:
+        """Whether the selection may be another one after these lines, which are new.
+
+        A disk that was taken for one that counts, and has times now, is one.
+        """
+        is_due = False
+        for name, row in map(self._parsed.__getitem__, lines):
+            least = self._undecided.get(name, 0)
+            if least:
+                usage = _usage(row)
+                if usage.ms and least > 1:
+                    del self._undecided[name]
+                elif usage.requests >= least:
+                    is_due = True
+        return is_due
 
     def _report_odd_lines(self) -> None:
         all_known = len(self._rows) == len(self._parsed)
         odd = [] if all_known else [line for line, (n, _) in self._parsed.items() if not n and _is_odd(line)]
-        text = odd[0][:60].decode("ascii", "replace") if odd else ""
-        where = f"{self._file.path}: {len(odd)} lines not understood, the first: {text!r}"
-        self._odd.update(bool(odd), where)
+        text = ""
+        if odd:
+            first = odd[0][:60].decode("ascii", "replace")
+            text = f"{self._file.path}: {len(odd)} lines not understood, the first: {first!r}"
+        self._odd.update(bool(odd), text)
 
 
 def _text(name: bytes) -> str:
@@ -223,8 +237,7 @@ def _text(name: bytes) -> str:
 
 
 def _usage(row: Row) -> Usage:
-    requests, ms = (sum(row[at] or 0 for at in columns) for columns in (_REQUESTS, _REQUEST_MS))
-    return Usage(int(requests), int(ms))
+    return Usage(sum(filter(None, _REQUESTS(row))), sum(filter(None, _REQUEST_MS(row))))
 
 
 def _total(values: tuple[int | float | None, ...]) -> int | None:

@@ -32,10 +32,9 @@ COMPONENTS = (Component("host", "host"),)
 
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _TIMES = re.compile(rb"cpu +([ \d]+)\n")
-_COUNTS = re.compile(rb"^(ctxt|intr|softirq) (\S+)\s", re.MULTILINE)
-_SIZES = re.compile(
-    rb"^(MemTotal|MemAvailable|MemFree|Buffers|Cached|Shmem|SReclaimable): +(\S+) kB\n", re.MULTILINE
-)
+# Behind a line's end, which is found faster than a line's begin: the line of interrupts is long.
+_COUNTS = re.compile(rb"\n(ctxt|intr|softirq) (\S+)(?=\s)")
+_SIZES = re.compile(rb"\n(MemTotal|MemAvailable|MemFree|Buffers|Cached|Shmem|SReclaimable): +(\S+) kB(?=\n)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class Host:
             except CollectError as exc:
                 failures.append(exc)
                 row += [None] * count
-        row += (self_usage.cpu_ns() // 1000, self_usage.resident_bytes())
+        row += (self_usage.cpu_ns() // 1000, self_usage.sampled_resident_bytes())
         yield Reading("host", FIELDS, read_at_ns, COMPONENTS, [row])
         raise_first(failures)
 
@@ -98,7 +97,7 @@ def parse_meminfo(data: bytes) -> Row:
     Available memory is None on kernels before 3.14, which do not count it. Cached memory includes reclaimable
     slabs, as in `free`.
     """
-    kib = _numbers(_SIZES, data)
+    kib = _numbers(_SIZES, b"\n" + data)
     needed = (b"MemTotal", b"MemFree", b"Buffers", b"Cached", b"SReclaimable", b"Shmem")
     for key in needed:
         if key not in kib:
@@ -119,7 +118,8 @@ def _values(file: KernelFile, parse: Callable[[bytes], Row]) -> Row:
     data = file.read()
     try:
         values = parse(data)
-        if not all(value is None or 0 <= value < MOST for value in values):
+        known = [value for value in values if value is not None]
+        if not (min(known) >= 0 and sum(known) < MOST):  # faster than each by itself
             raise ValueError("a number out of range")
     except ValueError as exc:
         raise CollectError(str(file.path), f"not as expected: {exc}") from exc
@@ -128,10 +128,9 @@ def _values(file: KernelFile, parse: Callable[[bytes], Row]) -> Row:
 
 def _numbers(pattern: re.Pattern[bytes], data: bytes) -> dict[bytes, int]:
     """The numbers in `data` by key. Raises ValueError for what is none."""
-    values = {}
-    for key, word in pattern.findall(data):
-        value = number(word)
-        if value is None:
-            raise ValueError(f"{key.decode()} is no number")
-        values[key] = value
-    return values
+    words = dict(pattern.findall(data))
+    values = numbers(tuple(words.values())) if words else ()
+    if values is None:
+        odd = next(key for key, word in words.items() if number(word) is None)
+        raise ValueError(f"{odd.decode()} is no number")
+    return dict(zip(words, values, strict=True))

@@ -14,6 +14,7 @@ from laggard_agent.collectors.net.parse import (
     INTERFACE_FIELDS,
     SOFTNET_FIELDS,
     TCP_FIELDS,
+    TCP_NAMES,
     Softnet,
     odd_interfaces,
     parse_interfaces,
@@ -117,15 +118,15 @@ class Net:
         values = parse_pairs(self._snmp.read())
         if not values:
             raise CollectError(str(self._snmp.path), "no Tcp lines")
-        extended, failure = {}, CollectError(str(self._netstat.path), "no TcpExt lines")
+        extended, failure = {}, None
         try:
             extended = parse_pairs(self._netstat.read())
         except CollectError as exc:
             failure = exc
         values |= extended
-        yield self._tcp.of(at_ns, *(values.get(field.name) for field in TCP_FIELDS))
+        yield self._tcp.of(at_ns, *map(values.get, TCP_NAMES))
         if not extended:
-            raise failure
+            raise failure or CollectError(str(self._netstat.path), "no TcpExt lines")
 
     def _read_softnet(self, at_ns: int) -> Iterator[Reading]:
         rows, odd = parse_softnet(self._softnet_stat.read())
@@ -169,8 +170,10 @@ class Net:
         return self._counted
 
     def _report_odd(self, file: str, path: Path, lines: Sequence[bytes]) -> None:
-        first = lines[0][:60].decode("ascii", "replace") if lines else ""
-        text = f"{path}: {len(lines)} lines not understood, the first: {first!r}"
+        text = ""
+        if lines:
+            first = lines[0][:60].decode("ascii", "replace")
+            text = f"{path}: {len(lines)} lines not understood, the first: {first!r}"
         self._odd[file].update(bool(lines), text)
 
 

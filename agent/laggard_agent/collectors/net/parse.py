@@ -35,7 +35,9 @@ _NETSTAT = (
 TCP_FIELDS = tuple(
     Field(name, FieldKind.GAUGE if name == "CurrEstab" else FieldKind.COUNTER) for name in (*_SNMP, *_NETSTAT)
 )
-_WANTED = {field.name.encode(): field.name for field in TCP_FIELDS}
+TCP_NAMES = tuple(field.name for field in TCP_FIELDS)
+_WANTED = {name.encode(): name for name in TCP_NAMES}
+_PROTOCOLS = (b"Tcp: ", b"TcpExt: ")
 
 _COLUMNS = {"processed": 0, "dropped": 1, "time_squeeze": 2, "received_rps": 9, "flow_limit_count": 10}
 _CPU_COLUMN = 12
@@ -66,21 +68,21 @@ def parse_pairs(data: bytes) -> dict[str, int]:
     Only Tcp and TcpExt, and of these TCP_FIELDS. Raises nothing: inconsistent lines are ignored.
     """
     values: dict[str, int] = {}
-    lines = data.splitlines()
-    for heads, row in pairwise(lines):
-        protocol = heads.partition(b" ")[0]
-        if protocol in (b"Tcp:", b"TcpExt:") and row.startswith(protocol + b" "):
+    for heads, row in pairwise(data.splitlines()):
+        if heads.startswith(_PROTOCOLS) and row.startswith(heads[: heads.index(b" ") + 1]):
+            names, places = _wanted(heads)
             words = row.split()
-            for name, at in _places(heads):
-                if at < len(words) and (value := number(words[at])) is not None:
-                    values[name] = value
+            chosen = [words[at] for at in places if at < len(words)]
+            counts = numbers(chosen) or map(number, chosen)
+            values.update((name, n) for name, n in zip(names, counts, strict=False) if n is not None)
     return values
 
 
 @lru_cache(4)  # 130 names, which stay the same
-def _places(heads: bytes) -> tuple[tuple[str, int], ...]:
+def _wanted(heads: bytes) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The names of TCP_FIELDS in a line of names, and where."""
-    return tuple((_WANTED[name], at) for at, name in enumerate(heads.split()) if name in _WANTED)
+    places = [at for at, name in enumerate(heads.split()) if name in _WANTED]
+    return tuple(_WANTED[heads.split()[at]] for at in places), tuple(places)
 
 
 def parse_softnet(data: bytes) -> tuple[dict[str, Row], list[bytes]]:
@@ -127,7 +129,7 @@ class Softnet:
         for cpu, row in rows.items():
             before = nothing if self._before is None else self._before.get(cpu, row)
             for at, (now, then) in enumerate(zip(row, before, strict=True)):
-                if now is not None and then is not None:
+                if now != then and now is not None and then is not None:
                     self._totals[at] += rise(int(now), int(then), 32)
         self._before = rows
         counted = next(iter(rows.values()))

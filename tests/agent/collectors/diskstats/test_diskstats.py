@@ -142,17 +142,38 @@ class Changing(BlockDevices):
     def __init__(self) -> None:
         super().__init__(None)
         self.wanted: tuple[bytes, ...] = ()
+        self.undecided_until = 0
         self.selections = 0
 
     def select(self, usage: Mapping[str, Usage]) -> dict[str, Disk]:
         self.selections += 1
         wanted = [name.decode() for name in self.wanted]
-        return {name: Disk(Component(name, name), (name,)) for name in usage if name in wanted}
+        return {
+            name: Disk(Component(name, name), (name,), undecided_until=self.undecided_until)
+            for name in usage
+            if name in wanted
+        }
 
 
 def changing(procfs: Path, devices: Changing, clock: FakeClock) -> Diskstats:
     around = surroundings(monotonic_ns=clock.monotonic_ns, procfs=procfs)
     return Diskstats(DiskstatsSettings(), around, devices)
+
+
+@pytest.mark.parametrize(("ms", "until", "selections"), [(0, 100, 2), (3, 100, 1), (3, 1, 2)])
+def test_a_disk_is_selected_anew_when_its_requests_may_decide_about_it(
+    tmp_path: Path, ms: int, until: int, selections: int
+) -> None:
+    """One whose requests have times counts, as it was taken to; only one without counters may differ."""
+    clock, devices = FakeClock(), Changing()
+    devices.wanted, devices.undecided_until = (b"sda",), until
+    disks = changing(tmp_path, devices, clock)
+    for requests, spent in ((0, 0), (0, 0), (50, ms), (150, ms), (150, ms)):
+        tree(tmp_path, {"diskstats": disk_line("sda", requests, 0, 0, spent, *(0,) * 7)})
+        read(disks)
+        devices.undecided_until = 0
+        clock.sleep(1)
+    assert devices.selections == selections
 
 
 def test_devices_are_selected_when_a_name_comes_or_goes_a_minute_later_and_every_ten(tmp_path: Path) -> None:
