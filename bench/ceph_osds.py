@@ -61,7 +61,7 @@ def main() -> int:
     """Prints the figures; 1 when the verdicts are others."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--healthy", type=float, default=420.0, help="seconds, default %(default)s")
-    parser.add_argument("--slow", type=float, default=480.0, help="seconds, default %(default)s")
+    parser.add_argument("--slow", type=float, default=660.0, help="seconds, default %(default)s")
     parser.add_argument("--iops", type=int, default=40, help="default %(default)s; 0: a healthy cluster")
     options = parser.parse_args()
     if not (is_installed() and shutil.which("prometheus")):

@@ -184,6 +184,15 @@ class TracedLayer:
         return f"{shown} {self.device}" if self.device else shown
 
 
+@dataclass(frozen=True, slots=True)
+class ToldLayers:
+    """What events of one kind tell: layers, remarks, and how many of the events are missing."""
+
+    layers: Sequence[TracedLayer] = ()
+    remarks: Sequence[str] = ()
+    lost: int = 0
+
+
 def rank_of(name: str) -> int:
     """Place of a layer in the stack: higher is closer to the device."""
     return _RANKS.get(name.lower(), UNKNOWN_RANK)

@@ -66,9 +66,9 @@ def read(path: Path, recording: LayerRecording) -> None:
                 ),
             )
         )
-    layers, remarks, lost = block_events.layers(parts, recording)
-    for layer in layers:
+    blocks = block_events.layers(parts, recording)
+    for layer in blocks.layers:
         layer.clock = str(path)
         recording.layers.append(layer)
-    recording.lost_events += lost
-    recording.remarks += [f"{path.name}: {remark}" for remark in remarks]
+    recording.lost_events += blocks.lost
+    recording.remarks += [f"{path.name}: {remark}" for remark in blocks.remarks]

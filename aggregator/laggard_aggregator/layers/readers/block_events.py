@@ -16,6 +16,7 @@ from laggard_aggregator.layers.columns import (
     Ints,
     LayerRecording,
     RequestColumns,
+    ToldLayers,
     TracedLayer,
     rank_of,
 )
@@ -72,15 +73,13 @@ def device_name(number: int) -> str:
     return f"{number >> 32},{number % 2**32}"
 
 
-def layers(
-    parts: Sequence[BlockEvents], recording: LayerRecording
-) -> tuple[list[TracedLayer], list[str], int]:
-    """Block and device layers of each device, remarks, and the number of lost issues and completions."""
+def layers(parts: Sequence[BlockEvents], recording: LayerRecording) -> ToldLayers:
+    """Block and device layers of each device; issues and completions may be missing."""
     if not parts:
-        return [], [], 0
+        return ToldLayers()
     events = joined(parts)
     if not len(events.time):
-        return [], [], 0
+        return ToldLayers()
     _join_partitions(events, recording)
     numbers, counts = np.unique(events.device, return_counts=True)
     layers: list[TracedLayer] = []
@@ -119,7 +118,7 @@ def layers(
                 layers.append(device)
         lost += missing.lost
         remarks += [f"device {name}: {text}" for text in missing.remarks()]
-    return layers, remarks, lost
+    return ToldLayers(layers, remarks, lost)
 
 
 def _join_partitions(events: BlockEvents, recording: LayerRecording) -> None:

@@ -118,23 +118,17 @@ def read(path: Path, recording: LayerRecording) -> None:
     for lines in line_blocks(path, partial(recording.remark, path)):
         _add(lines, gathered)
     pa.default_memory_pool().release_unused()
-    clock = str(path)
-    calls, remarks, lost = system_calls.requests(gathered.calls, recording)
-    if calls is not None:
-        calls.clock, calls.resolution_ns = clock, gathered.resolution_ns
-        recording.layers.append(calls)
-    file_system = file_system_events.layer(gathered.file_system, calls, recording)
-    if file_system is not None:
-        file_system.clock, file_system.resolution_ns = clock, gathered.resolution_ns
-        recording.layers.append(file_system)
-    layers, block_remarks, block_lost = block_events.layers(gathered.blocks, recording)
-    for layer in layers:
-        layer.clock, layer.resolution_ns = clock, gathered.resolution_ns
-        recording.layers.append(layer)
-    recording.lost_events += gathered.lost + lost + block_lost
+    calls = system_calls.layers(gathered.calls, recording)
+    file_system = file_system_events.layer(gathered.file_system, next(iter(calls.layers), None), recording)
+    blocks = block_events.layers(gathered.blocks, recording)
+    for layer in (*calls.layers, file_system, *blocks.layers):
+        if layer is not None:
+            layer.clock, layer.resolution_ns = str(path), gathered.resolution_ns
+            recording.layers.append(layer)
+    recording.lost_events += gathered.lost + calls.lost + blocks.lost
     if gathered.lost:
         recording.remarks.append(f"{path.name}: the recorder lost {gathered.lost} events")
-    recording.remarks += [f"{path.name}: {remark}" for remark in (*remarks, *block_remarks)]
+    recording.remarks += [f"{path.name}: {remark}" for remark in (*calls.remarks, *blocks.remarks)]
     if gathered.known < gathered.lines:
         left = gathered.lines - gathered.known
         recording.remarks.append(f"{path.name}: {left} of {gathered.lines} lines are of other events")

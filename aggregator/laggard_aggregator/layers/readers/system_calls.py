@@ -17,6 +17,7 @@ from laggard_aggregator.layers.columns import (
     Ints,
     LayerRecording,
     RequestColumns,
+    ToldLayers,
     TracedLayer,
     rank_of,
 )
@@ -84,15 +85,13 @@ def code_of(name: str) -> int:
     return _CODES.get(name, _CODES["other"])
 
 
-def requests(
-    parts: Sequence[CallEvents], recording: LayerRecording
-) -> tuple[TracedLayer | None, list[str], int]:
-    """The layer of reads and writes, remarks, and the number of entries or returns that are lost.
+def layers(parts: Sequence[CallEvents], recording: LayerRecording) -> ToldLayers:
+    """The layer of reads and writes, where there are any; entries or returns may be missing.
 
     The file positions of descriptors that were open before come from the recording's description.
     """
     if not parts:
-        return None, [], 0
+        return ToldLayers()
     events = joined(parts)
     order = np.lexsort((events.time, events.thread))  # stable: text order within a thread and time
     thread, name, is_return = events.thread[order], events.name[order], events.is_return[order]
@@ -127,7 +126,7 @@ def requests(
     layer = _io_only(columns, names, recording, remarks)
     if lost:
         remarks.append(f"{lost} entries or returns of system calls are missing")
-    return layer, remarks, lost
+    return ToldLayers([] if layer is None else [layer], remarks, lost)
 
 
 def _uncounted(names: NDArray[np.int16]) -> list[str]:
