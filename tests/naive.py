@@ -575,6 +575,7 @@ class NaiveOthersCurve:
     point: list[float]
     level: list[float]
     known: bool
+    begin: float
     end: float
     utilisation: float
     span: float
@@ -586,9 +587,13 @@ def laggard_curve_of_others(
     prior: float,
     pooled: Sequence[float],
     slope: float,
+    *,
+    closed_loop: bool,
 ) -> NaiveOthersCurve:
     """The curve of the component `name` from the samples of the others alone."""
     cells = len(pooled)
+    others = len(members) - 1
+    needed = min(others // 2 + 1, 3) if closed_loop else 3
     known: dict[int, tuple[float, float]] = {}
     sure: list[int] = []
     for cell in range(cells):
@@ -602,9 +607,9 @@ def laggard_curve_of_others(
             levels.append((ratios + prior * pooled[cell]) / (total + prior))
             points.append(sum(s.weight * s.position for s in here) / total)
             many += total >= 10.0
-        if len(levels) >= 3:
+        if len(levels) >= needed:
             known[cell] = statistics.median(points), statistics.median(levels)
-        if many >= 3:
+        if many >= needed:
             sure.append(cell)
     point, level = [], []
     for cell in range(cells):
@@ -648,15 +653,14 @@ def laggard_curve_of_others(
     ]
     span = max(means) - min(means) if means else 0.0
     if sure:
-        return NaiveOthersCurve(point, level, True, upper, utilisation, span)
+        return NaiveOthersCurve(point, level, True, known[sure[0]][0], upper, utilisation, span)
     loads = [
         sum(s.weight * s.position for s in samples) / sum(s.weight for s in samples)
         for member, samples in enumerate(members)
         if member != name and samples and not known
     ]
-    return NaiveOthersCurve(
-        point, level, False, statistics.median(loads) if loads else math.nan, utilisation, span
-    )
+    middle = statistics.median(loads) if loads else math.nan
+    return NaiveOthersCurve(point, level, False, middle, middle, utilisation, span)
 
 
 def laggard_own_times(samples: Sequence[CurveSample]) -> dict[int, tuple[float, float]]:
@@ -685,7 +689,8 @@ def laggard_unseen(
     def growth(at: float) -> float:
         octaves = max(at - curve.end, 0.0) / 2 if not math.isnan(curve.end) else 0.0
         if closed_loop:
-            return octaves * math.log(2)
+            short = max(curve.begin - at, 0.0) / 2 if not math.isnan(curve.begin) else 0.0
+            return max(octaves, short) * math.log(2)
         idle = max(1 - curve.utilisation * 2**octaves, 1e-9)
         queueing = min(math.log((1 - curve.utilisation) / idle), math.log(5))
         return max(queueing, min(max(octaves * math.log(2) - math.log(1.2), 0.0), math.log(2.5)))
@@ -703,11 +708,20 @@ def laggard_unseen(
 
     here = round(position)
     left = max(ahead(here) - most(here), 0.0) if here in own else math.inf
-    shown = [cell for cell in own if curve.known or cell <= here]
+    shown = [cell for cell in own if cell <= here or (curve.known and not closed_loop)]
     if not shown:
         return 0.0, growth(position), left
     cell = max(shown)
     usual = max(-most(cell), min(most(cell), ahead(cell)))
+    if closed_loop:
+        point, now = own[cell][0], growth(position)
+        more = max(position - point, 0.0) / 2 * math.log(2)
+        if not curve.known:
+            return usual, more, left
+        usual = max(-now, min(now, usual))
+        if point < curve.begin and position > curve.end:
+            usual = 0.0
+        return usual, max(0.0, min(now - usual, more)), left
     doubt = max(growth(position) - growth(own[cell][0]), 0.0)
     if curve.known:
         return 0.0, min(growth(position), max(usual, 0.0) + doubt), left

@@ -18,6 +18,7 @@ from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences
 from tests import naive
 from tests.aggregator.detect.courses import (
+    INTERVAL,
     SHIFT,
     ComponentHistory,
     Values,
@@ -370,3 +371,28 @@ def test_slowness_that_fades_ends_its_sum() -> None:
     evidence.add_sums(places, np.array([2.0]), whole, (12000.0, 12060.0))
     assert evidence.slow_since(places, np.array([0.2])).tolist() == [12000.0]
     assert evidence.slow_since(places, np.array([2.0])).tolist() == [12000.0]
+
+
+# --- closed loops ------------------------------------------------------------------------------------------
+
+
+def in_flight(rng: np.random.Generator, rows: int, ticks: int) -> Values:
+    """Requests that clients keep in flight at each of `rows`: 1 to 8, another number every few hours."""
+    depth = np.empty((rows, ticks))
+    for row in depth:
+        at = 0
+        while at < ticks:
+            length = int(rng.exponential(960.0)) + 1
+            row[at : at + length] = 2.0 ** rng.integers(0, 4)
+            at += length
+    return depth
+
+
+def test_one_of_four_in_a_closed_loop_is_told_from_other_numbers_in_flight() -> None:
+    """Queues as M/M/1, where 8 in flight take 4.5 times as long as one."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        depth = in_flight(rng, 4, 2400)
+        values = slowed(5.0 * (1.0 + depth) * np.exp(rng.normal(0.0, 0.1, depth.shape)), {3: 2.0}, since=1920)
+        course = course_of(windows_of(values, {"operations": 1000.0 * INTERVAL * depth / values}))
+        assert course.alarmed == {3}

@@ -129,12 +129,15 @@ def test_curves_of_others_equal_the_naive_twin(
     at = np.linspace(0.0, CELLS - 1.0, 25) * np.ones((members, 1))
     unseen = others.unseen(at, curve.own_times(NAMES[:members]))
     for c in range(members):
-        twin = naive.laggard_curve_of_others(samples, c, prior, curve.pooled.tolist(), slope)
+        twin = naive.laggard_curve_of_others(
+            samples, c, prior, curve.pooled.tolist(), slope, closed_loop=closed_loop
+        )
         own = naive.laggard_own_times(samples[c])
         assert others.point[c] == pytest.approx(twin.point)
         assert others.level[c] == pytest.approx(twin.level, abs=1e-9)
         assert others.known[c] == twin.known
         assert others.span[c] == pytest.approx(twin.span, abs=1e-9)
+        assert others.begin[c] == pytest.approx(twin.begin, nan_ok=True)
         assert others.end[c] == pytest.approx(twin.end, nan_ok=True)
         assert others.utilisation[c] == pytest.approx(twin.utilisation, abs=1e-9)
         usual, doubt, left = zip(

@@ -217,7 +217,13 @@ class LaggardDetector(Detector[GroupWindow]):
             return not_judged(places.size, TOO_FEW)
         trusted, alike = self._trusted(accumulated.now, group, places)
         scores = self._judge(
-            accumulated, trusted, places, group, of_service=served is not None, two_sided=worse == 0
+            accumulated,
+            trusted,
+            places,
+            group,
+            of_service=served is not None,
+            two_sided=worse == 0,
+            closed_loop=expected.closed_loop,
         )
         score, judged = scores.score, live & (self._evidence.windows[places] >= MIN_WINDOWS)
         anomalous = judged & (score >= 1.0)
@@ -419,6 +425,7 @@ class LaggardDetector(Detector[GroupWindow]):
         *,
         of_service: bool,
         two_sided: bool,
+        closed_loop: bool,
     ) -> MemberScores:
         """The scores of a window whose evidence was `accumulated`; `members` (C,): as of `_members`."""
         now, weight, excused = accumulated.now, accumulated.weight, accumulated.excused
@@ -431,7 +438,10 @@ class LaggardDetector(Detector[GroupWindow]):
         average = average - row_median(np.where(trusted, average, np.nan))[:, None]
         noise = self._noise(places, members)
         # Doubt excuses a member; it makes none alike, which would accuse the others.
-        apart_squares = (average**2 + np.nan_to_num(excused) ** 2) / growth**2
+        excused = np.nan_to_num(excused)
+        apart_squares = (average**2 + excused**2) / growth**2
+        if closed_loop:  # a change of the number in flight is no noise
+            apart_squares = np.where(excused != 0.0, np.nan, apart_squares)
         unit, freedom = self._unit(apart_squares, noise, now, weight, trusted, places, members)
         error = unit[:, None] * growth
         harm = np.maximum(harmless, sure_from + NOISE_STD_ERRORS * np.sqrt(noise / length))
@@ -498,7 +508,8 @@ class LaggardDetector(Detector[GroupWindow]):
     ) -> tuple[FloatArray, FloatArray]:
         """The spread of each row of averages in single-window units, and the values behind it; (R,) each.
 
-        `apart_squares` (R, C): squares of averages about the group's centre in these units; `noise` (C,) as
+        `apart_squares` (R, C): squares of averages about the group's centre in these units, NaN = unknown;
+        `noise` (C,) as
         of `_noise`; `members` (C,) as of `_members`.
         """
         evidence = self._evidence
@@ -510,7 +521,7 @@ class LaggardDetector(Detector[GroupWindow]):
             pooled_spread(kind, seen, counted, typical, now) for kind, now in zip(*by_kind, strict=True)
         ]
         unit, freedom = (np.concatenate(part) for part in zip(*pooled, strict=True))
-        evidence.add_squares(places, apart_squares, weight)
+        evidence.add_squares(places, apart_squares, np.where(np.isnan(apart_squares[0]), 0.0, weight))
         self._unit_before = unit
         return unit, freedom
 

@@ -83,14 +83,16 @@ class Unseen:
 class OthersCurve:
     """The curves that components are held against, (C, CELLS): `level` at `point`; and where they end.
 
-    `known` (C,): whether any point is. `end` (C,): the highest known; where the others never met at one load,
-    the middle of theirs; else NaN. `utilisation` (C,): of a component there. `span` (C,): log from the least
-    to the largest mean time of the others. `closed_loop`: the load is a number of requests in flight.
+    `known` (C,): whether any point is. `begin`, `end` (C,): the lowest and the highest known; where the
+    others never met at one load, the middle of theirs; else NaN. `utilisation` (C,): of a component at the
+    end. `span` (C,): log from the least to the largest mean time of the others. `closed_loop`: the load is a
+    number of requests in flight.
     """
 
     point: FloatArray
     level: FloatArray
     known: BoolArray
+    begin: FloatArray
     end: FloatArray
     utilisation: FloatArray
     span: FloatArray
@@ -125,27 +127,52 @@ class OthersCurve:
         usual, left = np.clip(ahead, -most, most), np.maximum(ahead - most, 0.0)
         cell = np.rint(np.nan_to_num(position)).astype(np.intp)
         below = np.maximum.accumulate(np.where(shown, cells, -1), axis=1)
-        at = np.where(known, below[:, -1:], np.take_along_axis(below, cell, 1))
+        here = np.take_along_axis(below, cell, 1)
+        at = here if self.closed_loop else np.where(known, below[:, -1:], here)
         some, at = (at >= 0) & np.isfinite(position), np.maximum(at, 0)
         usual, before = (np.where(some, np.take_along_axis(values, at, 1), 0.0) for values in (usual, growth))
         now = self._growth(position)
-        doubt = np.maximum(now - before, 0.0)
+        if self.closed_loop:
+            point = np.where(some, np.take_along_axis(own.point, at, 1), np.nan)
+            usual, doubt = self._in_flight(position, now, point, usual)
+        else:
+            doubt = np.maximum(now - before, 0.0)
+            doubt = np.where(known, np.minimum(now, np.maximum(usual, 0.0) + doubt), doubt)
+            usual = np.where(known, 0.0, usual)
         return Unseen(
-            usual=np.where(known, 0.0, usual),
-            doubt=np.where(known, np.minimum(now, np.maximum(usual, 0.0) + doubt), doubt),
+            usual=usual,
+            doubt=doubt,
             left=np.take_along_axis(np.where(shown, left, np.inf), cell, 1),
         )
+
+    def _in_flight(
+        self, position: FloatArray, growth: FloatArray, point: FloatArray, usual: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """By how much times usually differ from the others' at `position` (C, T), and the doubt; logs.
+
+        `growth` (C, T): as of `_growth`. `point`, `usual` (C, T): where a component's own times are known for
+        as many in flight or fewer, NaN where nowhere, and how they differ there. Unlike rates of requests,
+        numbers in flight come again: its own past tells its times, and no other is held against them.
+        """
+        known = self.known[:, None]
+        across = (point < self.begin[:, None]) & (position > self.end[:, None])
+        near = np.where(across, 0.0, np.clip(usual, -growth, growth))
+        usual = np.where(known, near, usual)
+        more = np.where(np.isfinite(point), LOG_CELL * np.maximum(position - point, 0.0), growth)
+        return usual, np.where(known, np.clip(growth - usual, 0.0, more), more)
 
     def _growth(self, position: FloatArray) -> FloatArray:
         """The log by which latencies may grow from the known loads to `position` (C, T), 0 where that is NaN.
 
         As in an M/M/1 queue, where they take 1 / (1 - utilisation) times as long, and as `unseen_growth` at
         least. In a closed loop in proportion at most: more requests in flight do not lessen a device's rate.
+        There it is the log by which they may shrink, too, where fewer are in flight than known.
         """
         beyond = np.nan_to_num(np.maximum(position - self.end[:, None], 0.0))
         octaves = beyond / CELLS_AN_OCTAVE
         if self.closed_loop:
-            return np.asarray(octaves * np.log(2.0))
+            short = np.nan_to_num(np.maximum(self.begin[:, None] - position, 0.0))
+            return np.asarray(LOG_CELL * np.maximum(beyond, short))
         idle = np.maximum(1.0 - self.utilisation[:, None] * 2.0**octaves, 1e-9)
         queueing = np.minimum(np.log((1.0 - self.utilisation[:, None]) / idle), MAX_UNSEEN_LOG_RATIO)
         most: FloatArray = np.maximum(queueing, unseen_growth(octaves * np.log(2.0)))
@@ -158,11 +185,11 @@ def unseen_growth(more: FloatArray) -> FloatArray:
     return grown
 
 
-def seen_by_others(samples: FloatArray, least: float) -> BoolArray:
+def seen_by_others(samples: FloatArray, least: float, others_needed: int = MIN_OTHERS) -> BoolArray:
     """Where enough other members have `least` samples; as `samples` (C, cells)."""
     here = samples >= least
     others = np.asarray(here.sum(axis=0)[None, :] - here)
-    enough: BoolArray = others >= MIN_OTHERS
+    enough: BoolArray = others >= others_needed
     return enough
 
 
@@ -266,7 +293,9 @@ class LoadCurve(ComponentArrays):
         """
         at = self.places(components)
         samples = self.samples[:, at].T
-        seen, sure = seen_by_others(samples, MIN_SAMPLES), seen_by_others(samples, SURE_SAMPLES)
+        # Members seldom meet at a number in flight: there more than half of the others suffice.
+        needed = min((at.size - 1) // 2 + 1, MIN_OTHERS) if closed_loop else MIN_OTHERS
+        seen, sure = (seen_by_others(samples, least, needed) for least in (MIN_SAMPLES, SURE_SAMPLES))
         counted = np.where(samples >= MIN_SAMPLES, samples, np.nan)
         own = (self.total[:, at].T + self.prior * self.pooled) / (counted + self.prior)
         everyone = np.ones(at.size, dtype=np.bool_)
@@ -295,8 +324,9 @@ class LoadCurve(ComponentArrays):
         known = np.isfinite(end)
         mean = self.total[:, at].sum(axis=0) / np.where(total > 0.0, total, np.nan)
         span = _largest_of_others(mean) + _largest_of_others(-mean)
+        begin = np.where(known, point[np.arange(at.size), sure.argmax(axis=1)], middle)
         end = np.where(known, end, middle)
-        return OthersCurve(point, level, known, end, utilisation, span, closed_loop)
+        return OthersCurve(point, level, known, begin, end, utilisation, span, closed_loop)
 
     def own_times(self, components: Sequence[str]) -> OwnTimes:
         """The times that each of `components` has shown."""

@@ -108,10 +108,11 @@ def pooled_spread(
     that a group whose windows are independent is soon known for it. Wandering members yield new values only
     with the square root of the windows, which is the law of `standard_error` again.
 
-    `squares` (K, C): of the averages now, in the same units. Where members differ for good, mean squares are
-    too low: the upper limit cuts them in half, and in a young group they are of shorter averages. The middle
-    of the squares now is not, and counts where it is larger, the more the larger the group. It is at most
-    their mean: in a group of two halves all squares are alike, and their middle is not that of normal ones.
+    `squares` (K, C): of the averages now, in the same units, NaN = unknown. Where members differ for good,
+    mean squares are too low: the upper limit cuts them in half, and in a young group they are of shorter
+    averages. The middle of the squares now is not, and counts where it is larger, the more the larger the
+    group. It is at most their mean: in a group of two halves all squares are alike, and their middle is not
+    that of normal ones.
     """
     weight = np.where(counted, seen, 0.0)
     total = float(weight.sum())
@@ -128,7 +129,8 @@ def pooled_spread(
         before = (PRIOR_VALUES * before + values[scale] * square[scale]) / (PRIOR_VALUES + values[scale])
         pooled[scale] = before
     present = np.where(counted, squares, np.nan)
-    now = np.minimum(row_median(present) / SQUARE_MEDIAN, np.nanmean(present, axis=1))
-    known = SQUARE_MEDIAN_VALUES * float(counted.sum())
+    told = np.isfinite(present).sum(axis=1)
+    mean = np.nansum(present, axis=1) / np.maximum(told, 1)
+    now, known = np.fmin(row_median(present) / SQUARE_MEDIAN, mean), SQUARE_MEDIAN_VALUES * told
     pooled = np.maximum(pooled, (PRIOR_VALUES * pooled + known * now) / (PRIOR_VALUES + known))
     return np.maximum(np.sqrt(pooled), MIN_SPREAD), PRIOR_VALUES + values
