@@ -316,6 +316,34 @@ def test_an_aggregator_says_which_folder_it_waits_for(tmp_path: Path, table: str
         daemon.wait()
 
 
+def test_an_aggregator_whose_state_folder_hangs_at_its_end(tmp_path: Path) -> None:
+    state, log = tmp_path / "state", tmp_path / "aggregator.log"
+    config = tmp_path / "aggregator.toml"
+    config.write_text(
+        f'[http]\nlisten = "127.0.0.1:0"\n[mqtt]\nport = {free_port()}\n[state]\ndirectory = "{state}"\n'
+    )
+    command = [sys.executable, "-m", "laggard_aggregator.cli.daemon", "--config", str(config)]
+
+    def is_running() -> bool:
+        return any(state.glob("*.snapshot"))
+
+    with log.open("w") as opened, started(command, stderr=opened) as daemon:
+        wait_until(is_running, "the first snapshot")
+        newest = max(state.glob("*.journal"))
+        pipe = newest.with_stem(str(int(newest.stem) + 1).zfill(len(newest.stem)))
+        os.mkfifo(pipe)  # an open for writing waits for a reader
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(LIMIT_SECONDS) == 1
+    assert "not ended 20 s after the signal" in log.read_text().splitlines()[-1]
+    pipe.unlink()
+    log.write_text("")
+    with log.open("w") as opened, started(command, stderr=opened) as daemon:
+        wait_until(lambda: "metrics at" in log.read_text(), "the next start")
+        wait_until(lambda: len(list(state.glob("*.snapshot"))) > 1, "its first snapshot")
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(LIMIT_SECONDS) == 0
+
+
 # -- R10: certificates that arrive after the start
 
 

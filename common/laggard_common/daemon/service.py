@@ -35,13 +35,21 @@ class Service(Generic[S, R]):
     `load` reads the settings; raises LaggardError. `make(settings, before)`: `before` is the previous object,
     which has ended, None at first; it raises nothing that `load` does not raise. New settings that cannot be
     loaded are rejected, and the running object is not affected. If an object fails to start with new
-    settings, for instance because a port is taken, the service returns to the previous ones.
+    settings, for instance because a port is taken, the service returns to the previous ones. `ending` is
+    called at the first signal that ends it.
     """
 
-    def __init__(self, load: Callable[[], S], make: Callable[[S, R | None], R], notifier: Notifier) -> None:
+    def __init__(
+        self,
+        load: Callable[[], S],
+        make: Callable[[S, R | None], R],
+        notifier: Notifier,
+        ending: Callable[[], None] = lambda: None,
+    ) -> None:
         self._load = load
         self._make = make
         self._notifier = notifier
+        self._ending = ending
         self._end = asyncio.Event()
         self._reload = asyncio.Event()
 
@@ -49,7 +57,7 @@ class Service(Generic[S, R]):
         """Runs with `settings` first, until a signal ends it. Raises the error of a failed first start."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._end.set)
+            loop.add_signal_handler(number, self._end_signalled)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         running, known_good = self._make(settings, None), settings
         while True:
@@ -68,6 +76,11 @@ class Service(Generic[S, R]):
                     known_good = settings
                 settings = wanted
             running = self._make(settings, running)
+
+    def _end_signalled(self) -> None:
+        if not self._end.is_set():
+            self._ending()
+        self._end.set()
 
     async def _while_wanted(self, running: R, started: asyncio.Event) -> S | None:
         """Runs until the end and returns None, or until a reload and returns the new settings."""

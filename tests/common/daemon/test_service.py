@@ -84,6 +84,14 @@ def test_sigterm_ends_it_in_order() -> None:
     assert story.seen == ["first begins", "first ends"]
 
 
+def test_the_first_signal_that_ends_it_is_told() -> None:
+    told: list[str] = []
+    story = Story(["second"], {"first": hangup, "second": lambda: (end(), end())})
+    service = Service(story.load, story.make, Notifier(), lambda: told.append("ending"))
+    asyncio.run(service.run("first"))
+    assert told == ["ending"]
+
+
 def test_sighup_puts_another_in_its_place() -> None:
     story = Story(["second", "third"], {"first": hangup, "second": hangup, "third": end})
     story.play()
