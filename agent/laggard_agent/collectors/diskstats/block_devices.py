@@ -91,7 +91,7 @@ class BlockDevices:
         devices = self._devices((name,))
         if name not in devices:
             return False
-        devices |= self._devices(devices[name].holders())  # of which partitions of dm stand for nobody
+        devices |= self._devices(devices[name].holders)  # of which partitions of dm stand for nobody
         return self._is_peer(name, devices[name], Layers(devices, {}))
 
     def _devices(self, names: Collection[str]) -> dict[str, SysfsDevice]:

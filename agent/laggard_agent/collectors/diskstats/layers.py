@@ -36,7 +36,7 @@ class Layers:
     def __init__(self, devices: Mapping[str, SysfsDevice], usage: Mapping[str, Usage]) -> None:
         self._devices = devices
         self._usage = usage
-        told = {name: device.holders() for name, device in devices.items()}
+        told = {name: device.holders for name, device in devices.items()}
         partitions = {name for name, device in devices.items() if device.is_dm_partition()}
         self._holders = {
             name: [upper for held in own for upper in (told[held] if held in partitions else [held])]

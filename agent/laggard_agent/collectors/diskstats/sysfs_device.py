@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from laggard_agent.collectors.interface import attribute, note_name
 
@@ -30,12 +31,16 @@ class Facts:
 
 
 class SysfsDevice:
-    """The attributes of one device. One listing finds absent attributes without an open of each."""
+    """The attributes of one device, each read at most once.
+
+    One listing finds absent attributes without an open of each.
+    """
 
     def __init__(self, path: str, folder: str) -> None:
         self._path = path
         self._folder = folder
         self._entries = frozenset(names_in(path))
+        self._texts: dict[str, str] = {}
 
     def is_hidden(self) -> bool:
         """Whether it is a path to a device that has a name of its own."""
@@ -58,6 +63,7 @@ class SysfsDevice:
         """Whether a driver serves it, not md or dm."""
         return "device" in self._entries
 
+    @cached_property
     def holders(self) -> list[str]:
         """Kernel names of md, LVM, dm-crypt and multipath devices that use it or one of its partitions."""
         held = self._holders_of(self._path) if "holders" in self._entries else []
@@ -112,19 +118,25 @@ class SysfsDevice:
         if self._text("dm/uuid").startswith("LVM-"):
             group = _VOLUME_GROUP.match(self._text("dm/name"))
             return group[0].replace("--", "-") if group else ""
-        arrays = {name for name in self.holders() if name.startswith("md")}
+        arrays = {name for name in self.holders if name.startswith("md")}
         return arrays.pop() if len(arrays) == 1 else ""
 
     def _text(self, name: str) -> str:
         """An attribute with single blanks, empty when absent."""
         if name.partition("/")[0] not in self._entries:
             return ""
-        return attribute(f"{self._path}/{name}")
+        if name not in self._texts:
+            self._texts[name] = attribute(f"{self._path}/{name}")
+        return self._texts[name]
 
     def _text_below(self, name: str) -> str:
         """The attribute of the first device below that has it, empty without one."""
-        below = sorted(names_in(f"{self._path}/slaves")) if "slaves" in self._entries else ()
-        return next(filter(None, (attribute(f"{self._path}/slaves/{slave}/{name}") for slave in below)), "")
+        own = (attribute(f"{self._path}/slaves/{slave}/{name}") for slave in self._slaves)
+        return next(filter(None, own), "")
+
+    @cached_property
+    def _slaves(self) -> Sequence[str]:
+        return sorted(names_in(f"{self._path}/slaves")) if "slaves" in self._entries else ()
 
     @staticmethod
     def _holders_of(path: str) -> list[str]:

@@ -5,6 +5,7 @@ import pytest
 
 from laggard_agent.collectors.diskstats.block_devices import BlockDevices
 from laggard_agent.collectors.diskstats.layers import Usage
+from laggard_agent.collectors.interface import recorded_by
 from laggard_common.wire.schema import Component
 from tests.support.builders.trees import tree
 
@@ -62,6 +63,30 @@ def components(devices: BlockDevices, *names: str, ms: int = 5) -> dict[str, Com
 def test_whole_disks_that_nothing_stands_above_are_the_peers(tmp_path: Path) -> None:
     found = choose(tree(tmp_path, SYSFS))
     assert list(found) == ["sda", "md0", "dm-0", "nvme0n1", "vda", "cciss/c0d0"]
+
+
+class Reads:
+    """A recorder of the files that are read."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+
+    def read(self, path: str, data: bytes) -> None:
+        self.paths.append(path)
+
+    def not_read(self, path: str, reason: str) -> None:
+        """Nothing."""
+
+    def named(self, path: str, *, is_folder: bool) -> None:
+        """Nothing."""
+
+
+def test_a_selection_reads_each_attribute_of_a_device_once(tmp_path: Path) -> None:
+    reads = Reads()
+    with recorded_by(reads):
+        choose(tree(tmp_path, SYSFS), "sda vda nvme0n1 loop0", include=("sda", "vda", "nvme.*", "loop0"))
+    assert any(path.endswith("loop0/size") for path in reads.paths)
+    assert len(reads.paths) == len(set(reads.paths))
 
 
 def test_identity_does_not_change_over_a_reboot(tmp_path: Path) -> None:
