@@ -5,7 +5,7 @@ A job of others is absent: the same answer to the byte as for a job that never w
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.index.reader import Row
 from laggard_aggregator.jobs.show import full_record, job_lines, job_record
 from laggard_aggregator.jobs.verdict import METHODS
+from laggard_aggregator.jobs.verdict.evidence.alarms import SlowTime
 from laggard_aggregator.jobs.verdict.judge import JobJudge
 from laggard_aggregator.status import urls
 from laggard_common.errors import ArchiveError, ConfigError
@@ -99,6 +100,11 @@ class JobsService:
         """A job's series, of a running one until now, within `ask`."""
         assert self._judge is not None, "there is an archive"
         return self._judge.series(job)
+
+    def slow_times(self, job: VisibleJob, components: Collection[str]) -> list[SlowTime]:
+        """Times of the job in which components were slow, within `ask`."""
+        assert self._judge is not None, "there is an archive"
+        return self._judge.slow_times(job, components)
 
     def selection(self, given: Mapping[str, str]) -> JobSelection:
         """The filters of a URL's query. Raises HTTPException."""

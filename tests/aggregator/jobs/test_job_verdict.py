@@ -18,7 +18,7 @@ from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.index.job_index import JobIndex
 from laggard_aggregator.jobs.verdict.analysis.cause_ranking import PathStraggler
 from laggard_aggregator.jobs.verdict.causes import alarm_finding
-from laggard_aggregator.jobs.verdict.evidence.alarms import PathAlarm
+from laggard_aggregator.jobs.verdict.evidence.alarms import PathAlarm, SlowTime, slow_times
 from laggard_aggregator.jobs.verdict.judge import JobJudge, RunReport
 from tests.support.builders.job_tables import (
     DAY,
@@ -250,6 +250,18 @@ def test_an_alarm_that_stands_while_nothing_is_judged_is_no_evidence(
     during = window_rows(name, start - 600, start + 7200, idle, anomalous=anomalous)
     write_alarms(tmp_path, [*before, *during], "verdicts")
     assert verdict_on(tmp_path, jobs[-1]).findings == []
+
+
+def test_the_times_in_which_a_component_was_slow_are_those_of_its_windows(tmp_path: Path) -> None:
+    name, begun = f"oss-8/{OST}", 1_763_600_000.0
+    write_alarms(tmp_path, window_rows(name, begun, begun + 600, 2.0), "verdicts")
+    write_alarms(tmp_path, window_rows(name, begun + 900, begun + 1200, 4.0), "verdicts")
+    write_alarms(tmp_path, window_rows(name, begun + 1200, begun + 1500, 1.1, anomalous=False), "verdicts")
+    assert slow_times(tmp_path, [name], begun + 100, begun + 1000) == [
+        SlowTime(name, begun + 100, begun + 600, 2.0),
+        SlowTime(name, begun + 900, begun + 1000, 4.0),
+    ]
+    assert slow_times(tmp_path, ["oss-8/other"], begun, begun + 2000) == []
 
 
 @pytest.mark.parametrize(("node", "is_cause"), [("cn-1", True), ("fwd-3", False)])

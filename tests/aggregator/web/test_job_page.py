@@ -15,18 +15,23 @@ from laggard_aggregator.demo.site import make_site
 from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.pages.job import SHOWN, ComponentsTable, answer
+from tests.aggregator.jobs.test_job_verdict import window_rows, write_alarms
 from tests.support.builders import live_status
 
 SLOW_PART = "oss-08/loop27 took 4.79 ms a write, 23 times the median of the 11 others"
 
 
+def demo_archive(folder: Path) -> Path:
+    recording = read_recording()
+    site = make_site(folder, recording.luns, 0.1)
+    write_recorded_job(recording, site, recording.samples[-1].time)
+    return site.archive
+
+
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's."""
-    recording = read_recording()
-    site = make_site(tmp_path_factory.mktemp("demo"), recording.luns, 0.1)
-    write_recorded_job(recording, site, recording.samples[-1].time)
-    return site.archive
+    return demo_archive(tmp_path_factory.mktemp("demo"))
 
 
 def page(archive: Path, path: str, view: live_status.MadeView | None = None) -> str:
@@ -52,6 +57,26 @@ def test_the_demos_job_names_its_slow_component_first(archive: Path) -> None:
     assert rows[0] == "loop27"
     assert len(rows) == len(set(rows)) == 12, "one row each"
     assert text.count('<tr class="hot">') == 1
+
+
+def test_the_timeline_marks_when_the_slow_component_was_slow(tmp_path: Path, archive: Path) -> None:
+    own, start = demo_archive(tmp_path), read_recording().start
+    begun = start + 60.0
+    windows = [
+        *window_rows("oss-08/loop27", begun, begun + 300, 19.0),
+        *window_rows("oss-08/loop27", start + 86_400, start + 86_700, 7.0),
+        *window_rows("oss-01/loop20", begun, begun + 300, 3.0),
+    ]
+    write_alarms(own, windows, "verdicts")
+    text = page(own, "/jobs/1")
+    assert "<title>oss-08/loop27 was slow, 19×</title>" in text
+    assert text.count('class="phase slow"') == 1
+    (line,) = re.findall(r"<li><strong>oss-08/loop27</strong>.*?</li>", text)
+    assert re.sub(r"<[^>]*>", "", line).endswith(
+        "was anomalous from 2026-11-21 07:13:05 UTC to 2026-11-21 07:18:05 UTC, 19×"
+    )
+    assert "is not known: no window of it" not in text
+    assert "is not known: no window of it" in page(archive, "/jobs/1")
 
 
 @pytest.mark.parametrize(("later", "ranged"), [(60.0, False), (86_400.0, True)])

@@ -6,7 +6,7 @@ alone, so those of earlier runs are kept.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -34,7 +34,7 @@ from laggard_aggregator.jobs.verdict.analysis.run_history import (
     judge,
 )
 from laggard_aggregator.jobs.verdict.causes import JobCauses, JobFinding, SlowJob, alarm_finding, within
-from laggard_aggregator.jobs.verdict.evidence.alarms import path_alarms
+from laggard_aggregator.jobs.verdict.evidence.alarms import SlowTime, path_alarms, slow_times
 from laggard_aggregator.jobs.verdict.evidence.component_times import ComponentTimes, component_times
 from laggard_aggregator.jobs.verdict.evidence.logs import log_findings
 from laggard_aggregator.jobs.verdict.evidence.path_shares import carried_shares
@@ -112,7 +112,7 @@ class JobJudge:
         jobid_format: str = "",
     ) -> None:
         self._queries = queries
-        self._directory, self._served_by = directory, served_by
+        self._directory, self._served_by, self._now_ns = directory, served_by, now_ns
         self._results = JobResults(directory)
         self._running = RunningJobs(directory, served_by, now_ns, jobid_format)
         self._traces = JobTraces(directory, queries)
@@ -155,6 +155,13 @@ class JobJudge:
         """Its components, slow ones first. Raises ArchiveError."""
         running = self._running.of(job)
         return component_times(self._results.components(job) if running is None else running.components)
+
+    def slow_times(self, job: VisibleJob, components: Collection[str]) -> list[SlowTime]:
+        """Times of the job in which `components` were anomalous by the daemon. Raises ArchiveError."""
+        if not components or job["start"] is None:
+            return []
+        end = self._now_ns() / 1e9 if job["end"] is None else job["end"]
+        return slow_times(self._directory, components, job["start"], end)
 
     def series(self, job: VisibleJob) -> list[Row]:
         """Rows of `job_series`, of a running job until now. Raises ArchiveError."""

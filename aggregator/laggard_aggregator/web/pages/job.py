@@ -98,6 +98,16 @@ class ComponentsTable:
         )
 
 
+def blamed_names(job: Mapping[str, Any]) -> set[str]:
+    """The names that the daemon's windows may have for the slow components of a job's record."""
+    named = {finding["cause"] for finding in job["findings"] if finding["kind"] in _BLAMES}
+    for component in job["components"]:
+        own = names(component["component"], component["node"])
+        if component["slow"] or not own.isdisjoint(named):
+            named |= own
+    return named
+
+
 def _blame(
     component: Mapping[str, Any], blamed: Mapping[str, Mapping[str, Any]]
 ) -> tuple[str, float | None] | None:

@@ -29,7 +29,7 @@ from laggard_aggregator.web.jobs_api import (
     principal,
     slow_components,
 )
-from laggard_aggregator.web.pages.job import ComponentsTable, answer
+from laggard_aggregator.web.pages.job import ComponentsTable, answer, blamed_names
 from laggard_aggregator.web.pages.timeline import LAYERS, timelines
 from laggard_aggregator.web.problems import Show
 from laggard_common.visible import visible
@@ -186,12 +186,15 @@ class JobPages:
         job = _shown(self._service.full(queries, own, method))
         for name in ("findings", "neighbours", "components"):
             job[name] = [_shown(row) for row in job[name]]
-        series = self._service.series(own)
+        series, blamed = self._service.series(own), blamed_names(job)
+        slow = self._service.slow_times(own, blamed)
         return {
             "job": job,
             "answer": answer(job),
             "runs": [(run["job_key"], run["start"]) for run in runs[1:]],
-            "timelines": timelines(series, job["phases"]),
+            "timelines": timelines(series, job["phases"], slow),
+            "slow_times": slow,
+            "blamed": bool(blamed),
             "components": ComponentsTable.of(job["components"], job["findings"]),
             "mode": mode_text(job["summary"]["mode"]),
             "traced": trace_text(job["trace_difference"]),

@@ -1,4 +1,7 @@
-"""A job's rates over time with its phases drawn on them, as SVG; gaps are gaps of the line."""
+"""A job's rates over time, as SVG, with its phases and the times of slow components on them.
+
+Gaps are gaps of the line.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +12,7 @@ from markupsafe import Markup
 
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.jobs.index.reader import Row
+from laggard_aggregator.jobs.verdict.evidence.alarms import SlowTime
 from laggard_aggregator.status import formatting
 from laggard_aggregator.web.pages.charts import (
     BOTTOM,
@@ -43,15 +47,17 @@ class JobTimeline:
     pictures: tuple[tuple[str, Markup], ...]
 
 
-def timelines(series: Sequence[Row], phases: Sequence[Mapping[str, Any]]) -> list[JobTimeline]:
-    """Pictures of the whole job, the outermost layer first, which is the one that `phases` are of."""
+def timelines(
+    series: Sequence[Row], phases: Sequence[Mapping[str, Any]], slow: Sequence[SlowTime] = ()
+) -> list[JobTimeline]:
+    """Pictures of the whole job, the outermost layer first: `phases` and `slow` are drawn on that one."""
     whole = {row["layer"]: row for row in series if row["node"] is None}
     drawn_layers: list[JobTimeline] = []
     for layer in (name for name in LAYERS if name in whole):
-        drawn = phases if not drawn_layers else ()
+        drawn, marked = ((), ()) if drawn_layers else (phases, slow)
         pictures = (
-            ("Read and written", _picture(whole[layer], _VOLUMES, drawn, HEIGHT)),
-            ("Metadata operations", _picture(whole[layer], _METADATA, drawn, _LOW)),
+            ("Read and written", _picture(whole[layer], _VOLUMES, drawn, marked, HEIGHT)),
+            ("Metadata operations", _picture(whole[layer], _METADATA, drawn, marked, _LOW)),
         )
         if known := tuple((title, picture) for title, picture in pictures if picture):
             drawn_layers.append(JobTimeline(layer, known))
@@ -59,7 +65,11 @@ def timelines(series: Sequence[Row], phases: Sequence[Mapping[str, Any]]) -> lis
 
 
 def _picture(
-    row: Row, names: Sequence[tuple[str, str]], phases: Sequence[Mapping[str, Any]], height: int
+    row: Row,
+    names: Sequence[tuple[str, str]],
+    phases: Sequence[Mapping[str, Any]],
+    slow: Sequence[SlowTime],
+    height: int,
 ) -> Markup:
     """Rates of some directions in one picture; empty where there is nothing but zeros."""
     step = row["resolution_seconds"]
@@ -74,16 +84,19 @@ def _picture(
     start, end = row["start"], row["start"] + step * count
     strips = [direction for direction in rates if any(phase["direction"] == direction for phase in phases)]
     most = max(float(np.nanmax(rate)) for rate in rates.values())
-    top = _TOP + _STRIP * len(strips)
-    frame = Frame(start, end, 0.0, most * 1.05, height + _STRIP * len(strips), top=top)
-    inside = Markup("")
-    for place, direction in enumerate(strips):
+    marked = [one for one in slow if one.start < end and one.end > start]
+    count_strips = len(strips) + bool(marked)
+    bottom = height + _STRIP * count_strips
+    frame = Frame(start, end, 0.0, most * 1.05, bottom, top=_TOP + _STRIP * count_strips)
+    inside = _slow_strip(frame, marked, _TOP / 2, bottom) if marked else Markup("")
+    for place, direction in enumerate(strips, start=count_strips - len(strips)):
         own = [phase for phase in phases if phase["direction"] == direction]
-        inside += _strip(frame, own, direction, _TOP / 2 + _STRIP * place, height + _STRIP * len(strips))
+        inside += _strip(frame, own, direction, _TOP / 2 + _STRIP * place, bottom)
     for direction, values in rates.items():
         inside += _line(frame, start, step, values, direction)
     upwards = [(value, _said(value, "metadata" in rates)) for value in ticks(0.0, most)]
     label = f"{' and '.join(rates)} rates over time, {formatting.counted(len(phases), 'phase')}"
+    label += "".join(f"; {slow_text(one)}" for one in marked)
     return frame.svg(label, inside, time_ticks(np.array([start, end])), upwards, are_times=True)
 
 
@@ -97,18 +110,40 @@ def _strip(
     frame: Frame, phases: Sequence[Mapping[str, Any]], direction: str, at: float, height: int
 ) -> Markup:
     """A bar a phase at a height, and its time shaded below."""
-    drawn = Markup('<text class="minor" x="{}" y="{:.1f}">{}</text>').format(
-        LEFT - 6, at + 10, _LABELS.get(direction, direction)
-    )
+    drawn = _strip_label(_LABELS.get(direction, direction), at)
     for phase in phases:
-        ends = np.clip(frame.x(np.array([phase["start"], phase["end"]])), LEFT, WIDTH - RIGHT)
-        x, width = float(ends[0]), max(float(ends[1] - ends[0]), 2.0)
-        drawn += Markup(
-            '<g class="phase {}"><title>{}</title>'
-            '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="10" rx="2"/>'
-            '<rect class="shade" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/></g>'
-        ).format(direction, phase_text(phase), x, at, width, x, at + 10, width, height - BOTTOM - at - 10)
+        span = phase["start"], phase["end"]
+        drawn += _bar(frame, span, f"phase {direction}", phase_text(phase), at=at, height=height)
     return drawn
+
+
+def _slow_strip(frame: Frame, slow: Sequence[SlowTime], at: float, height: int) -> Markup:
+    """A bar for each time in which a component was slow, as `_strip`."""
+    drawn = _strip_label("slow", at)
+    for one in slow:
+        drawn += _bar(frame, (one.start, one.end), "phase slow", slow_text(one), at=at, height=height)
+    return drawn
+
+
+def _strip_label(text: str, at: float) -> Markup:
+    return Markup('<text class="minor" x="{}" y="{:.1f}">{}</text>').format(LEFT - 6, at + 10, text)
+
+
+def _bar(
+    frame: Frame, span: tuple[float, float], looks: str, title: str, *, at: float, height: int
+) -> Markup:
+    ends = np.clip(frame.x(np.array(span)), LEFT, WIDTH - RIGHT)
+    x, width = float(ends[0]), max(float(ends[1] - ends[0]), 2.0)
+    return Markup(
+        '<g class="{}"><title>{}</title>'
+        '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="10" rx="2"/>'
+        '<rect class="shade" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/></g>'
+    ).format(looks, title, x, at, width, x, at + 10, width, height - BOTTOM - at - 10)
+
+
+def slow_text(one: SlowTime) -> str:
+    """A time in which a component was slow in words, but for the time."""
+    return f"{one.component} was slow, {formatting.factor(one.factor)}"
 
 
 def phase_text(phase: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 An alarm stands until its component is healthy again, also while nothing is judged: then it is no evidence.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -64,6 +64,36 @@ def path_alarms(directory: Path, path: RunPath, carried: Mapping[str, float]) ->
     return concerning
 
 
+@dataclass(frozen=True, slots=True)
+class SlowTime:
+    """A time on end in which a component was anomalous; `factor`: median severity of its windows."""
+
+    component: str
+    start: float
+    end: float
+    factor: float
+
+
+def slow_times(directory: Path, components: Collection[str], start: float, end: float) -> list[SlowTime]:
+    """Times within [start, end] in which `components` were anomalous, in order. Raises ArchiveError."""
+    times = []
+    for component, windows in _anomalous(directory, components, start, end).items():
+        spans: list[tuple[float, float, list[float]]] = []
+        for low, high, severity in sorted(windows):
+            if high <= start or low >= end:
+                continue
+            if spans and low <= spans[-1][1]:
+                begun, until, severities = spans.pop()
+                spans.append((begun, max(until, high), [*severities, severity]))
+            else:
+                spans.append((low, high, [severity]))
+        times += [
+            SlowTime(component, max(low, start), min(high, end), float(np.median(severities)))
+            for low, high, severities in spans
+        ]
+    return sorted(times, key=lambda time: (time.start, time.component))
+
+
 def _share(component: str, path: RunPath, carried: Mapping[str, float]) -> float:
     node = client_node(component)
     if node is not None:
@@ -88,7 +118,7 @@ def _alarms(directory: Path, start: float, end: float) -> dict[str, list[Times]]
 
 
 def _anomalous(
-    directory: Path, components: Mapping[str, float], start: float, end: float
+    directory: Path, components: Collection[str], start: float, end: float
 ) -> dict[str, list[tuple[float, float, float]]]:
     """Start, end and severity of the windows in which components were anomalous.
 
