@@ -51,6 +51,7 @@ _RESULTS = (
     *("severity", "observed", "reference", "straggler", "since"),
 )
 _WINDOWS = ("run", "ordinal", "group", "metric", "start", "end", "components", "judged", "anomalous", "note")
+_CLOSES = ("run", "ordinal", "group", "end", "drained", "afresh")
 
 Row = Mapping[str, Any]
 
@@ -112,10 +113,15 @@ class HistoryReader:
         span = np.array([[start, end]], dtype=np.float64)
         return self._results(_Scan("verdicts", layout.OWN, "end", span, _RESULTS), group, under)
 
-    def windows(self, start: float, end: float, group: str) -> list[Row]:
-        """Rows of the table `windows` of a group whose window ends in the range, oldest first."""
+    def windows(self, start: float, end: float, group: str = "") -> list[Row]:
+        """Rows of the table `windows`, of a group or of all, whose window ends in the range, oldest first."""
         span = np.array([[start, end]], dtype=np.float64)
         return self._results(_Scan("windows", layout.OWN, "end", span, _WINDOWS), group)
+
+    def closes(self, start: float, end: float) -> list[Row]:
+        """Rows of the table `closes` whose window ends in the range, oldest first."""
+        span = np.array([[start, end]], dtype=np.float64)
+        return self._results(_Scan("closes", layout.OWN, "end", span, _CLOSES))
 
     def alarms(self, columns: Sequence[str], start: float, end: float) -> list[Row]:
         """Rows of the table `alarms` whose `at` is in the range, oldest first."""

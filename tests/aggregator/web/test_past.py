@@ -15,6 +15,7 @@ import pytest
 from laggard_aggregator.app import App
 from laggard_aggregator.archive.history import HistoryReader
 from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.status import urls
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.pages import past
@@ -409,3 +410,23 @@ def test_history_is_there_again_after_a_restart(tmp_path: Path) -> None:
             assert "reads" in found
 
     asyncio.run(story())
+
+
+def test_the_alarms_of_a_range_have_beside_them_what_else_changed(tmp_path: Path, archive: Path) -> None:
+    quiet = text_of(get(f"/alarms?{ASKED}", archive))
+    assert "No group changed its size, and no component was drained or replaced." in quiet
+    assert "It does not keep silences that have ended" in quiet
+    writer = written(tmp_path)
+    gone, left = COMPONENTS[0], COMPONENTS[1:]
+    judged = live_status.judgement(GROUP, left, [0] * len(left), [1.0] * len(left), [False] * len(left))
+    start = END + WINDOW
+    writer.judgement(replace(judged, start=float(END), end=float(start)))
+    close = WindowClose(10_000, GROUP, float(END), float(start), start + 5.0)
+    writer.window_close(replace(close, drained=(gone,), restart=(left[0],)))
+    writer.flush()
+    view = site()
+    view.now = start + 100.0
+    text = text_of(get(f"/alarms?from={BEGUN}&to={start + 60}", tmp_path, view))
+    assert f"{GROUP}: 9 components compared, before 10" in text
+    assert f"{GROUP}: {gone} drained" in text
+    assert f"{GROUP}: {left[0]} replaced or forgotten" in text

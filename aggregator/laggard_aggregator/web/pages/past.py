@@ -49,6 +49,8 @@ _LOADS = (("operations", "operations/s"), ("bytes", "MB/s"))
 """Load that clients ask for, in words, and its unit; queues and utilisation follow from slowness, too."""
 _AS_BUSY = 1.1
 """Times its peers' load below which a component is not busier."""
+_MOST_NAMED = 5
+"""Components that one change names."""
 ROWS_A_PAGE = {"anomalous_windows": 12, "anomalous_components": 100}
 
 
@@ -98,13 +100,21 @@ def _load_ratio(series: Sequence[PastSeries], when: BoolArray) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """What changed in a range besides alarms: by the window that ended at `at`, in words."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Past:
     """A range of the archive about a component, a group, a node, or all alarms.
 
     `verdicts`: rows of anomalous windows, newest first, or, of a node, of its anomalous components, the worst
     first; `listed` names the table of them, if the page has one. `judged`: windows in which its group was.
     `peers`: components of the band. `history`: of a group, at most MAX_COLUMNS windows of the components that
-    had a verdict. `notes`: sentences about what is missing.
+    had a verdict. `notes`: sentences about what is missing. `changes`: of all alarms, what else changed.
     """
 
     range: TimeRange
@@ -117,6 +127,7 @@ class Past:
     judged: int = 0
     history: WindowHistory | None = None
     events: tuple[Event, ...] = ()
+    changes: tuple["Change", ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -349,7 +360,44 @@ def _node(name: str, asked: TimeRange, reader: HistoryReader) -> Past:
 
 def _alarms(asked: TimeRange, reader: HistoryReader) -> Past:
     rows = reader.alarms(EVENT_COLUMNS, asked.start, asked.end)
-    return Past(asked, _troubles(reader), events=tuple(map(Event.of_row, reversed(rows))))
+    changes = _changes(reader.windows(asked.start, asked.end), reader.closes(asked.start, asked.end))
+    return Past(
+        asked,
+        _troubles(reader),
+        events=tuple(map(Event.of_row, reversed(rows))),
+        changes=tuple(sorted(changes, key=lambda change: -change.at)),
+    )
+
+
+def _changes(windows: Sequence[Row], closes: Sequence[Row]) -> Iterable[Change]:
+    """Groups that grew or shrank, drained or replaced components, and new runs, by windows in order."""
+    sizes: dict[str, int] = {}
+    runs: set[int] = set()
+    for row in windows:
+        group, size = row["group"], row["components"]
+        before = sizes.get(group, size)
+        sizes[group] = size
+        if size != before:
+            yield Change(row["end"], f"{group}: {counted(size, 'component')} compared, before {before:,}")
+        if runs and row["run"] not in runs:
+            yield Change(row["end"], "the aggregator began a new run: without its state, or newly configured")
+        runs.add(row["run"])
+    drained: dict[str, set[str]] = {}
+    for row in closes:
+        now = set(row["drained"] or ())
+        before_it = drained.get(row["group"], now)
+        drained[row["group"]] = now
+        said = {
+            "drained": now - before_it,
+            "no longer drained": before_it - now,
+            "replaced or forgotten": set(row["afresh"] or ()),
+        }
+        for done, components in said.items():
+            if components:
+                shown = ", ".join(sorted(components)[:_MOST_NAMED])
+                more = len(components) - _MOST_NAMED
+                rest = f" and {more} more" if more > 0 else ""
+                yield Change(row["end"], f"{row['group']}: {shown}{rest} {done}")
 
 
 def _history(group: str, windows: Sequence[Row], rows: Sequence[Row], asked: TimeRange) -> WindowHistory:
