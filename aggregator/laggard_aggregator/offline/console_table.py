@@ -7,18 +7,18 @@ from typing import Any
 from laggard_aggregator.detect import LEVEL_OF_GROUPS, LEVEL_OF_SPLITS
 from laggard_aggregator.offline.findings import MAX_NAMED, Finding, Findings
 from laggard_aggregator.status.formatting import counted, score, zoned
-from laggard_aggregator.status.text_table import TableColumn, text_table
+from laggard_aggregator.status.text_table import TableColumn, text_table, wrapped
 
 _NO_MEMBERS = (LEVEL_OF_GROUPS, LEVEL_OF_SPLITS)
 _COLUMNS = (
-    TableColumn("group", dispensable=1),
+    TableColumn("group", dispensable=2),
     TableColumn("component"),
     TableColumn("straggler"),
     TableColumn("x its peers", right=True),
-    TableColumn("score", right=True, dispensable=4),
-    TableColumn("anomalous", right=True, dispensable=2),
-    TableColumn("persistence", right=True, dispensable=3),
-    TableColumn("first alarm"),
+    TableColumn("score", right=True, dispensable=5),
+    TableColumn("anomalous", right=True, dispensable=3),
+    TableColumn("persistence", right=True, dispensable=4),
+    TableColumn("first alarm", dispensable=1),
 )
 
 
@@ -48,12 +48,13 @@ def findings_lines(
                 yield from (f"  {amount:12.6g}  {cause}" for cause, amount in causes)
             if f.stops:
                 yield f"{f.group} {names.get(f.component, f.component)}: {f.stops}"
-    yield (
+    summary = (
         f"{counted(sum(f.straggler for f in compared), 'straggler')}, "
         f"{counted(len(shown), 'component')} with an alarm, {len(ranked)} ever anomalous, "
         f"of {members} in {counted(len({f.group for f in compared}), 'group')}; "
         f"{counted(findings.windows, 'window')}"
     )
+    yield from wrapped(summary, width)
     quiet = [f for f in ranked if f not in shown]
     if quiet:
         named = [
@@ -61,7 +62,7 @@ def findings_lines(
             for f in quiet[:MAX_NAMED]
         ]
         more = [f"{len(quiet) - MAX_NAMED} more"] if len(quiet) > MAX_NAMED else []
-        yield f"anomalous in some windows, without an alarm: {', '.join(named + more)}"
+        yield from wrapped(f"anomalous in some windows, without an alarm: {', '.join(named + more)}", width)
 
 
 def window_line(record: Mapping[str, Any], *, local: bool = False) -> str:

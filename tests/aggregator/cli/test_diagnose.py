@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,10 @@ def test_names_are_whole_on_a_terminal_of_80_columns() -> None:
     assert finding.component in lines[1]
     assert max(map(len, lines[:3])) <= 80
     assert lines[2] == "(on a wider terminal also: group, score, anomalous, persistence)"
+    short = replace(finding, component="oss-0001/sdb")
+    narrow = list(findings_lines(Findings(lambda _: 3), [short], {}, width=40))
+    assert max(map(len, narrow)) <= 40
+    assert narrow[0].split() == ["component", "straggler", "x", "its", "peers"]
 
 
 def test_control_characters_of_names_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
