@@ -101,7 +101,7 @@ def _load_ratio(series: Sequence[PastSeries], when: BoolArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What changed in a range besides alarms: by the window that ended at `at`, in words."""
+    """A change in a range besides alarms, in words; `at`: end of the window that shows it."""
 
     at: float
     text: str
@@ -114,7 +114,7 @@ class Past:
     `verdicts`: rows of anomalous windows, newest first, or, of a node, of its anomalous components, the worst
     first; `listed` names the table of them, if the page has one. `judged`: windows in which its group was.
     `peers`: components of the band. `history`: of a group, at most MAX_COLUMNS windows of the components that
-    had a verdict. `notes`: sentences about what is missing. `changes`: of all alarms, what else changed.
+    had a verdict. `notes`: sentences about what is missing. `changes`: beside all alarms, oldest last.
     """
 
     range: TimeRange
