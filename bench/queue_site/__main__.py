@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import csv
 import json
-import pickle
 import random
 import sys
 import tempfile
@@ -27,10 +26,11 @@ from bench.beacon_site.shape import START_SECONDS, forwarder_name, node_name
 from bench.machine import machine
 from bench.queue_site.counters import CUT_SECONDS, Counted, Traces, tables
 from bench.queue_site.hardware import NODES_A_HALF, SIZES
+from bench.queue_site.kept import FILE, Kept
 from bench.queue_site.plan import Plan, make_plan
 from bench.queue_site.score import alarms_line, causes_table, goals, line, numbers_table, score
 from bench.queue_site.simulate import Done, Past, Simulation, keep_moments
-from bench.queue_site.truth import Kept, truths
+from bench.queue_site.truth import truths
 from laggard_aggregator.jobs.access.principals import Principal, Role
 from laggard_aggregator.jobs.access.queries import JobQueries
 from laggard_aggregator.jobs.access.visible_job import VisibleJob
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     clients = options.clients or random.Random(options.seed).choice(("both", "traces"))
     if options.again:
-        kept: Kept = pickle.loads((options.again / "site.pickle").read_bytes())
+        kept = Kept.read((options.again / FILE).read_text())
         return _told(
             kept, _judged_now(options.again, [truth.run.number for truth in kept.truths]), options.jobs_out
         )
@@ -77,13 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             while not simulation.over:
                 keep_moments(simulation, moments, simulation.now + 600)
             known = truths(Past(plan, simulation.done, simulation.started, moments))
-            return _told(Kept("truth alone", plan, known, ()), {}, options.jobs_out)
+            return _told(Kept("truth alone", options.seed, plan, known, ()), {}, options.jobs_out)
         try:
             kept, answers = asyncio.run(_run(folder, plan, options.seed, clients))
         except ProductError as exc:
             print(f"bench.queue_site: {exc}", file=sys.stderr)
             return 1
-        (folder / "site.pickle").write_bytes(pickle.dumps(kept))
+        (folder / FILE).write_text(kept.json())
     return _told(kept, answers, options.jobs_out)
 
 
@@ -130,7 +130,7 @@ async def _run(folder: Path, plan: Plan, seed: int, clients: str) -> tuple[Kept,
         f"{agents.samples:,} samples, {agents.records:,} trace records; fed in {fed - began:.0f} s, "
         f"answered in {time.monotonic() - fed:.0f} s"
     )
-    return Kept(header, plan, known, _raised(folder / "archive")), answers
+    return Kept(header, seed, plan, known, _raised(folder / "archive")), answers
 
 
 async def _feed(

@@ -1,7 +1,6 @@
 """The truth of each run: the site solved again without one thing after another."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -44,16 +43,6 @@ class Truth:
     def run(self) -> Run:
         """The run."""
         return self.done.run
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What a kept folder has beside the archive, `site.pickle`. `raised`: alarms, and from when to when."""
-
-    header: str
-    plan: Plan
-    truths: Sequence[Truth]
-    raised: Sequence[tuple[str, float, float]]
 
 
 def truths(past: Past) -> list[Truth]:

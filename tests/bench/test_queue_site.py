@@ -9,6 +9,7 @@ import pytest
 
 from bench.queue_site.counters import CUT_SECONDS, Counted, Traces, tables
 from bench.queue_site.hardware import META, READ, SIZES, THREADS, WRITE
+from bench.queue_site.kept import Kept
 from bench.queue_site.network import Load, Steady, solve
 from bench.queue_site.plan import Fault, Phase, Plan, Program, Run, make_plan
 from bench.queue_site.score import goals, line, numbers_table, score
@@ -159,6 +160,18 @@ def test_score_tells_right_from_innocent() -> None:
     assert score(slow, {"verdict": "slow"}, past.plan).judged == "none"
     met = goals([score(truth, {}, past.plan) for truth in truths(past)])
     assert list(met.values()) == [False, True, True]
+
+
+def test_a_kept_folder_has_plan_and_truth() -> None:
+    past = simulated(plan(Fault("ost", 0, 12, 1650, 3000), change="size"))
+    raised = [("scratch-OST0000", 1700.0, float("inf")), ("fwd-01/lwfs", 5.0, 9.0)]
+    kept = Kept("seed 3", 3, past.plan, truths(past), raised)
+    again = Kept.read(kept.json())
+    assert (again.plan.runs, again.plan.faults, again.plan.shape) == (
+        past.plan.runs, past.plan.faults, past.plan.shape
+    )  # fmt: skip
+    assert (again.header, again.seed, again.truths, again.raised) == ("seed 3", 3, kept.truths, raised)
+    assert json.loads(kept.json())["truths"][-1]["right"], "the slow run has causes"
 
 
 def test_numbers_are_those_of_the_phases() -> None:
