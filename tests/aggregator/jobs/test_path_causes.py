@@ -294,6 +294,28 @@ def test_writers_of_one_file_behind_the_same_forwarder_are_the_cause(tmp_path: P
     )
 
 
+def test_writers_of_one_file_who_hold_the_threads_of_the_forwarder_are_the_cause(tmp_path: Path) -> None:
+    """Requests wait in its queue, and take as long as ever once they have a thread."""
+    slow = replace(USUAL, node_extra_us=60_000, queue=4)
+    scene, nodes = Scene(tmp_path, slow, shared=False), NODES["fwd-1"][2:]
+    for run in range(RUNS):
+        is_last = run == RUNS - 1
+        other = scene.beside(4350 + run, nodes, replace(slow if is_last else USUAL, writes=120), run)
+        scene.site.traced(other, nodes, run * MINUTES + 5, shared=is_last)
+    job = scene.verdict()
+    assert causes(job) == [("neighbour", other["job_key"])]
+    assert "into one file of all its processes on fwd-1" in job["sentence"]
+
+
+def test_a_queue_that_is_known_of_one_run_alone_is_no_slowness(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, replace(USUAL, queue=4))
+    for (source, _, _), rises in scene.site.rises.items():
+        if source == "lwfs":
+            for name in rises:
+                rises[name][: scene.first] = 0
+    assert causes(scene.verdict()) == []
+
+
 def test_writers_of_one_file_behind_another_forwarder_are_innocent(tmp_path: Path) -> None:
     scene = Scene(tmp_path, SLOW_FORWARDER, shared=False)
     for run in range(RUNS):

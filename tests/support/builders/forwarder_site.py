@@ -49,7 +49,8 @@ class Work:
     """Work of one node in a minute.
 
     `node_extra_us`: by which its requests take longer than at its forwarder's mount; `mount_extra_meta_us`:
-    by which metadata operations do at node and forwarder than at the MDT.
+    by which metadata operations do at node and forwarder than at the MDT. `queue`: the sum of ten lengths of
+    the queue before its forwarder's threads.
     """
 
     writes: int = 60
@@ -63,6 +64,7 @@ class Work:
     meta_us: int = META_US
     node_extra_us: int = 1_000
     mount_extra_meta_us: int = 0
+    queue: int = 0
 
 
 @dataclass(slots=True)
@@ -94,6 +96,8 @@ class ForwarderSite:
             self._add("lustre_llite", node, "scratch", first, last, _mount(work, mount_us))
             if forwarder:
                 self._add("lustre_llite", forwarder, "scratch", first, last, _mount(work, work.mount_us))
+                lengths = {"queue_samples": 10, "queue_length_sum": work.queue}
+                self._add("lwfs", forwarder, "lwfs", first, last, lengths)
             client = forwarder or node
             part = work.writes // max(len(work.osts), 1)
             for ost in work.osts:
@@ -169,7 +173,7 @@ class ForwarderSite:
                 NaiveReading(tick, tick, {name: values[at] for name, values in sums.items()})
                 for at, tick in enumerate(ticks)
             ]
-            if source.startswith("lustre_job"):  # an entry is there once its job used the target
+            if source.startswith(("lustre_job", "lwfs")):  # an entry is there once something was done
                 used = next(at for at, value in enumerate(next(iter(sums.values()))) if value)
                 readings = readings[used:]
             batches += [

@@ -6,7 +6,8 @@ is a compute node.
 
 A forwarder's mount times the requests of all jobs behind it. Where these are of another size than usual its
 slowdown lies between that of a request and that of a byte: the job's own requests, as its nodes time them,
-tell which.
+tell which. A request may also wait for one of the forwarder's threads, which other requests hold: the queue
+of its LWFS server, as long as requests met it, tells for how long.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -110,6 +111,7 @@ class PathPart:
 class _Layer:
     """Counters of components of a kind: (count, time, bytes) of reads and writes, (count, time) of others."""
 
+    name: str
     kind: str
     source: str
     moves: tuple[tuple[str, str, str], ...] = ()
@@ -128,22 +130,29 @@ def _metadata(source: str) -> tuple[tuple[str, str], ...]:
 
 
 _OSTS: Final = _Layer(
-    OST, "lustre_ost", tuple((f"{d}_samples", f"{d}_sum", f"{d}_bytes_sum") for d in ("read", "write"))
+    "OSTs",
+    OST,
+    "lustre_ost",
+    tuple((f"{d}_samples", f"{d}_sum", f"{d}_bytes_sum") for d in ("read", "write")),
 )
 _RPCS: Final = _Layer(
+    "RPCs",
     OST,
     "lustre_osc",
     tuple((f"ost_{d}_samples", f"ost_{d}_sum", f"{d}_bytes_sum") for d in ("read", "write")),
 )
-_MDTS: Final = _Layer(MDT, "lustre_mdt", metadata=_metadata("lustre_job_mdt"))
+_MDTS: Final = _Layer("MDTs", MDT, "lustre_mdt", metadata=_metadata("lustre_job_mdt"))
 _MOUNTS: Final = _Layer(
+    "mounts",
     FORWARDER,
     "lustre_llite",
     tuple((f"{d}_bytes_samples", f"{d}_sum", f"{d}_bytes_sum") for d in ("read", "write")),
     _metadata("lustre_llite"),
 )
-_OWN_MOUNTS: Final = replace(_MOUNTS)
+_OWN_MOUNTS: Final = replace(_MOUNTS, name="own mounts")
 """Those of the job's own nodes, by the forwarder that they are behind."""
+_QUEUE: Final = ("queue_samples", "queue_length_sum")
+"""Counters of an LWFS server: how often its queue was looked at, and the sum of the lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +233,57 @@ class _Served:
         return loads
 
 
+@dataclass(frozen=True, slots=True)
+class _LayerInRun:
+    """Sums of a layer's components in a run, and of the queues before forwarders, None where unknown."""
+
+    path: RunPath
+    sums: MinuteSums
+    queues: MinuteSums | None = None
+
+    def served(self, layer: _Layer, direction: str) -> _Served:
+        """What its components served in the run's phases of a direction."""
+        spans = self.path.during(direction)
+        values, seconds = self.sums.during(spans)
+        operations = 2 + len(layer.metadata)
+        count, micros = values[:operations], values[operations : 2 * operations]
+        if self.queues is not None:
+            micros = micros + count * _waits(self.sums.names, count, self.queues, spans)
+        return _Served(self.sums.names, count, micros, values[-2:], seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _LayerCompared:
+    """C components of a layer in one direction. `mine` (C,): slowdowns as the job's own requests had them.
+
+    `factors`, `most` (C,): against the own usual latency of each, at the least and at the most. `of_earlier`
+    (R, C): in the R earlier runs. `past`: of the paths of those that are known.
+    """
+
+    direction: str
+    served: _Served
+    mine: FloatArray
+    factors: FloatArray
+    most: FloatArray
+    of_earlier: FloatArray
+    past: FloatArray
+
+    def others(self, at: int) -> FloatArray:
+        """Slowdowns of the peers of a component, those known."""
+        rest = np.delete(self.factors, at)
+        return rest[np.isfinite(rest)]
+
+    def by_chance(self, at: int) -> float:
+        """Chance of the slowdown of a component."""
+        spread = np.concatenate([self.past, self.others(at)])
+        return float(np.exp(-max(surprise(float(self.mine[at]), spread, _SPREAD)[1], 0.0)))
+
+    def as_loaded(self, at: int) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+        """Yields units of which healthy peers of a component had as much, with their names."""
+        healthy = (self.factors < MOVED) & (self.most < max(MOVED, _OF_SLOW * self.mine[at]))
+        return _as_loaded(self.served, at, healthy)
+
+
 @dataclass(slots=True)
 class PathParts:
     """Reads the latencies of paths from the archive in `directory`. `forwarders`: all those of the site.
@@ -273,7 +333,7 @@ class PathParts:
         (sums,) = Rollups(_RPCS.source, _RPCS.fields).read(self.directory, asked)
         if sums is None or target not in sums.names:
             return np.nan
-        served = _served(_RPCS, sums, now.during(direction))
+        served = _LayerInRun(now, sums).served(_RPCS, direction)
         slowdowns = served.slowdown(direction, _of_peers(served, direction))
         return float(slowdowns[served.names.index(target)])
 
@@ -286,74 +346,57 @@ class PathParts:
         seen: Mapping[str, PathPart] = MappingProxyType({}),
     ) -> list[PathPart]:
         """The components of a layer. `seen`: the same by the job's own requests alone, where known."""
-        sums, *then = self._sums(layer, [now, *earlier])
-        if sums is None:
-            return []
-        known = [at for at, during in enumerate(then) if during is not None]
-        before = [(earlier[at], during) for at in known if (during := then[at]) is not None]
+        runs = self._runs(layer, [now, *earlier])
         own = now.parts.get(layer.kind) or frozenset()
-        slowdowns: dict[str, dict[str, float]] = {}
-        others: dict[tuple[str, str], FloatArray] = {}
-        past_own: dict[tuple[str, str], tuple[float, ...]] = {}
-        by_chance: dict[tuple[str, str], float] = {}
-        unmoved: dict[str, set[str]] = {}
-        innocent: dict[str, set[str]] = {}
-        for direction in directions:
-            if not (layer.metadata if direction == "metadata" else layer.moves):
-                continue
-            served = _served(layer, sums, now.during(direction))
-            history = [_served(layer, during, run.during(direction)) for run, during in before]
-            of_path = [
-                times.only(run.parts.get(layer.kind) or own)
-                for times, (run, _) in zip(history, before, strict=True)
-            ]
-            usual = _usual(of_path, direction)
-            factors, most = _own_slowdowns(served, history, direction)
-            if not np.isfinite(usual[0]).any():
-                usual = _of_peers(served, direction)
-                factors, most = served.slowdowns(direction, usual)
-            of_earlier = np.full((len(earlier), len(served.names)), np.nan)
-            of_earlier[known] = _earlier_slowdowns(served.names, history, direction)
-            self._remember(served.names, of_earlier)
-            if layer is _RPCS:
-                self._rpcs[direction] = dict(zip(served.names, factors.tolist(), strict=True))
-            own_view = _seen_as(served.names, direction, seen) / self._on_the_way(
-                layer, served, most, direction
-            )
-            mine = _within(*served.slowdowns(direction, usual), own_view)
-            past = np.array([float(times.slowdown(direction, usual)[0]) for times in of_path])
-            for at, name in enumerate(served.names):
-                if name not in own or not np.isfinite(mine[at]):
-                    continue
-                slowdowns.setdefault(name, {})[direction] = float(mine[at])
-                rest = np.delete(factors, at)
-                others[name, direction] = rest = rest[np.isfinite(rest)]
-                past_own[name, direction] = tuple(of_earlier[:, at].tolist())
-                spread = np.concatenate([past[np.isfinite(past)], rest])
-                unlikely = max(surprise(float(mine[at]), spread, _SPREAD)[1], 0.0)
-                by_chance[name, direction] = float(np.exp(-unlikely))
-                healthy = (factors < MOVED) & (most < max(MOVED, _OF_SLOW * mine[at]))
-                for units, peers in _as_loaded(served, at, healthy):
-                    innocent.setdefault(name, set()).update(units)
-                    unmoved.setdefault(name, set()).update(peers)
+        if runs[0] is None:
+            return []
+        compared = [
+            self._compared(layer, direction, runs, own, seen)
+            for direction in directions
+            if (layer.metadata if direction == "metadata" else layer.moves)
+        ]
         parts = []
-        for name, factors_of in slowdowns.items():
-            direction, worst = max(factors_of.items(), key=lambda item: item[1])
-            rest = others[name, direction]
-            beyond = worst / max(float(np.median(rest)), 1.0) if rest.size >= _LEAST_PEERS else np.nan
-            parts.append(
-                PathPart(
-                    name,
-                    layer.kind,
-                    factors_of,
-                    beyond,
-                    by_chance[name, direction],
-                    unmoved=frozenset(unmoved.get(name, ())),
-                    earlier=past_own[name, direction],
-                    innocent_loads=frozenset(innocent.get(name, ())),
-                )
-            )
+        for at, name in enumerate(runs[0].sums.names):
+            known = [one for one in compared if np.isfinite(one.mine[at])]
+            if name in own and known:
+                parts.append(_part(layer.kind, name, at, known))
         return parts
+
+    def _compared(
+        self,
+        layer: _Layer,
+        direction: str,
+        runs: Sequence["_LayerInRun | None"],
+        own: frozenset[str],
+        seen: Mapping[str, PathPart],
+    ) -> "_LayerCompared":
+        """The components of a layer in a direction, in the first of `runs` and against the others.
+
+        `own`: those on the job's path.
+        """
+        now, *earlier = runs
+        assert now is not None
+        known = [at for at, run in enumerate(earlier) if run is not None]
+        before = [run for run in earlier if run is not None]
+        served, history = now.served(layer, direction), [run.served(layer, direction) for run in before]
+        of_path = [
+            times.only(run.path.parts.get(layer.kind) or own)
+            for times, run in zip(history, before, strict=True)
+        ]
+        usual = _usual(of_path, direction)
+        factors, most = _own_slowdowns(served, history, direction)
+        if not np.isfinite(usual[0]).any():
+            usual = _of_peers(served, direction)
+            factors, most = served.slowdowns(direction, usual)
+        of_earlier = np.full((len(earlier), len(served.names)), np.nan)
+        of_earlier[known] = _earlier_slowdowns(served.names, history, direction)
+        self._remember(served.names, of_earlier)
+        if layer == _RPCS:
+            self._rpcs[direction] = dict(zip(served.names, factors.tolist(), strict=True))
+        own_view = _seen_as(served.names, direction, seen) / self._on_the_way(layer, served, most, direction)
+        mine = _within(*served.slowdowns(direction, usual), own_view)
+        past = np.array([float(times.slowdown(direction, usual)[0]) for times in of_path])
+        return _LayerCompared(direction, served, mine, factors, most, of_earlier, past[np.isfinite(past)])
 
     def _on_the_way(
         self, layer: _Layer, served: _Served, most: FloatArray, direction: str
@@ -363,7 +406,7 @@ class PathParts:
         By the median of its peers: a slow forwarder slows RPCs to all OSTs, by more than these became slower
         at `most` (C,). 1 of other layers.
         """
-        if layer is not _OSTS:
+        if layer != _OSTS:
             return 1.0
         rpcs = self._rpcs.get(direction, {})
         beyond = np.array([rpcs.get(name, np.nan) for name in served.names]) / most
@@ -375,14 +418,31 @@ class PathParts:
         for name, own in zip(names, slowdowns.T, strict=True):
             self.past[name] = np.fmax(self.past[name], own) if name in self.past else own
 
+    def _runs(self, layer: _Layer, runs: Sequence[RunPath]) -> list[_LayerInRun | None]:
+        """The layer in each run, None without any sums.
+
+        Queues before forwarders count where they are known of all runs.
+        """
+        sums = self._sums(layer, runs)
+        queues: list[MinuteSums | None] = [None for _ in runs]
+        if layer == _MOUNTS:
+            asked = [NamedSpan(run.hull, self._named(layer, run)) for run in runs]
+            read = Rollups("lwfs", _QUEUE, frozenset(self._short)).read(self.directory, asked)
+            if not any(own and queue is None for own, queue in zip(sums, read, strict=True)):
+                queues = read
+        return [
+            None if own is None else _LayerInRun(run, own, queue)
+            for run, own, queue in zip(runs, sums, queues, strict=True)
+        ]
+
     def _sums(self, layer: _Layer, runs: Sequence[RunPath]) -> list[MinuteSums | None]:
         """The sums of each run, None without any."""
         nodes: frozenset[str] | None = None
-        if layer is _MOUNTS:
+        if layer == _MOUNTS:
             nodes = frozenset(self._short)
-        elif layer is _OWN_MOUNTS:
+        elif layer == _OWN_MOUNTS:
             nodes = frozenset(short_name(node) for run in runs for node in run.nodes)
-        elif layer is _RPCS:
+        elif layer == _RPCS:
             nodes = frozenset().union(*map(_clients, runs))
         if nodes is not None and not nodes:
             return [None for _ in runs]
@@ -391,12 +451,12 @@ class PathParts:
 
     def _named(self, layer: _Layer, run: RunPath) -> Named:
         """Gives rows of a layer their component, in the time of a run."""
-        if layer is _MOUNTS:
+        if layer == _MOUNTS:
             return lambda node, _name: self._short.get(short_name(node))
-        if layer is _OWN_MOUNTS:
+        if layer == _OWN_MOUNTS:
             behind = {short_name(node): self.served_by.get(node) for node in run.nodes}
             return lambda node, _name: behind.get(short_name(node))
-        seen_by = _clients(run) if layer is _RPCS else None
+        seen_by = _clients(run) if layer == _RPCS else None
 
         def named(node: str, name: str) -> str | None:
             target = targets(name)
@@ -462,10 +522,36 @@ def _within(least: FloatArray, most: FloatArray, seen: FloatArray) -> FloatArray
     return slowdowns
 
 
-def _served(layer: _Layer, sums: MinuteSums, spans: Sequence[Times]) -> _Served:
-    values, seconds = sums.during(spans)
-    operations = 2 + len(layer.metadata)
-    return _Served(sums.names, values[:operations], values[operations : 2 * operations], values[-2:], seconds)
+def _waits(names: Sequence[str], count: FloatArray, queues: MinuteSums, spans: Sequence[Times]) -> FloatArray:
+    """Time (C,) in us that a request waited for a thread of its forwarder, by Little's law.
+
+    It is the mean queue, as requests met it, by all `count` (K, C) requests a second.
+    """
+    (samples, lengths), seconds = queues.during(spans)
+    mean = np.divide(lengths, samples, out=np.zeros_like(lengths), where=samples > 0)
+    of_name = dict(zip(queues.names, mean.tolist(), strict=True))
+    waiting = 1e6 * seconds * np.array([of_name.get(name, 0.0) for name in names])
+    total = count.sum(axis=0)
+    waits: FloatArray = np.where(total > 0, waiting / np.where(total > 0, total, 1.0), 0.0)
+    return waits
+
+
+def _part(kind: str, name: str, at: int, known: Sequence[_LayerCompared]) -> PathPart:
+    """A component, by the directions in which its slowdown is known."""
+    worst = max(known, key=lambda one: float(one.mine[at]))
+    rest, slowdown = worst.others(at), float(worst.mine[at])
+    beyond = slowdown / max(float(np.median(rest)), 1.0) if rest.size >= _LEAST_PEERS else np.nan
+    alike = [loaded for one in known for loaded in one.as_loaded(at)]
+    return PathPart(
+        name,
+        kind,
+        {one.direction: float(one.mine[at]) for one in known},
+        beyond,
+        worst.by_chance(at),
+        unmoved=frozenset(peer for _, peers in alike for peer in peers),
+        earlier=tuple(worst.of_earlier[:, at].tolist()),
+        innocent_loads=frozenset(unit for units, _ in alike for unit in units),
+    )
 
 
 def _usual(runs: Sequence[_Served], direction: str) -> tuple[FloatArray, FloatArray]:
