@@ -1,4 +1,4 @@
-"""What a kept folder has beside the archive: plan, truth and alarms, as JSON in `site.json`."""
+"""The part of a kept folder beside the archive: plan, truth and alarms, as JSON in `site.json`."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -242,7 +242,7 @@ class _LayerInRun:
     queues: MinuteSums | None = None
 
     def served(self, layer: _Layer, direction: str) -> _Served:
-        """What its components served in the run's phases of a direction."""
+        """Requests of its components in the run's phases of a direction, and their times."""
         spans = self.path.during(direction)
         values, seconds = self.sums.during(spans)
         operations = 2 + len(layer.metadata)
