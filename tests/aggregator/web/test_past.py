@@ -416,6 +416,8 @@ def test_the_alarms_of_a_range_have_beside_them_what_else_changed(tmp_path: Path
     quiet = text_of(get(f"/alarms?{ASKED}", archive))
     assert "No group changed its size, and no component was drained or replaced." in quiet
     assert "It does not keep silences that have ended" in quiet
+    before = text_of(get(f"/alarms?from={BEGUN - 7200}&to={BEGUN - 3600}", archive))
+    assert "Not known: the archive has no windows of this time." in before, "which is not: nothing changed"
     writer = written(tmp_path)
     gone, left = COMPONENTS[0], COMPONENTS[1:]
     judged = live_status.judgement(GROUP, left, [0] * len(left), [1.0] * len(left), [False] * len(left))

@@ -112,7 +112,8 @@ class Past:
     """A range of the archive about a component, a group, a node, or all alarms.
 
     `verdicts`: rows of anomalous windows, newest first, or, of a node, of its anomalous components, the worst
-    first; `listed` names the table of them, if the page has one. `judged`: windows in which its group was.
+    first; `listed` names the table of them, if the page has one. `judged`: windows in which its group was;
+    of all alarms, of any group.
     `peers`: components of the band. `history`: of a group, at most MAX_COLUMNS windows of the components that
     had a verdict. `notes`: sentences about what is missing. `changes`: beside all alarms, oldest last.
     """
@@ -360,10 +361,12 @@ def _node(name: str, asked: TimeRange, reader: HistoryReader) -> Past:
 
 def _alarms(asked: TimeRange, reader: HistoryReader) -> Past:
     rows = reader.alarms(EVENT_COLUMNS, asked.start, asked.end)
-    changes = _changes(reader.windows(asked.start, asked.end), reader.closes(asked.start, asked.end))
+    windows = reader.windows(asked.start, asked.end)
+    changes = _changes(windows, reader.closes(asked.start, asked.end))
     return Past(
         asked,
         _troubles(reader),
+        judged=len(windows),
         events=tuple(map(Event.of_row, reversed(rows))),
         changes=tuple(sorted(changes, key=lambda change: -change.at)),
     )
