@@ -509,8 +509,7 @@ class LaggardDetector(Detector[GroupWindow]):
         """The spread of each row of averages in single-window units, and the values behind it; (R,) each.
 
         `apart_squares` (R, C): squares of averages about the group's centre in these units, NaN = unknown;
-        `noise` (C,) as
-        of `_noise`; `members` (C,) as of `_members`.
+        `noise` (C,) as of `_noise`; `members` (C,) as of `_members`.
         """
         evidence = self._evidence
         typical = float(np.sqrt(np.median(noise[members]))) or now / 2.0
