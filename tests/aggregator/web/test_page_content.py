@@ -10,6 +10,7 @@ import pytest
 from laggard_aggregator.detect.interface import DutyCycle, Verdicts
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.window_history import ABSENT, ANOMALOUS, NORMAL, UNJUDGED
+from laggard_aggregator.web.pages.page_state import StateReader
 from laggard_aggregator.web.pages.straggler_rows import verdict
 from tests.aggregator.web.test_pages import PAGES, Outline, ask, page, text_of, with_history
 from tests.support.builders import live_status
@@ -53,6 +54,20 @@ def test_why_a_page_is_stale() -> None:
     view = with_history()
     view.now += 500  # nodes may send ten minutes late
     assert "Stale" not in page("/", view)
+
+
+def test_numbers_of_nodes_are_those_of_the_rows() -> None:
+    """Also where another page asked just before for their health alone."""
+    view = live_status.site()
+    view.nodes_ = tuple(replace(node, state="up", healthy=True) for node in view.nodes_)
+    reader = StateReader(view)
+    assert reader.now().unhealthy == ()
+    first, *others = view.nodes_
+    view.nodes_ = (replace(first, state="silent", healthy=False), *others)
+    now = reader.now(nodes=True)
+    assert now.nodes == view.nodes_
+    assert now.unhealthy == view.nodes_[:1]
+    assert now.node_counts[first.role, "silent"] == 1
 
 
 def test_an_empty_site_has_no_ticks_but_a_next_step() -> None:

@@ -3,6 +3,7 @@
 import math
 import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -206,6 +207,25 @@ def token(started_at: float, revision: int) -> str:
     return f"{started_at:.3f}-{revision}"
 
 
+@dataclass(frozen=True, slots=True)
+class _NodesNow:
+    """The nodes at one time; `all`: None where they were not asked for."""
+
+    counts: Mapping[tuple[str, NodeState], int]
+    unhealthy: tuple[NodeView, ...]
+    all: tuple[NodeView, ...] | None = None
+
+
+def _health(view: Status) -> _NodesNow:
+    return _NodesNow(view.node_counts(), view.unhealthy_nodes())
+
+
+def _all_nodes(view: Status) -> _NodesNow:
+    nodes = view.nodes()
+    counts = Counter((node.role, node.state) for node in nodes)
+    return _NodesNow(counts, tuple(node for node in nodes if not node.healthy), nodes)
+
+
 class StateReader:
     """Copies the state from a view, on the event loop; expensive parts are cached.
 
@@ -228,9 +248,10 @@ class StateReader:
         view = self._view
         alarms = view.alarms()
         known = view.node(node) if node is not None else None
-        node_counts, unhealthy = self._seldom(
-            "health", lambda: (view.node_counts(), view.unhealthy_nodes()), least_seconds
-        )
+        if nodes:
+            kept = self._seldom("nodes", lambda: _all_nodes(view), least_seconds)
+        else:
+            kept = self._seldom("health", lambda: _health(view), least_seconds)
         return Now(
             site=view.site,
             version=view.version,
@@ -245,9 +266,9 @@ class StateReader:
             shown=view.shown,
             decisions=view.decisions(),
             history=view.history.frozen(),
-            node_counts=node_counts,
-            unhealthy=unhealthy,
-            nodes=self._seldom("nodes", view.nodes) if nodes else (known,) if known else None,
+            node_counts=kept.counts,
+            unhealthy=kept.unhealthy,
+            nodes=kept.all if nodes else (known,) if known else None,
             counters=view.counters(),
             durability=view.durability(),
             locations=self._located(),
