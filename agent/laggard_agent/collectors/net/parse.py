@@ -81,8 +81,9 @@ def parse_pairs(data: bytes) -> dict[str, int]:
 @lru_cache(4)  # 130 names, which stay the same
 def _wanted(heads: bytes) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The names of TCP_FIELDS in a line of names, and where."""
-    places = [at for at, name in enumerate(heads.split()) if name in _WANTED]
-    return tuple(_WANTED[heads.split()[at]] for at in places), tuple(places)
+    words = heads.split()
+    places = tuple(at for at, name in enumerate(words) if name in _WANTED)
+    return tuple(_WANTED[words[at]] for at in places), places
 
 
 def parse_softnet(data: bytes) -> tuple[dict[str, Row], list[bytes]]:

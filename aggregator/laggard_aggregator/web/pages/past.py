@@ -128,7 +128,7 @@ class Past:
     judged: int = 0
     history: WindowHistory | None = None
     events: tuple[Event, ...] = ()
-    changes: tuple["Change", ...] = ()
+    changes: tuple[Change, ...] = ()
 
     @property
     def is_known(self) -> bool:

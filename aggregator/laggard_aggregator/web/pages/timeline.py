@@ -85,11 +85,11 @@ def _picture(
     strips = [direction for direction in rates if any(phase["direction"] == direction for phase in phases)]
     most = max(float(np.nanmax(rate)) for rate in rates.values())
     marked = [one for one in slow if one.start < end and one.end > start]
-    count_strips = len(strips) + bool(marked)
-    bottom = height + _STRIP * count_strips
-    frame = Frame(start, end, 0.0, most * 1.05, bottom, top=_TOP + _STRIP * count_strips)
+    strip_count = len(strips) + bool(marked)
+    bottom = height + _STRIP * strip_count
+    frame = Frame(start, end, 0.0, most * 1.05, bottom, top=_TOP + _STRIP * strip_count)
     inside = _slow_strip(frame, marked, _TOP / 2, bottom) if marked else Markup("")
-    for place, direction in enumerate(strips, start=count_strips - len(strips)):
+    for place, direction in enumerate(strips, start=strip_count - len(strips)):
         own = [phase for phase in phases if phase["direction"] == direction]
         inside += _strip(frame, own, direction, _TOP / 2 + _STRIP * place, bottom)
     for direction, values in rates.items():

@@ -366,10 +366,10 @@ class PathParts:
         self,
         layer: _Layer,
         direction: str,
-        runs: Sequence["_LayerInRun | None"],
+        runs: Sequence[_LayerInRun | None],
         own: frozenset[str],
         seen: Mapping[str, PathPart],
-    ) -> "_LayerCompared":
+    ) -> _LayerCompared:
         """The components of a layer in a direction, in the first of `runs` and against the others.
 
         `own`: those on the job's path.
