@@ -100,6 +100,14 @@ class OnceLogged:
         self._collector = collector
         self._holds = False
 
+    def update_lines(self, lines: Sequence[bytes], place: str = "") -> None:
+        """`update` with the lines that were not understood, in the file `place`."""
+        text = ""
+        if lines:
+            first = lines[0][:60].decode("ascii", "replace")
+            text = f"{place}{': ' if place else ''}{len(lines)} lines not understood, the first: {first!r}"
+        self.update(bool(lines), text)
+
     def update(self, holds: bool, text: str) -> None:
         """Logs `text` when `holds` becomes true."""
         if holds and not self._holds:

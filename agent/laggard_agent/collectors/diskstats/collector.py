@@ -225,11 +225,7 @@ class Diskstats:
     def _report_odd_lines(self) -> None:
         all_known = len(self._rows) == len(self._parsed)
         odd = [] if all_known else [line for line, (n, _) in self._parsed.items() if not n and _is_odd(line)]
-        text = ""
-        if odd:
-            first = odd[0][:60].decode("ascii", "replace")
-            text = f"{self._file.path}: {len(odd)} lines not understood, the first: {first!r}"
-        self._odd.update(bool(odd), text)
+        self._odd.update_lines(odd, str(self._file.path))
 
 
 def _text(name: bytes) -> str:

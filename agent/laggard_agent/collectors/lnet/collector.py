@@ -113,8 +113,7 @@ class Lnet:
         is_absent = data is None and not (nis.rows or nis.odd or self._peers.rows or failures)
         places = " or ".join(map(str, self._folders))
         self._nothing.update(is_absent, f"nothing found in {places}: the module lnet is not loaded")
-        text = odd[0][:60].decode("ascii", "replace") if odd else ""
-        self._odd.update(bool(odd), f"{len(odd)} lines not understood, the first: {text!r}")
+        self._odd.update_lines(odd)
         raise_first(failures)
 
     def _sums(self, nis: NidTable, age: int | None) -> Row:

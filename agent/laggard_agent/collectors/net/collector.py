@@ -1,8 +1,7 @@
 """Network counters of /proc/net, and on request TCP by destination through netlink."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar
 
 from laggard_agent.collectors.interface import Context, KernelFile, Reading, choice
@@ -108,7 +107,7 @@ class Net:
         if not every and not _is_head_alone(data):
             raise CollectError(str(self._dev.path), "no line has the 16 counters of an interface")
         is_whole = data.endswith(b"\n") and data.count(b"\n") - _HEAD_LINES == len(every)
-        self._report_odd("dev", self._dev.path, () if is_whole else odd_interfaces(data))
+        self._odd["dev"].update_lines(() if is_whole else odd_interfaces(data), str(self._dev.path))
         counted = self._counted_now(tuple(every))
         rows = {name: row for name, row in every.items() if name in counted}
         components = tuple(map(named, rows))
@@ -130,7 +129,7 @@ class Net:
 
     def _read_softnet(self, at_ns: int) -> Iterator[Reading]:
         rows, odd = parse_softnet(self._softnet_stat.read())
-        self._report_odd("softnet_stat", self._softnet_stat.path, odd if rows else ())
+        self._odd["softnet_stat"].update_lines(odd if rows else (), str(self._softnet_stat.path))
         if not rows:
             raise CollectError(str(self._softnet_stat.path), "not lines of hexadecimal numbers, one a CPU")
         yield self._softnet_row.of(at_ns, *self._softnet.total(rows))
@@ -168,13 +167,6 @@ class Net:
             self._names = names
             self._counted = self._layers.counted(name for name in names if _is_name(name))
         return self._counted
-
-    def _report_odd(self, file: str, path: Path, lines: Sequence[bytes]) -> None:
-        text = ""
-        if lines:
-            first = lines[0][:60].decode("ascii", "replace")
-            text = f"{path}: {len(lines)} lines not understood, the first: {first!r}"
-        self._odd[file].update(bool(lines), text)
 
 
 def _is_name(name: str) -> bool:
